@@ -38,11 +38,11 @@ def check(
     catalogue: Annotated[bool, typer.Option("--list", help="List the checks, and exit.")] = False,
     validate: Annotated[
         bool,
-        typer.Option("--validate", help="Run contracts and checks as Great Expectations; keeps Data Docs."),
+        typer.Option("--validate", help="Run contracts and checks as Great Expectations, and keep Data Docs."),
     ] = False,
     docs: Annotated[bool, typer.Option("--docs", help="Open the Data Docs, or print their path, and exit.")] = False,
 ) -> Reply | None:
-    """What is wrong with the cluster's disks. Exits with 1 if something is.
+    """What is wrong with the cluster's disks. Exit code 1 if something is.
 
     Findings of the newest offset are kept in the table findings; those of the past are only shown.
     """

@@ -29,7 +29,7 @@ def metrics(
         typer.Option(
             "--log",
             metavar="DIR",
-            help="With --lake or --listen: measure also how far the lake is behind this log. Else: measure the log.",
+            help="With --lake: measure also how far the lake is behind this log. Else: measure the log.",
         ),
     ] = None,
     out: Annotated[
@@ -46,7 +46,9 @@ def metrics(
 ) -> None:
     """The state of the cluster and of the lake as Prometheus text."""
     if rules or dashboard or listen is not None:
-        _refuse_others(out is not None, as_json, log is not None and lake is None, listen is not None, rules, dashboard)
+        _refuse_others(out is not None, as_json, listen is not None, rules, dashboard)
+        if listen is not None and log is not None and lake is None:
+            raise UsageError("--listen and --log: give --lake, too: a lake is served, and how far it is behind the log")
         if listen is not None:
             _serve(listen, lake, log)
         else:
@@ -80,7 +82,7 @@ def metrics(
 
 def _refuse_others(*given: bool) -> None:
     if sum(given) > 1:
-        names = ("--out", "--json", "--log without --lake", "--listen", "--rules", "--dashboard")
+        names = ("--out", "--json", "--listen", "--rules", "--dashboard")
         told = [name for name, is_given in zip(names, given, strict=True) if is_given]
         raise UsageError(f"{' and '.join(told)}: give one of them")
 

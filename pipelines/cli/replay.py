@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -29,30 +29,32 @@ if TYPE_CHECKING:
     from pipelines.run.runner import Runner
     from pipelines.settings import Requests as RequestSettings
 
+Rules = Literal["kafka", "kip858"]
+
 
 def replay(
     log_dir: Annotated[
-        str, typer.Argument(metavar="LOG_DIR", help="a metadata.log.dir, its __cluster_metadata-0, or a URI")
+        str, typer.Argument(metavar="LOG_DIR", help="A metadata.log.dir, its __cluster_metadata-0, or a URI.")
     ],
-    lake: Annotated[str | None, typer.Option(help="folder of the tables; created if it does not exist")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="continue as the log grows, until Ctrl-C")] = False,
-    max_records: Annotated[int | None, typer.Option(help="records of one micro-batch")] = None,
-    profile: Annotated[str | None, typer.Option(help="rules: kafka or kip858")] = None,
-    ids: Annotated[str, typer.Option(help="what the log's reserved ids mean: kafka or kip858")] = "kafka",
-    start: Annotated[str, typer.Option(help="where a new lake begins: auto, log or snapshot")] = "auto",
-    tail: Annotated[str | None, typer.Option(help="a batch cut off at the end: wait or stop")] = None,
-    settle: Annotated[str, typer.Option(help="stay behind the end of the log: 100 (records) or 2s")] = "0",
-    shards: Annotated[
-        int | None, typer.Option(help="shards of a new lake; by the size of the log if not given")
+    lake: Annotated[str | None, typer.Option(help="The folder of the tables; created if it does not exist.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue as the log grows, until Ctrl-C.")] = False,
+    max_records: Annotated[int | None, typer.Option(help="The most records of one micro-batch.")] = None,
+    profile: Annotated[Rules | None, typer.Option(help="The rules.")] = None,
+    ids: Annotated[Rules, typer.Option(help="What the log's reserved ids mean.")] = "kafka",
+    start: Annotated[Literal["auto", "log", "snapshot"], typer.Option(help="Where a new lake begins.")] = "auto",
+    tail: Annotated[
+        Literal["wait", "stop"] | None, typer.Option(help="What follows a batch that is cut off at the end.")
     ] = None,
+    settle: Annotated[str, typer.Option(help="Stay behind the end of the log: 100 (records) or 2s.")] = "0",
+    shards: Annotated[int | None, typer.Option(help="Shards of a new lake. Default: by the size of the log.")] = None,
     requests: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="a controller's request log, or a glob of rotated ones; may be repeated"),
+        typer.Option(metavar="FILE", help="A controller's request log, or a glob of rotated ones; may be repeated."),
     ] = None,
     replace_history: Annotated[
-        bool, typer.Option("--replace-history", help="let a log that has nothing in common with the lake replace it")
+        bool, typer.Option("--replace-history", help="Let a log that has nothing in common with the lake replace it.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="what changed, as JSON")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="What changed, as one JSON object.")] = False,
 ) -> None:
     """Replay a KRaft metadata log into Delta tables, from the lake's end offset to the end of the log."""
     started = time.monotonic()

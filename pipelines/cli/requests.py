@@ -47,7 +47,7 @@ def audit(
     time_zone: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
-    """Did the controller write what it should have? Exit 0 if so or for a known reason, 1 if not, 2 if undecidable.
+    """Did the controller write what it should have? Exit code 0: so, or for a known reason, 1: not, 2: undecidable.
 
     The audit knows Kafka up to 4.4. Anything newer is undecidable: neither a difference nor clean.
     """

@@ -39,7 +39,7 @@ def disks(
     cluster_id: Annotated[str | None, typer.Option("--cluster-id", help="The cluster they should belong to.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show brokers' directories: ids, problems, and what to do next. Exit 0 clean, 1 problems, 2 bad usage."""
+    """Show brokers' directories: ids, problems, and what to do next. Exit code 0: clean, 1: problems, 2: bad usage."""
     paths, metadata_dir, configured_node = _directories(directories, config, metadata_dir)
     ensemble = load_ensemble(paths, metadata_dir)
     expected_node = configured_node if node_id is None else node_id

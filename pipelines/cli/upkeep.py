@@ -35,7 +35,7 @@ def vacuum(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete files that are in no version that the ledger names now or has named in the last hours."""
+    """Delete files of no version that the ledger names, or named in the last hours (--keep)."""
     from pipelines.show.text import console, show_table
     from pipelines.upkeep import compact
 

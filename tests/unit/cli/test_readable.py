@@ -21,6 +21,9 @@ WRONG = {
     ("check", "--fail-on", "all"): "'all' is not one of 'critical', 'warning', 'info'.",
     ("assignments", "--queue", "x"): "'x' is not a valid number.",
     ("incidents", "x"): "'x' is not a valid integer.",
+    ("replay", "log", "--profile", "x"): "'x' is not one of 'kafka', 'kip858'.",
+    ("replay", "log", "--start", "x"): "'x' is not one of 'auto', 'log', 'snapshot'.",
+    ("replay", "log", "--tail", "x"): "'x' is not one of 'wait', 'stop'.",
 }
 """Words -> what is said of the wrong value."""
 
@@ -44,6 +47,18 @@ def test_help_of_every_command_shows_no_type_of_python_and_no_doubled_brackets(b
         shown = CliRunner().invoke(build(), [*words, "--help"], env={"COLUMNS": "200"}).stdout
         assert "Usage:" in shown
         assert not re.findall(PYTHON, shown), words
+
+
+def test_help_of_every_option_is_a_sentence() -> None:
+    """Those of ``replay`` began in lower case and ended without a full stop."""
+    root = get_command(application())
+    for words in commands(application()):
+        command = root
+        for word in words:
+            command = command.commands[word]  # type: ignore[attr-defined]
+        for parameter in command.params:
+            told = getattr(parameter, "help", None)
+            assert told is None or re.match(r"[A-Z0-9].*[.):=\d]$", told), (words, told)
 
 
 def test_help_shows_the_type_of_a_value_and_none_of_a_flag() -> None:
