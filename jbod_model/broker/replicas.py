@@ -16,8 +16,7 @@ from enum import Enum
 from jbod_model.broker import disks as storage
 from jbod_model.broker.assignments import Reason, Replica
 from jbod_model.broker.decisions import Step, classify_holding, classify_target, decide
-from jbod_model.broker.disks import Disks
-from jbod_model.broker.moves import Effect, Move, MoveEvent, MoveState, advance
+from jbod_model.broker.disks import Disks, Effect, Move, MoveEvent, MoveState, advance
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.profiles.rules import KAFKA_BROKER, BrokerRules
 from jbod_model.replay.image import Image, Partition, Topic

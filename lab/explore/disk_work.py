@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from jbod_model.broker import process
 from jbod_model.broker.assignments import Replica
-from jbod_model.broker.moves import MoveState
+from jbod_model.broker.disks import MoveState
 from jbod_model.broker.process import Broker
 from jbod_model.broker.replicas import Hosted
 from jbod_model.ids import IdTable, Uuid

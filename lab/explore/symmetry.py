@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from jbod_model.broker.moves import Move
+from jbod_model.broker.disks import Move
 from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image
 from lab.explore.machine import Machine

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jbod_model.broker.moves import MoveState
+from jbod_model.broker.disks import MoveState
 from jbod_model.ids import random as random_id
 from lab.simulation.host import Disk
 from lab.simulation.scenario import cluster, replicas_in, run_for, scenario, topic, wait_for_moves

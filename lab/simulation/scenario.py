@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from jbod_model.broker.assignments import Replica
-from jbod_model.broker.moves import MoveState
+from jbod_model.broker.disks import MoveState
 from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION
 from jbod_model.formats.records import (
     BeginTransactionRecord,

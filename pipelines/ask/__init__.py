@@ -10,10 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipelines.ask.directory_list import directories
     from pipelines.ask.incident_list import incidents
     from pipelines.ask.json_values import image
-    from pipelines.ask.lake_status import status
+    from pipelines.ask.lake_status import directories, status
     from pipelines.ask.offline_replicas import offline
     from pipelines.ask.partition_history import history
     from pipelines.lake.reader import Lake
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 # No name here is a module's name too: importing a module would replace the function by the module.
 _MODULES = {
     "Lake": "pipelines.lake.reader",
-    "directories": "pipelines.ask.directory_list",
+    "directories": "pipelines.ask.lake_status",
     "history": "pipelines.ask.partition_history",
     "image": "pipelines.ask.json_values",
     "incidents": "pipelines.ask.incident_list",

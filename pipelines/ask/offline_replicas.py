@@ -18,12 +18,11 @@ from pipelines.ask.advice import (
     told,
     wait_for_registration,
 )
-from pipelines.ask.impaired import Troubled, troubled
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies
-from pipelines.ask.leaderless import Leaderless, leaderless
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.starting import under_way
+from pipelines.ask.troubled_partitions import Leaderless, Troubled, leaderless, troubled
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 

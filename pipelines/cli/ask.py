@@ -74,7 +74,7 @@ def status(asked: Asked) -> Reply:
 @question(DIRECTORIES, log_argument=True)
 def directories(asked: Asked) -> Reply:
     """Every directory of every broker: whether it is online, since when, and what it holds."""
-    from pipelines.ask.directory_list import directories as ask
+    from pipelines.ask.lake_status import directories as ask
     from pipelines.show.answers import show_directories
 
     answer = ask(asked.lake)

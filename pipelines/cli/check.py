@@ -15,7 +15,7 @@ from pipelines.cli.lakes import print_json
 from pipelines.cli.options import Severity
 from pipelines.cli.question import Asked, Reply, question
 from pipelines.show.columns import CHECK
-from pipelines.show.formats import Format
+from pipelines.show.rows import Format
 
 if TYPE_CHECKING:
     from pipelines.check.expectations.validate import Validation

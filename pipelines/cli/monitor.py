@@ -54,10 +54,9 @@ def metrics(
         else:
             sys.stdout.write((RULES if rules else DASHBOARD).read_text(encoding="utf-8"))
         return
-    from pipelines.metrics.behind import behind
     from pipelines.metrics.declared import as_json as measured
     from pipelines.metrics.declared import as_text, write
-    from pipelines.metrics.measure import measure, recorded
+    from pipelines.metrics.measure import behind, measure, recorded
 
     opened, settings = open_lake(lake, None, None, [] if log is None or lake is not None else [log])
     lag = None if log is None or lake is None else behind(log, opened.published.end_offset)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from pipelines.show.formats import Format
+from pipelines.show.rows import Format
 
 _WHAT, _WHICH, _HOW = "What is asked", "Which rows", "How it is printed"
 """The panels of options in the help of a question."""

@@ -25,8 +25,7 @@ from pipelines.cli import options, progress
 from pipelines.cli.lakes import open_lake, print_json, refuse_damage
 from pipelines.lake.times import parse_span
 from pipelines.show.columns import DIRECTORIES
-from pipelines.show.formats import Format, write_rows
-from pipelines.show.rows import Chosen, Table, Wanted, split
+from pipelines.show.rows import Chosen, Format, Table, Wanted, split, write_rows
 
 if TYPE_CHECKING:
     from pipelines.lake.names import Names

@@ -20,8 +20,7 @@ from jbod_model.errors import JbodError, UsageError
 from pipelines.lake.ledger import Published, open_ledger
 from pipelines.lake.reader import Lake
 from pipelines.metrics import declared
-from pipelines.metrics.behind import behind
-from pipelines.metrics.measure import gauge, of_lake, of_log, of_moment, recorded, version
+from pipelines.metrics.measure import behind, gauge, of_lake, of_log, of_moment, recorded, version
 
 _CLIENT_SECONDS = 30
 """The longest wait for a client's request, or for a client to take more of the answer."""

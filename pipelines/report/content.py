@@ -12,15 +12,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pipelines.ask.assignment_requests import Queue, queue
-from pipelines.ask.directory_list import Directory, directories
-from pipelines.ask.impaired import Troubled, troubled
 from pipelines.ask.incident_list import Incident, incidents
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lake_status import Status, status
+from pipelines.ask.lake_status import Directory, Status, directories, status
 from pipelines.ask.lost_data import Losses
 from pipelines.ask.moves import Asking, Move, MoveCounts, asking, count_moves, moves, step_for
 from pipelines.ask.offline_replicas import Cause, OfflineReplica, offline
 from pipelines.ask.risk import Risk, risk
+from pipelines.ask.troubled_partitions import Troubled, troubled
 from pipelines.check.catalogue import run_checks
 from pipelines.check.definition import Finding
 from pipelines.lake.ledger import time_of

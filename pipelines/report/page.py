@@ -16,10 +16,9 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from jbod_model.errors import UsageError
-from pipelines.ask.directory_list import Directory
 from pipelines.ask.incident_list import Incident
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lake_status import Status
+from pipelines.ask.lake_status import Directory, Status
 from pipelines.ask.risk import Exposure
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.report.content import Content

@@ -12,12 +12,11 @@ from rich.console import Console
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import told
-from pipelines.ask.directory_list import Directory
-from pipelines.ask.lake_status import Status
-from pipelines.ask.leaderless import Leaderless
+from pipelines.ask.lake_status import Directory, Status
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, Losses
 from pipelines.ask.offline_replicas import Offline, OfflineReplica
 from pipelines.ask.partition_history import History
+from pipelines.ask.troubled_partitions import Leaderless
 from pipelines.show.rows import Chosen
 from pipelines.show.text import age, console, listed, many, say, show_selection, show_table, when
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jbod_model.broker.decisions import DECISIONS, Holding, Step, Target
-from jbod_model.broker.moves import TRANSITIONS, Effect
+from jbod_model.broker.disks import TRANSITIONS, Effect
 from jbod_model.controller import memory
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,

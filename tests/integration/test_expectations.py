@@ -14,8 +14,7 @@ from pyspark.sql import SparkSession
 from jbod_model.errors import JbodError
 from pipelines.ask import Lake
 from pipelines.check.catalogue import CHECKS, chosen, run_checks
-from pipelines.check.contract_run import run_contracts
-from pipelines.check.contracts import CONTRACTS
+from pipelines.check.contracts import CONTRACTS, run_contracts
 from pipelines.check.expectations import batches, docs_page, validate
 from pipelines.check.expectations.spark_views import spark_checks, spark_contracts, spark_sql, spark_views
 from pipelines.check.expectations.suites import suites

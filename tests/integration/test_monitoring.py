@@ -28,8 +28,7 @@ from pipelines.check.catalogue import CHECKS, run_checks
 from pipelines.check.findings import record
 from pipelines.cli.monitor import RULES
 from pipelines.lake.reader import Lake
-from pipelines.metrics.behind import behind
-from pipelines.metrics.measure import recorded
+from pipelines.metrics.measure import behind, recorded
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.monitoring import ALERTS, RECORDINGS, dashboard

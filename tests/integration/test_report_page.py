@@ -11,8 +11,8 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from pipelines.ask.directory_list import directories
 from pipelines.ask.incident_list import incidents
+from pipelines.ask.lake_status import directories
 from pipelines.ask.moves import moves
 from pipelines.ask.offline_replicas import offline
 from pipelines.ask.risk import risk

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jbod_model.broker import assignments, decisions, disks, lifecycle, moves, process, replicas
+from jbod_model.broker import assignments, decisions, disks, lifecycle, process, replicas
 from jbod_model.broker.decisions import Decision, Holding, Step, Target
-from jbod_model.broker.moves import Effect, MoveEvent, MoveState
+from jbod_model.broker.disks import Effect, MoveEvent, MoveState
 from jbod_model.controller import broker_requests, cluster, leader_updates, memory, partition_change, partition_requests
 from jbod_model.replay import registrations
 
@@ -201,13 +201,13 @@ BUGS = (
     Bug(
         "a replica is promoted without confirmation",
         39,
-        entry(moves.TRANSITIONS, (MoveState.QUEUED, MoveEvent.CAUGHT_UP), (MoveState.EFFECTIVE, (Effect.SWAP,))),
+        entry(disks.TRANSITIONS, (MoveState.QUEUED, MoveEvent.CAUGHT_UP), (MoveState.EFFECTIVE, (Effect.SWAP,))),
         {**MOVES, "failures": False},
     ),
     Bug(
         "a move that has caught up is not reported",
         "move",
-        entry(moves.TRANSITIONS, (MoveState.NONE, MoveEvent.CAUGHT_UP), (MoveState.QUEUED, ())),
+        entry(disks.TRANSITIONS, (MoveState.NONE, MoveEvent.CAUGHT_UP), (MoveState.QUEUED, ())),
         {**MOVES, "failures": False},
     ),
     Bug(
@@ -229,7 +229,7 @@ BUGS = (
     Bug(
         "a confirmed move never swaps",
         "move",
-        entry(moves.TRANSITIONS, (MoveState.ACCEPTED, MoveEvent.CAUGHT_UP), (MoveState.ACCEPTED, ())),
+        entry(disks.TRANSITIONS, (MoveState.ACCEPTED, MoveEvent.CAUGHT_UP), (MoveState.ACCEPTED, ())),
         {**MOVES, "failures": False},
     ),
     Bug(

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.check.catalogue import run_checks
-from pipelines.check.contract_run import Broken, run_contracts
+from pipelines.check.contracts import Broken, run_contracts
 from pipelines.check.definition import Finding
 from pipelines.lake.delta import reading
 from pipelines.lake.ledger import open_ledger

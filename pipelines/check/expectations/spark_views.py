@@ -22,8 +22,7 @@ from pyspark.sql.types import TimestampType
 
 from pipelines.check.catalogue import CHECKS, in_order
 from pipelines.check.contract import Contract
-from pipelines.check.contract_run import Broken, about, newest_versions
-from pipelines.check.contracts import CONTRACTS
+from pipelines.check.contracts import CONTRACTS, Broken, about, newest_versions
 from pipelines.check.definition import Check, Finding, finding
 from pipelines.check.views import (
     DERIVED,

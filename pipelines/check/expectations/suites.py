@@ -13,8 +13,7 @@ from great_expectations.expectations.metadata_types import FailureSeverity
 
 from pipelines.check.catalogue import CHECKS
 from pipelines.check.contract import Contract
-from pipelines.check.contract_run import Broken
-from pipelines.check.contracts import CONTRACTS
+from pipelines.check.contracts import CONTRACTS, Broken
 from pipelines.check.definition import SEVERITIES, Check, Finding, Severity
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, Table
 

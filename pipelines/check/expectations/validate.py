@@ -32,7 +32,7 @@ from yaml import YAMLError
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.ask.json_values import jsonable
-from pipelines.check.contract_run import Broken
+from pipelines.check.contracts import Broken
 from pipelines.check.definition import Finding, Severity
 from pipelines.check.expectations import docs_page
 from pipelines.check.expectations.batches import Batches, Engine, batches

@@ -11,7 +11,7 @@ from jbod_model.formats.records import BrokerRegistrationChangeRecord, RegisterB
 from jbod_model.ids import Uuid
 from jbod_model.replay.offline import image_as_json
 from pipelines.ask import Lake, image
-from pipelines.ask.directory_list import directories
+from pipelines.ask.lake_status import directories
 from tests.support.kafka_images import kafka_images
 from tests.support.lakes import write_lake
 from tests.unit.ask.test_ask import entries

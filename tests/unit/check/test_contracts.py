@@ -11,8 +11,7 @@ import pytest
 from jbod_model.errors import UsageError
 from jbod_model.profiles import KIP858
 from pipelines.ask import Lake
-from pipelines.check.contract_run import chosen_contracts, run_contracts
-from pipelines.check.contracts import CONTRACTS
+from pipelines.check.contracts import CONTRACTS, chosen_contracts, run_contracts
 from pipelines.cli import main
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log

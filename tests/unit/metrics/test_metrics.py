@@ -20,7 +20,7 @@ from pipelines.ask import Lake, directories, offline, status
 from pipelines.check.catalogue import CHECKS, run_checks
 from pipelines.check.findings import record
 from pipelines.cli import main
-from pipelines.metrics.behind import behind
+from pipelines.metrics.measure import behind
 from tests.support.lakes import write_lake
 from tests.support.logs import read_file, read_log
 from tests.support.paths import KAFKAS, ROOT, metadata_dir

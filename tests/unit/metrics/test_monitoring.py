@@ -25,9 +25,8 @@ from pipelines.check.findings import record
 from pipelines.cli import main
 from pipelines.lake.reader import Lake
 from pipelines.metrics import serve
-from pipelines.metrics.behind import behind
 from pipelines.metrics.declared import METRICS
-from pipelines.metrics.measure import measure, of_lake, recorded
+from pipelines.metrics.measure import behind, measure, of_lake, recorded
 from pipelines.metrics.serve import Listener, Measured
 from tests.support.lakes import write_lake
 from tests.support.local import replay

@@ -7,7 +7,7 @@ import traceback
 
 import pytest
 
-from jbod_model.broker.moves import IllegalMove, MoveEvent, MoveState
+from jbod_model.broker.disks import IllegalMove, MoveEvent, MoveState
 from jbod_model.errors import (
     JbodError,
     LogChanged,

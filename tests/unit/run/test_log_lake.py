@@ -14,10 +14,9 @@ from hypothesis import Phase, given, settings
 
 from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, UsageError
 from jbod_model.formats.records import Record
-from pipelines.ask.directory_list import directories
 from pipelines.ask.incident_list import incidents
 from pipelines.ask.json_values import image, jsonable
-from pipelines.ask.lake_status import status
+from pipelines.ask.lake_status import directories, status
 from pipelines.ask.moves import moves
 from pipelines.ask.offline_replicas import offline
 from pipelines.ask.partition_history import history

@@ -10,9 +10,8 @@ import pytest
 
 from jbod_model.broker import lifecycle, process, replicas
 from jbod_model.broker.assignments import Assignment, AssignmentQueue, GlobalFailure, Reason, Replica
-from jbod_model.broker.disks import Disks
+from jbod_model.broker.disks import Disks, MoveState
 from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown
-from jbod_model.broker.moves import MoveState
 from jbod_model.broker.process import Action, Broker
 from jbod_model.broker.replicas import ReplicaChange, Replicas
 from jbod_model.formats.requests import (

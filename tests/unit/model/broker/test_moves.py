@@ -10,8 +10,19 @@ import pytest
 
 from jbod_model.broker import replicas
 from jbod_model.broker.assignments import Reason, Replica
-from jbod_model.broker.disks import Disks, NoDirectoryAvailable, create_log, fail
-from jbod_model.broker.moves import TRANSITIONS, Effect, IllegalMove, Move, MoveEvent, MoveState, advance
+from jbod_model.broker.disks import (
+    TRANSITIONS,
+    Disks,
+    Effect,
+    IllegalMove,
+    Move,
+    MoveEvent,
+    MoveState,
+    NoDirectoryAvailable,
+    advance,
+    create_log,
+    fail,
+)
 from jbod_model.broker.replicas import (
     KAFKA_STORAGE_ERROR,
     LOG_DIR_NOT_FOUND,
