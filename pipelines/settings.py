@@ -54,7 +54,8 @@ class Replay(_Section):
     changes: bool = True
     """Whether a new lake has the table ``changes``, which makes it about a fifth larger (docs/streaming.md)."""
     load_bytes: Annotated[int, Ge(0)] = 67_108_864
-    """A log of this size is loaded into a new lake without Spark, if Spark would run on this machine; 0: never."""
+    """A log of this size is loaded without Spark into a lake that Spark has not continued, if Spark would run on this
+    machine; 0: never."""
     checkpoints: str = ""
     """The folder for Spark's checkpoints of lakes on S3, the user's cache if empty. Not on S3, which cannot rename."""
 
