@@ -73,7 +73,7 @@ def folded(
     states: dict[int, bytes] = {}
 
     def decode(number: int, chunk: Chunk) -> list[Row]:
-        return _rows_of(job, number, chunk, lake.location)
+        return _rows_of(job, number, chunk)
 
     def fold(shard: int, state: bytes | None, rows: list[Row]) -> tuple[bytes, dict[str, Rows]]:
         after, tables, _ = fold_rows(job, shard, state, rows)
@@ -104,10 +104,10 @@ def _ahead(reader: Executor, items: Iterator[_A]) -> Iterator[_A]:
         yield item
 
 
-def _rows_of(job: Job, number: int, chunk: Chunk, location: str) -> list[Row]:
+def _rows_of(job: Job, number: int, chunk: Chunk) -> list[Row]:
     n = len(chunk.records)
     piece = Slice(
-        location=location,
+        log_dir="",
         path=RECORDS.name,
         start=0,
         end=0,

@@ -48,27 +48,27 @@ class Snapshot:
 class LogDir:
     """A ``__cluster_metadata-0`` folder, or the metadata.log.dir that holds it.
 
-    ``location`` is a path or a URI of pyarrow.fs. Raises UsageError if there is no metadata log.
+    ``log_dir`` is a path or a URI of pyarrow.fs. Raises UsageError if there is no metadata log.
     """
 
-    def __init__(self, location: str) -> None:
-        self.location = location
+    def __init__(self, log_dir: str) -> None:
+        self.log_dir = log_dir
         self._properties: dict[str, str] = {}
-        self._fs, root = filesystem_of(location)
+        self._fs, root = filesystem_of(log_dir)
         self._parent: ListedFolder | None = None
         self._folder: ListedFolder | None = None
         """On S3, the folder of the log and the one that holds it, if that was listed."""
         self._first_look: list[pafs.FileInfo] | None = None
         """What the first call of ``files`` takes instead of a listing of its own, which is a request on S3."""
         try:
-            self.root = self._root_of_objects(root) if is_object(location) else self._root(root)
+            self.root = self._root_of_objects(root) if is_object(log_dir) else self._root(root)
             if not any(_sorted(self._look())):
                 raise UsageError(
-                    f"{location}: holds no segment or snapshot of a metadata log ({LOG_NAME}/*.log): "
+                    f"{log_dir}: holds no segment or snapshot of a metadata log ({LOG_NAME}/*.log): "
                     + what_folder(self._fs, self.root, LOG_NAME)
                 )
         except OSError as problem:
-            raise UsageError(f"{location}: cannot be read ({problem})") from None
+            raise UsageError(f"{log_dir}: cannot be read ({problem})") from None
         self._refuse_other_topics()
 
     def _root_of_objects(self, root: str) -> str:
@@ -86,11 +86,11 @@ class LogDir:
         """Returns the folder of the log. Either path may name it (R-LOG-1)."""
         info = self._fs.get_file_info(root)
         if info.type == pafs.FileType.NotFound:
-            raise UsageError(f"{self.location}: no such directory; give a metadata.log.dir or its {LOG_NAME}")
+            raise UsageError(f"{self.log_dir}: no such directory; give a metadata.log.dir or its {LOG_NAME}")
         if info.type != pafs.FileType.Directory:
             what = what_file(read_head(self._fs, root))
             raise UsageError(
-                f"{self.location}: is a file ({what}); give a metadata.log.dir or its {LOG_NAME}; jbod dump reads files"
+                f"{self.log_dir}: is a file ({what}); give a metadata.log.dir or its {LOG_NAME}; jbod dump reads files"
             )
         inner = str(PurePosixPath(root) / LOG_NAME)
         return inner if self._fs.get_file_info(inner).type == pafs.FileType.Directory else root
@@ -130,13 +130,13 @@ class LogDir:
     def _refuse_other_topics(self) -> None:
         topic = self._property(str(PurePosixPath(self.root) / "partition.metadata"), "topic_id", ":")
         if topic and topic != _METADATA_TOPIC_ID:
-            raise UsageError(f"{self.location}: is the log of another topic (topic_id {topic}), not {LOG_NAME}")
+            raise UsageError(f"{self.log_dir}: is the log of another topic (topic_id {topic}), not {LOG_NAME}")
         name = PurePosixPath(self.root).name
         # Kafka names the folder of a partition TOPIC-N. In any other folder, such records are damage.
         of_topic = not topic and name != LOG_NAME and name.rpartition("-")[2].isdigit()
         segments = self.files()[0] if of_topic else []
         if segments and holds_other_records(self._fs, segments[0].path):
-            raise UsageError(f"{self.location}: is the log of another topic: its first batch has no metadata records")
+            raise UsageError(f"{self.log_dir}: is the log of another topic: its first batch has no metadata records")
 
     def _property(self, path: str, key: str, separator: str) -> str:
         if any(folder is not None and folder.lacks(path) for folder in (self._folder, self._parent)):
@@ -166,9 +166,9 @@ def _sorted(there: Sequence[pafs.FileInfo]) -> tuple[list[Segment], list[Snapsho
     return sorted(segments, key=lambda s: s.base_offset), sorted(snapshots, key=lambda s: (s.end_offset, s.epoch))
 
 
-def read_bytes(location: str, path: str, start: int, end: int) -> np.ndarray:
-    """Bytes ``[start, end)`` of a file of the log at ``location``: uint8. For workers, which do not list the log."""
-    return _read(filesystem_of(location)[0], path, start, end)
+def read_bytes(log_dir: str, path: str, start: int, end: int) -> np.ndarray:
+    """Bytes ``[start, end)`` of a file of the log at ``log_dir``: uint8. For workers, which do not list the log."""
+    return _read(filesystem_of(log_dir)[0], path, start, end)
 
 
 def _read(there: ListedFolder | pafs.FileSystem, path: str, start: int, end: int) -> np.ndarray:

@@ -128,7 +128,7 @@ class Planner:
         self._look()
         first = self.first_offset()
         if start == "log" and first != 0:
-            raise UsageError(f"{self.log.location}: the log does not begin at 0 but at {first}; start from a snapshot")
+            raise UsageError(f"{self.log.log_dir}: the log does not begin at 0 but at {first}; start from a snapshot")
         if start == "log" or (start == "auto" and first == 0):
             return Position(offset=0)
         return Position(offset=0) if self._snapshot(0) is None else Position()
@@ -146,7 +146,7 @@ class Planner:
                 self.segments[0].path, end, f"gap: the log begins at {first} and no complete snapshot reaches it"
             )
         if end < least:
-            raise MalformedLog(self.log.location, least, f"gap: no snapshot reaches offset {least}")
+            raise MalformedLog(self.log.log_dir, least, f"gap: no snapshot reaches offset {least}")
         return newest
 
     def _newest_snapshot(self) -> Snapshot | None:
@@ -204,7 +204,7 @@ class Planner:
 
     def _rewritten(self, position: Position) -> LogChanged:
         return LogChanged(
-            self.log.location, position.base, "history changed: the batch that was read there is another one now"
+            self.log.log_dir, position.base, "history changed: the batch that was read there is another one now"
         )
 
     # -- what is on disk ----------------------------------------------------------------------------------------
@@ -342,17 +342,17 @@ class Planner:
             first = max(first, end.snapshot)
         begins = self._scan.first_offset()
         if begins is not None and begins > first:
-            raise LogChanged(self.log.location, first, "the planned batches are no longer complete")
+            raise LogChanged(self.log.log_dir, first, "the planned batches are no longer complete")
         dropped = self._scan.transactions.aborted()
         for segment, headers in self._scan.files():
-            yield from log_slices(self.log.location, segment.path, headers, first, end.offset, dropped)
+            yield from log_slices(self.log.log_dir, segment.path, headers, first, end.offset, dropped)
 
     def _snapshot_slices(self, end_offset: int) -> Iterator[Slice]:
         matches = [snapshot for snapshot in self.snapshots if snapshot.end_offset == end_offset]
         if not matches:
-            raise LogChanged(self.log.location, end_offset, "the planned snapshot was deleted")
+            raise LogChanged(self.log.log_dir, end_offset, "the planned snapshot was deleted")
         headers, taken_at = batches_of(self.log, matches[-1])
-        yield from snapshot_slices(self.log.location, matches[-1], headers, taken_at)
+        yield from snapshot_slices(self.log.log_dir, matches[-1], headers, taken_at)
 
 
 def lines_of_end(planner: Planner) -> tuple[Tail | None, list[str]]:
@@ -361,7 +361,7 @@ def lines_of_end(planner: Planner) -> tuple[Tail | None, list[str]]:
     if planner.tail is not None:
         tail = planner.tail
         return tail, [
-            f"{log.location}: the log ends within a batch at offset {tail.offset}: {tail.path} has {tail.size} bytes "
+            f"{log.log_dir}: the log ends within a batch at offset {tail.offset}: {tail.path} has {tail.size} bytes "
             "of it; it is read when it is complete"
         ]
     empty = [segment for segment in planner.segments[-1:] if segment.size == 0]

@@ -39,7 +39,7 @@ class Slice:
     of the batches at planning; the worker compares it and refuses bytes that were rewritten since.
     """
 
-    location: str
+    log_dir: str
     path: str
     start: int
     end: int
@@ -79,14 +79,14 @@ def fingerprint(headers: np.ndarray) -> int:
 
 
 def log_slices(
-    location: str, path: str, headers: np.ndarray, first: int, last: int, dropped: Sequence[tuple[int, int]]
+    log_dir: str, path: str, headers: np.ndarray, first: int, last: int, dropped: Sequence[tuple[int, int]]
 ) -> Iterator[Slice]:
     """Slices of a segment for the offsets ``[first, last)``. ``headers`` are those of all its batches."""
     ends = headers["base_offset"] + headers["count"]
     for rows in _runs(headers[(ends > first) & (headers["base_offset"] < last)]):
         begin, end = _bounds(rows)
         yield Slice(
-            location=location,
+            log_dir=log_dir,
             path=path,
             start=int(rows[0]["position"]),
             end=int(rows[-1]["position"]) + int(rows[-1]["size"]),
@@ -98,13 +98,13 @@ def log_slices(
         )
 
 
-def snapshot_slices(location: str, snapshot: Snapshot, headers: np.ndarray, taken_at: int) -> Iterator[Slice]:
+def snapshot_slices(log_dir: str, snapshot: Snapshot, headers: np.ndarray, taken_at: int) -> Iterator[Slice]:
     """Slices of a whole snapshot. ``headers`` and ``taken_at`` are those of snapshots.batches_of."""
     runs = list(_runs(headers))
     for index, rows in enumerate(runs):
         first, last = _bounds(rows)
         yield Slice(
-            location=location,
+            log_dir=log_dir,
             path=snapshot.path,
             start=int(rows[0]["position"]),
             end=int(rows[-1]["position"]) + int(rows[-1]["size"]),

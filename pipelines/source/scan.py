@@ -192,7 +192,7 @@ class Scan:
             self._scan(known, segment.size, floor, last=index == len(wanted) - 1)
 
     def _scan(self, file: _File, size: int, floor: int, *, last: bool) -> None:
-        path, window = file.segment.path, _WINDOW_ON_S3 if is_object(self._log.location) else _WINDOW
+        path, window = file.segment.path, _WINDOW_ON_S3 if is_object(self._log.log_dir) else _WINDOW
         while file.scanned < size:
             wanted = min(file.scanned + window, size)
             data = self._log.read(path, file.scanned, wanted)

@@ -36,7 +36,7 @@ def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np
 def _planned(piece: Slice) -> tuple[np.ndarray, np.ndarray]:
     """The bytes of a slice and the headers of its batches, compared with the plan."""
     try:
-        data = read_bytes(piece.location, piece.path, piece.start, piece.end)
+        data = read_bytes(piece.log_dir, piece.path, piece.start, piece.end)
         batches = scan(data, piece.path, next_offset=piece.next_offset)
         verify(data, batches.headers, piece.path)
     except MalformedLog as problem:
