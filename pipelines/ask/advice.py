@@ -331,7 +331,7 @@ def wait_and_keep(broker: int, new: Sequence[str], old: Sequence[str], names: Se
     )
     wait = wait_for_registration(broker, new[0])
     keep = (
-        f"until then wipe, replace or format neither of {' and '.join([*old, *new])}: the data of {few(names)} could "
+        f"until then wipe, replace or format none of {' and '.join([*old, *new])}: the data of {few(names)} could "
         "be lost"
     )
     forbidden = Advice(Action.REPLACE, keep, broker, (*old, *new), tuple(names), tuple(names), forbidden=True)
