@@ -42,7 +42,7 @@ class _Section:
 
 
 @dataclass(frozen=True)
-class Replay(_Section):
+class ReplaySettings(_Section):
     """How a log is read and replayed."""
 
     profile: Literal["kafka", "kip858"] = "kafka"
@@ -61,7 +61,7 @@ class Replay(_Section):
 
 
 @dataclass(frozen=True)
-class Requests(_Section):
+class RequestSettings(_Section):
     """How request logs are read and joined."""
 
     time_zone: str = "UTC"
@@ -106,7 +106,7 @@ class Ask(_Section):
 
 
 @dataclass(frozen=True)
-class Check(_Section):
+class CheckSettings(_Section):
     """The limits of checks. Times are the log's, a leap year at most."""
 
     grace_seconds: Annotated[float, Ge(0), Le(31_622_400)] = 30
@@ -152,11 +152,11 @@ class Settings(_Section):
     """All settings. Immutable."""
 
     lake: str = "lake"
-    replay: Replay = Replay()
-    requests: Requests = Requests()
+    replay: ReplaySettings = ReplaySettings()
+    requests: RequestSettings = RequestSettings()
     spark: Spark = field(default_factory=Spark)
     ask: Ask = Ask()
-    check: Check = Check()
+    check: CheckSettings = CheckSettings()
     labels: Labels = field(default_factory=Labels)
 
 

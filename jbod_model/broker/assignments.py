@@ -76,7 +76,7 @@ class Replica(NamedTuple):
     partition: int
 
 
-class Reason(Enum):
+class AssignmentReason(Enum):
     """Why an assignment is queued."""
 
     METADATA = "the metadata has the replica elsewhere"
@@ -95,7 +95,7 @@ class Assignment:
     replica: Replica
     directory: Uuid
     submitted: int
-    reason: Reason
+    reason: AssignmentReason
     untold: bool = False
 
 
@@ -156,7 +156,7 @@ def submit(queue: AssignmentQueue, assignment: Assignment, now: int) -> Assignme
 def withdraw(queue: AssignmentQueue, replica: Replica) -> AssignmentQueue | None:
     """Remove the report of a move from the queue (R-MOVE-10); None if the controller may know of it already."""
     waiting = queue.ready.get(replica)
-    if waiting is None or waiting.reason is not Reason.PROMOTION or not waiting.untold:
+    if waiting is None or waiting.reason is not AssignmentReason.PROMOTION or not waiting.untold:
         return None
     return replace(queue, ready={key: value for key, value in queue.ready.items() if key != replica})
 

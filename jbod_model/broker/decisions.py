@@ -37,7 +37,7 @@ class Holding(Enum):
     FUTURE_IN_TARGET = "the log in another directory, and a future log in the assigned one"
 
 
-class Step(Enum):
+class ReplicaStep(Enum):
     """What happens to the replica's log."""
 
     KEEP = "use the log that is there"
@@ -48,43 +48,43 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ReplicaDecision:
     """The step, and whether the broker then reports the log's directory to the controller."""
 
-    step: Step
+    step: ReplicaStep
     report: bool
     rule: str
 
 
-def _rows() -> dict[tuple[Target, Holding, bool], Decision]:
-    keep, create, choose = Step.KEEP, Step.CREATE_THERE, Step.CREATE_CHOSEN
-    table: dict[tuple[Target, Holding, bool], Decision] = {}
+def _rows() -> dict[tuple[Target, Holding, bool], ReplicaDecision]:
+    keep, create, choose = ReplicaStep.KEEP, ReplicaStep.CREATE_THERE, ReplicaStep.CREATE_CHOSEN
+    table: dict[tuple[Target, Holding, bool], ReplicaDecision] = {}
     for offline in (False, True):
         table |= {
             # The assigned directory is online: the log is created there, or is used there, or the metadata is
             # corrected.
-            (Target.ONLINE, Holding.NOTHING, offline): Decision(create, False, "R-DECIDE-1"),
-            (Target.ONLINE, Holding.IN_TARGET, offline): Decision(keep, False, "R-DECIDE-2"),
-            (Target.ONLINE, Holding.ELSEWHERE, offline): Decision(keep, True, "R-DECIDE-3"),
-            (Target.ONLINE, Holding.FUTURE_IN_TARGET, offline): Decision(keep, True, "R-DECIDE-4"),
+            (Target.ONLINE, Holding.NOTHING, offline): ReplicaDecision(create, False, "R-DECIDE-1"),
+            (Target.ONLINE, Holding.IN_TARGET, offline): ReplicaDecision(keep, False, "R-DECIDE-2"),
+            (Target.ONLINE, Holding.ELSEWHERE, offline): ReplicaDecision(keep, True, "R-DECIDE-3"),
+            (Target.ONLINE, Holding.FUTURE_IN_TARGET, offline): ReplicaDecision(keep, True, "R-DECIDE-4"),
             # No directory was assigned yet: a new replica, created even while a directory is offline.
-            (Target.UNASSIGNED, Holding.NOTHING, offline): Decision(choose, True, "R-DECIDE-5"),
-            (Target.UNASSIGNED, Holding.ELSEWHERE, offline): Decision(keep, True, "R-DECIDE-6"),
+            (Target.UNASSIGNED, Holding.NOTHING, offline): ReplicaDecision(choose, True, "R-DECIDE-5"),
+            (Target.UNASSIGNED, Holding.ELSEWHERE, offline): ReplicaDecision(keep, True, "R-DECIDE-6"),
             # Assigned before directories were recorded: the broker reports the log's directory.
-            (Target.MIGRATING, Holding.ELSEWHERE, offline): Decision(keep, True, "R-DECIDE-7"),
+            (Target.MIGRATING, Holding.ELSEWHERE, offline): ReplicaDecision(keep, True, "R-DECIDE-7"),
             # Lost or unknown, but the broker has the log: its directory counts.
-            (Target.UNKNOWN, Holding.ELSEWHERE, offline): Decision(keep, True, "R-DECIDE-9"),
+            (Target.UNKNOWN, Holding.ELSEWHERE, offline): ReplicaDecision(keep, True, "R-DECIDE-9"),
             # The change was not about the directory: there is nothing to compare or to report.
-            (Target.SAME, Holding.NOTHING, offline): Decision(choose, False, "R-DECIDE-11"),
-            (Target.SAME, Holding.ELSEWHERE, offline): Decision(keep, False, "R-DECIDE-12"),
+            (Target.SAME, Holding.NOTHING, offline): ReplicaDecision(choose, False, "R-DECIDE-11"),
+            (Target.SAME, Holding.ELSEWHERE, offline): ReplicaDecision(keep, False, "R-DECIDE-12"),
         }
     # No log, and the assignment may mean an offline directory: the log is created again only if no directory is
     # offline.
     table |= {
-        (Target.MIGRATING, Holding.NOTHING, False): Decision(choose, True, "R-DECIDE-8"),
-        (Target.MIGRATING, Holding.NOTHING, True): Decision(Step.SKIP, False, "R-DECIDE-8"),
-        (Target.UNKNOWN, Holding.NOTHING, False): Decision(choose, True, "R-DECIDE-10"),
-        (Target.UNKNOWN, Holding.NOTHING, True): Decision(Step.SKIP, False, "R-DECIDE-10"),
+        (Target.MIGRATING, Holding.NOTHING, False): ReplicaDecision(choose, True, "R-DECIDE-8"),
+        (Target.MIGRATING, Holding.NOTHING, True): ReplicaDecision(ReplicaStep.SKIP, False, "R-DECIDE-8"),
+        (Target.UNKNOWN, Holding.NOTHING, False): ReplicaDecision(choose, True, "R-DECIDE-10"),
+        (Target.UNKNOWN, Holding.NOTHING, True): ReplicaDecision(ReplicaStep.SKIP, False, "R-DECIDE-10"),
     }
     return table
 
@@ -93,8 +93,8 @@ DECISIONS = _rows()
 
 # By the KIP's text a future replica in the assigned directory is promoted once it has caught up, at any time. Kafka
 # does so only at start (R-DECIDE-4). While running it corrects the metadata to the current directory.
-DIFFERENCES: dict[tuple[Target, Holding, bool], Decision] = {
-    (Target.ONLINE, Holding.FUTURE_IN_TARGET, offline): Decision(Step.PROMOTE, False, "R-DECIDE-4")
+DIFFERENCES: dict[tuple[Target, Holding, bool], ReplicaDecision] = {
+    (Target.ONLINE, Holding.FUTURE_IN_TARGET, offline): ReplicaDecision(ReplicaStep.PROMOTE, False, "R-DECIDE-4")
     for offline in (False, True)
 }
 
@@ -123,7 +123,7 @@ def classify_holding(directory: Uuid | None, current: Uuid | None, future: Uuid 
     return Holding.ELSEWHERE
 
 
-def decide(target: Target, holding: Holding, has_offline: bool, rules: BrokerRules) -> Decision:
+def decide(target: Target, holding: Holding, has_offline: bool, rules: BrokerRules) -> ReplicaDecision:
     """The row of the table; ``has_offline`` says whether any configured directory of the broker is offline."""
     key = (target, holding, has_offline)
     if not rules.promote_future_at_start and key in DIFFERENCES:

@@ -219,7 +219,7 @@ class IllegalMove(JbodError):
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class ReplicaMove:
     """A move of one replica: from ``original`` to ``target``, both directory ids."""
 
     original: Uuid
@@ -227,7 +227,7 @@ class Move:
     state: MoveState = MoveState.NONE
 
 
-def advance(move: Move, event: MoveEvent) -> tuple[Move, tuple[Effect, ...]]:
+def advance(move: ReplicaMove, event: MoveEvent) -> tuple[ReplicaMove, tuple[Effect, ...]]:
     """The move after the event, and what the broker has to do. Raises :class:`IllegalMove`."""
     found = TRANSITIONS.get((move.state, event))
     if found is None:

@@ -32,7 +32,7 @@ STARTING_INTERVAL_MS = 10
 SHUTDOWN_INTERVAL_MS = 50
 
 
-class BrokerState(Enum):
+class LifecycleState(Enum):
     """Kafka's broker states, with the numbers of its metric."""
 
     NOT_RUNNING = 0
@@ -56,7 +56,7 @@ Action = BrokerRegistrationRequest | BrokerHeartbeatRequest | Shutdown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class BrokerSurroundings:
     """What the lifecycle reads from the rest of the broker: its metadata, its queue, and where it leads."""
 
     metadata_offset: int = -1
@@ -80,7 +80,7 @@ class Lifecycle:
     previous_epoch: int = -1
     zookeeper: bool = False
     rules: BrokerRules = KAFKA_BROKER
-    state: BrokerState = BrokerState.NOT_RUNNING
+    state: LifecycleState = LifecycleState.NOT_RUNNING
     epoch: int = -1
     ready_to_unfence: bool = False
     unfence_asked: bool = False
@@ -113,7 +113,9 @@ class Lifecycle:
 
 def start(life: Lifecycle, now: int) -> tuple[Lifecycle, tuple[Action, ...]]:
     """Start: register at once, and give up if no registration is accepted in time (R-LIFE-1)."""
-    life = replace(life, state=BrokerState.STARTING, registration_limit=now + life.registration_timeout, in_flight=True)
+    life = replace(
+        life, state=LifecycleState.STARTING, registration_limit=now + life.registration_timeout, in_flight=True
+    )
     return life, (registration_request(life),)
 
 
@@ -129,16 +131,16 @@ def registration_request(life: Lifecycle) -> BrokerRegistrationRequest:
     )
 
 
-def heartbeat_request(life: Lifecycle, around: Surroundings) -> BrokerHeartbeatRequest:
+def heartbeat_request(life: Lifecycle, around: BrokerSurroundings) -> BrokerHeartbeatRequest:
     """The heartbeat, with all directories that failed since the start and, after recovery, those that are cordoned
     (R-LIFE-5, R-LIFE-11)."""
-    tells_cordons = around.cordons_supported and life.state not in (BrokerState.NOT_RUNNING, BrokerState.STARTING)
+    tells_cordons = around.cordons_supported and life.state not in (LifecycleState.NOT_RUNNING, LifecycleState.STARTING)
     return BrokerHeartbeatRequest(
         broker_id=life.node_id,
         broker_epoch=life.epoch,
         current_metadata_offset=around.metadata_offset,
         want_fence=_wants_fence(life, around),
-        want_shut_down=life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN,
+        want_shut_down=life.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN,
         offline_log_dirs=tuple(directory for directory, _ in life.offline),
         cordoned_log_dirs=life.cordoned if tells_cordons else None,
     )
@@ -154,10 +156,16 @@ def answer_registration(life: Lifecycle, epoch: int | None, now: int) -> Lifecyc
 
 # By state: the field of the heartbeat's answer that decides and its value, the next state, and the delay of the next
 # heartbeat (None: the usual interval). With another value the state stays, and the last column is its delay (R-LIFE-4).
-ANSWERS: dict[BrokerState, tuple[str, bool, BrokerState, int | None, int | None]] = {
-    BrokerState.STARTING: ("is_caught_up", True, BrokerState.RECOVERY, STARTING_INTERVAL_MS, STARTING_INTERVAL_MS),
-    BrokerState.RECOVERY: ("is_fenced", False, BrokerState.RUNNING, None, None),
-    BrokerState.RUNNING: ("is_fenced", False, BrokerState.RUNNING, None, None),
+ANSWERS: dict[LifecycleState, tuple[str, bool, LifecycleState, int | None, int | None]] = {
+    LifecycleState.STARTING: (
+        "is_caught_up",
+        True,
+        LifecycleState.RECOVERY,
+        STARTING_INTERVAL_MS,
+        STARTING_INTERVAL_MS,
+    ),
+    LifecycleState.RECOVERY: ("is_fenced", False, LifecycleState.RUNNING, None, None),
+    LifecycleState.RUNNING: ("is_fenced", False, LifecycleState.RUNNING, None, None),
 }
 
 
@@ -180,7 +188,7 @@ def answer_heartbeat(
         else:
             delay = other_delay
         return _communicate(life, now, life.heartbeat_interval if delay is None else delay), ()
-    if life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+    if life.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN:
         first = not life.shutdown_answered
         life = replace(life, shutdown_answered=True)
         if response.should_shut_down:
@@ -216,10 +224,10 @@ def become_ready(life: Lifecycle, now: int) -> Lifecycle:
 
 def begin_shutdown(life: Lifecycle, now: int) -> tuple[Lifecycle, tuple[Action, ...]]:
     """An operator stops the broker: a running broker hands over its leaderships first, any other ends at once."""
-    if life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+    if life.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN:
         return life, ()
-    if life.state is BrokerState.RUNNING:
-        return _communicate(replace(life, state=BrokerState.PENDING_CONTROLLED_SHUTDOWN), now, 0), ()
+    if life.state is LifecycleState.RUNNING:
+        return _communicate(replace(life, state=LifecycleState.PENDING_CONTROLLED_SHUTDOWN), now, 0), ()
     return _end(life, f"stopped while {life.state.name}")
 
 
@@ -246,9 +254,9 @@ def upgrade_warning(life: Lifecycle, directories_supported: bool) -> str | None:
     )
 
 
-def tick(life: Lifecycle, around: Surroundings, now: int) -> tuple[Lifecycle, tuple[Action, ...]]:
+def tick(life: Lifecycle, around: BrokerSurroundings, now: int) -> tuple[Lifecycle, tuple[Action, ...]]:
     """Advance the clock to ``now``: everything that is due by then happens, in order."""
-    if life.state in (BrokerState.SHUTTING_DOWN, BrokerState.NOT_RUNNING):
+    if life.state in (LifecycleState.SHUTTING_DOWN, LifecycleState.NOT_RUNNING):
         return life, ()
     if life.registration_limit is not None and now >= life.registration_limit:
         life = replace(life, registration_limit=None)
@@ -270,7 +278,7 @@ def tick(life: Lifecycle, around: Surroundings, now: int) -> tuple[Lifecycle, tu
     return replace(life, unfence_asked=not request.want_fence), (request,)
 
 
-def _wants_fence(life: Lifecycle, around: Surroundings) -> bool:
+def _wants_fence(life: Lifecycle, around: BrokerSurroundings) -> bool:
     """Whether the broker asks to stay fenced: R-LIFE-3, and by the KIP also while assignments of several directories
     wait (R-LIFE-9).
 
@@ -290,7 +298,7 @@ def _due_checks(life: Lifecycle, now: int) -> Lifecycle:
     return replace(life, failure_checks=ahead, overdue=(life.overdue | due) - reported)
 
 
-def _must_end(life: Lifecycle, directory: Uuid, around: Surroundings) -> bool:
+def _must_end(life: Lifecycle, directory: Uuid, around: BrokerSurroundings) -> bool:
     """R-LIFE-8: Kafka's broker ends for every unreported failure, the KIP's only if it leads a partition there."""
     return directory in around.leading_in or not life.rules.shut_down_only_if_leading
 
@@ -298,7 +306,7 @@ def _must_end(life: Lifecycle, directory: Uuid, around: Surroundings) -> bool:
 def _end(life: Lifecycle, reason: str, *, allowed: bool = False) -> tuple[Lifecycle, tuple[Action, ...]]:
     life = replace(
         life,
-        state=BrokerState.SHUTTING_DOWN,
+        state=LifecycleState.SHUTTING_DOWN,
         next_communication=None,
         registration_limit=None,
         failure_checks=(),
@@ -312,7 +320,7 @@ def _after_failure(life: Lifecycle, now: int) -> Lifecycle:
 
 
 def _communicate(life: Lifecycle, now: int, delay: int) -> Lifecycle:
-    if life.state in (BrokerState.SHUTTING_DOWN, BrokerState.NOT_RUNNING):
+    if life.state in (LifecycleState.SHUTTING_DOWN, LifecycleState.NOT_RUNNING):
         return life
     due = now if life.next_at_once else now + delay
     return replace(life, next_at_once=False, next_communication=due)

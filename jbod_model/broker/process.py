@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from jbod_model.broker import assignments, lifecycle, replicas
-from jbod_model.broker.assignments import Answer, Assignment, AssignmentQueue, GlobalFailure, Reason, Replica
-from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown, Surroundings
+from jbod_model.broker.assignments import Answer, Assignment, AssignmentQueue, AssignmentReason, GlobalFailure, Replica
+from jbod_model.broker.lifecycle import BrokerSurroundings, Lifecycle, LifecycleState, Shutdown
 from jbod_model.broker.replicas import ReplicaChange, Replicas, Report
 from jbod_model.formats.requests import (
     AssignedDirectory,
@@ -51,7 +51,7 @@ class Broker:
     @property
     def running(self) -> bool:
         """Whether the process exists and has not ended."""
-        return self.life.state not in (BrokerState.NOT_RUNNING, BrokerState.SHUTTING_DOWN)
+        return self.life.state not in (LifecycleState.NOT_RUNNING, LifecycleState.SHUTTING_DOWN)
 
     @property
     def timers(self) -> tuple[int, ...]:
@@ -139,7 +139,7 @@ def cordon(broker: Broker, directories: Iterable[Uuid], now: int) -> Broker:
     broker = replace(broker, replicas=replace(broker.replicas, disks=disks))
     if broker.cordons_supported:
         return replace(broker, life=lifecycle.cordon(broker.life, listed, now))
-    if broker.life.state in (BrokerState.NOT_RUNNING, BrokerState.STARTING):
+    if broker.life.state in (LifecycleState.NOT_RUNNING, LifecycleState.STARTING):
         return replace(broker, life=replace(broker.life, cordoned=listed))
     return broker
 
@@ -168,7 +168,7 @@ def tick(broker: Broker, now: int) -> Next:
         return broker, ()
     if _undelivered_is_over(broker, now):
         return _halt(broker, "an assignment into a failed directory could not be reported in time", halt=False)
-    around = Surroundings(
+    around = BrokerSurroundings(
         metadata_offset=broker.metadata_offset,
         pending_assignments=broker.queue.pending,
         leading_in=_leading_in(broker),
@@ -228,14 +228,18 @@ def answer_assignments(broker: Broker, response: AssignReplicasToDirsResponse | 
     queue, outcome = assignments.take_answer(broker.queue, answer, now)
     state = broker.replicas
     for assignment in outcome.accepted:
-        if assignment.reason is Reason.PROMOTION:
+        if assignment.reason is AssignmentReason.PROMOTION:
             state = replicas.confirm(state, assignment.replica, assignment.directory)
     return replace(broker, queue=queue, replicas=state)
 
 
 def _ready_if_caught_up(broker: Broker, now: int) -> Broker:
     """Once the controller considers it caught up and it has applied an image, the broker may be unfenced (R-LIFE-3)."""
-    caught_up = broker.life.state not in (BrokerState.NOT_RUNNING, BrokerState.STARTING, BrokerState.SHUTTING_DOWN)
+    caught_up = broker.life.state not in (
+        LifecycleState.NOT_RUNNING,
+        LifecycleState.STARTING,
+        LifecycleState.SHUTTING_DOWN,
+    )
     if not caught_up or not broker.published or broker.life.ready_to_unfence:
         return broker
     return replace(broker, life=lifecycle.become_ready(broker.life, now))
@@ -246,7 +250,7 @@ def _submit(broker: Broker, reports: Iterable[Report], now: int) -> Broker:
     if broker.life.zookeeper and not broker.life.rules.reports_under_zookeeper:  # R-ZK-3
         return broker
     for report in reports:
-        if report.reason is Reason.REVERT and broker.life.rules.withdraws_queued_moves:
+        if report.reason is AssignmentReason.REVERT and broker.life.rules.withdraws_queued_moves:
             withdrawn = assignments.withdraw(queue, report.replica)
             if withdrawn is not None:
                 queue = withdrawn
@@ -258,7 +262,7 @@ def _submit(broker: Broker, reports: Iterable[Report], now: int) -> Broker:
 def _halt(broker: Broker, reason: str, *, halt: bool = True) -> Next:
     life = replace(
         broker.life,
-        state=BrokerState.SHUTTING_DOWN,
+        state=LifecycleState.SHUTTING_DOWN,
         next_communication=None,
         registration_limit=None,
         failure_checks=(),

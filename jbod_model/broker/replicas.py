@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from jbod_model.broker import disks as storage
-from jbod_model.broker.assignments import Reason, Replica
-from jbod_model.broker.decisions import Step, classify_holding, classify_target, decide
-from jbod_model.broker.disks import Disks, Effect, Move, MoveEvent, MoveState, advance
+from jbod_model.broker.assignments import AssignmentReason, Replica
+from jbod_model.broker.decisions import ReplicaStep, classify_holding, classify_target, decide
+from jbod_model.broker.disks import Disks, Effect, MoveEvent, MoveState, ReplicaMove, advance
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.profiles.rules import KAFKA_BROKER, BrokerRules
 from jbod_model.replay.image import Image, Partition, Topic
@@ -56,7 +56,7 @@ class Report:
 
     replica: Replica
     directory: Uuid
-    reason: Reason
+    reason: AssignmentReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class Replicas:
 
     disks: Disks
     hosted: Mapping[Replica, Hosted] = field(default_factory=dict)
-    moves: Mapping[Replica, Move] = field(default_factory=dict)
+    moves: Mapping[Replica, ReplicaMove] = field(default_factory=dict)
     leading: frozenset[Replica] = frozenset()
     rules: BrokerRules = KAFKA_BROKER
     ids: IdTable = KAFKA_IDS
@@ -165,7 +165,7 @@ def alter_replica_log_dir(
         state = replace(state, disks=storage.create_future_log(state.disks, replica, directory))
     except storage.OfflineDirectories:
         return state, reports, KAFKA_STORAGE_ERROR
-    move = Move(disks.current[replica], directory)
+    move = ReplicaMove(disks.current[replica], directory)
     return replace(state, moves={**state.moves, replica: move}), reports, NONE
 
 
@@ -174,7 +174,7 @@ def catch_up(state: Replicas, replica: Replica) -> Result:
     move, effects = advance(state.moves[replica], MoveEvent.CAUGHT_UP)
     state = replace(state, moves={**state.moves, replica: move})
     if Effect.REPORT_TARGET in effects:
-        return state, (Report(replica, move.target, Reason.PROMOTION),)
+        return state, (Report(replica, move.target, AssignmentReason.PROMOTION),)
     if Effect.SWAP in effects:
         state = replace(state, disks=storage.promote_future_log(state.disks, replica))
         return _end_move(state, replica)
@@ -203,16 +203,16 @@ def _follow(state: Replicas, change: ReplicaChange) -> Replicas:
     holding = classify_holding(change.directory, disks.current.get(replica), disks.future.get(replica))
     step = decide(target, holding, disks.has_offline, state.rules).step
     hosted = Hosted.ONLINE
-    if step in (Step.CREATE_THERE, Step.CREATE_CHOSEN):
+    if step in (ReplicaStep.CREATE_THERE, ReplicaStep.CREATE_CHOSEN):
         try:
             disks = storage.create_log(disks, replica, change.directory, is_new=replica not in state.hosted)
         except (storage.OfflineDirectories, storage.NoDirectoryAvailable):
             hosted = Hosted.OFFLINE  # R-HOST-6
-    elif step is Step.SKIP:
+    elif step is ReplicaStep.SKIP:
         hosted = Hosted.WITHOUT_LOG  # R-HOST-7
     moves = state.moves
-    if step is Step.PROMOTE and change.directory is not None and replica not in moves:
-        moves = {**moves, replica: Move(disks.current[replica], change.directory, MoveState.ACCEPTED)}
+    if step is ReplicaStep.PROMOTE and change.directory is not None and replica not in moves:
+        moves = {**moves, replica: ReplicaMove(disks.current[replica], change.directory, MoveState.ACCEPTED)}
     return replace(state, disks=disks, moves=moves, hosted={**state.hosted, replica: hosted})
 
 
@@ -227,7 +227,7 @@ def _restart_copying(state: Replicas, replica: Replica) -> Replicas:
         return state
     if replica in state.moves and not state.rules.promote_future_at_start:
         return state
-    move = Move(state.disks.current[replica], future)
+    move = ReplicaMove(state.disks.current[replica], future)
     return replace(state, moves={**state.moves, replica: move})
 
 
@@ -243,7 +243,7 @@ def _corrections(state: Replicas, changes: Iterable[ReplicaChange]) -> list[Repo
         move = state.moves.get(change.replica)
         if move is not None and move.target == change.directory and not state.rules.promote_future_at_start:
             continue  # By the KIP the move completes, or reports the original directory.
-        reports.append(Report(change.replica, actual, Reason.METADATA))
+        reports.append(Report(change.replica, actual, AssignmentReason.METADATA))
     return reports
 
 
@@ -268,7 +268,7 @@ def _end_move(state: Replicas, replica: Replica, *, source_failed: bool = False)
     if Effect.REPORT_ORIGINAL not in effects:
         return state, ()
     lost = source_failed and state.rules.source_failure_assigns_lost
-    return state, (Report(replica, state.ids.lost if lost else move.original, Reason.REVERT),)
+    return state, (Report(replica, state.ids.lost if lost else move.original, AssignmentReason.REVERT),)
 
 
 def local_changes(

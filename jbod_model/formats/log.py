@@ -28,7 +28,7 @@ Start = Literal["earliest", "snapshot"]
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class SegmentFile:
     """A segment of the log (R-LOG-2)."""
 
     path: Path
@@ -36,7 +36,7 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SnapshotFile:
     """The state before ``end_offset``, as records (R-LOG-2)."""
 
     path: Path
@@ -61,7 +61,7 @@ class LogEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class LogTail:
     """Bytes after the last complete batch: a batch that is being written or was cut off (R-LOG-5)."""
 
     path: Path
@@ -75,8 +75,8 @@ class MetadataLog:
     """The segments and snapshots of a metadata directory, ascending."""
 
     directory: Path
-    segments: tuple[Segment, ...]
-    snapshots: tuple[Snapshot, ...]
+    segments: tuple[SegmentFile, ...]
+    snapshots: tuple[SnapshotFile, ...]
 
     @classmethod
     def open(cls, path: Path) -> MetadataLog:
@@ -88,13 +88,15 @@ class MetadataLog:
         if not directory.is_dir():
             raise UsageError(f"{path} is not a directory: name a {PARTITION_DIRECTORY} or its metadata.log.dir")
         names = sorted(entry.name for entry in directory.iterdir() if entry.is_file())
-        segments = tuple(Segment(directory / n, int(m[1])) for n in names if (m := _SEGMENT.fullmatch(n)))
-        snapshots = tuple(Snapshot(directory / n, int(m[1]), int(m[2])) for n in names if (m := _SNAPSHOT.fullmatch(n)))
+        segments = tuple(SegmentFile(directory / n, int(m[1])) for n in names if (m := _SEGMENT.fullmatch(n)))
+        snapshots = tuple(
+            SnapshotFile(directory / n, int(m[1]), int(m[2])) for n in names if (m := _SNAPSHOT.fullmatch(n))
+        )
         if not segments and not snapshots:
             raise UsageError(f"{directory} holds no segment and no snapshot: is it a {PARTITION_DIRECTORY}?")
         return cls(directory, segments, snapshots)
 
-    def newest_snapshot(self) -> Snapshot | None:
+    def newest_snapshot(self) -> SnapshotFile | None:
         """The newest complete snapshot; incomplete ones are skipped, as by Kafka's loader (R-LOG-3)."""
         return next((snapshot for snapshot in reversed(self.snapshots) if _is_complete(snapshot)), None)
 
@@ -109,7 +111,7 @@ class LogReader:
     def __init__(self, log: MetadataLog, *, start: Start = "earliest", keep_unknown: bool = False) -> None:
         self.log = log
         self.keep_unknown = keep_unknown
-        self.tail: Tail | None = None
+        self.tail: LogTail | None = None
         first = log.segments[0].base_offset if log.segments else None
         from_zero = start == "earliest" and first == 0
         self.snapshot = None if from_zero else log.newest_snapshot()
@@ -126,7 +128,7 @@ class LogReader:
             yield from self._read_snapshot(self.snapshot)
         yield from self._read_segments(self.next_offset)
 
-    def _read_snapshot(self, snapshot: Snapshot) -> Iterator[LogEntry]:
+    def _read_snapshot(self, snapshot: SnapshotFile) -> Iterator[LogEntry]:
         timestamp = 0
         for batch in _whole(snapshot):
             if batch.header.epoch != snapshot.epoch:
@@ -171,7 +173,7 @@ class LogReader:
                     yield from self._entries(batch, file)
                     self.next_offset = expected
 
-    def _read_segment(self, segment: Segment, *, is_last: bool) -> Iterator[Batch]:
+    def _read_segment(self, segment: SegmentFile, *, is_last: bool) -> Iterator[Batch]:
         data = _contents(segment.path)
         at, next_offset = 0, segment.base_offset
         while at < len(data):
@@ -179,7 +181,7 @@ class LogReader:
             if batch is None:
                 if not is_last:
                     raise MalformedLog(str(segment.path), next_offset, "the segment is cut off, but another follows")
-                self.tail = Tail(segment.path, at, len(data) - at, next_offset)
+                self.tail = LogTail(segment.path, at, len(data) - at, next_offset)
                 return
             yield batch
             at, next_offset = at + batch.header.size, batch.header.last_offset + 1
@@ -210,7 +212,7 @@ def read_file(path: Path) -> Iterator[Batch]:
         at, next_offset = at + batch.header.size, batch.header.last_offset + 1
 
 
-def _whole(snapshot: Snapshot) -> Iterator[Batch]:
+def _whole(snapshot: SnapshotFile) -> Iterator[Batch]:
     """The batches of a snapshot, which starts with its header and ends with its footer (R-LOG-7)."""
     batch: Batch | None = None
     expected = 0
@@ -225,7 +227,7 @@ def _whole(snapshot: Snapshot) -> Iterator[Batch]:
         raise MalformedLog(str(snapshot.path), expected, "the snapshot has no footer record")
 
 
-def _is_complete(snapshot: Snapshot) -> bool:
+def _is_complete(snapshot: SnapshotFile) -> bool:
     """Whether the last batch is complete and is a footer (R-LOG-3). Other damage is found when the file is read."""
     data = _contents(snapshot.path)
     file, at, last = str(snapshot.path), 0, None

@@ -24,7 +24,7 @@ RESYNC = "resync"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class StateChange:
     """One change. ``before`` and ``after`` are None if there is no value."""
 
     what: str
@@ -49,7 +49,7 @@ _NOWHERE = _Replica(None, None)
 
 def changes_between(
     before: Image, after: Image, record: Record | None, *, profile: Profile = KAFKA
-) -> Iterator[Change]:
+) -> Iterator[StateChange]:
     """The changes from one image to the next (R-EVENT-1). ``record`` is the cause; None for a snapshot."""
     for broker_id in sorted({*before.brokers, *after.brokers}):
         yield from _of_broker(before, after, broker_id, record)
@@ -69,7 +69,7 @@ def changes_between(
 # PARTITIONS
 
 
-def _of_partition(was: Partition | None, now: Partition | None, record: Record | None) -> Iterator[Change]:
+def _of_partition(was: Partition | None, now: Partition | None, record: Record | None) -> Iterator[StateChange]:
     """The leader and the in-sync replicas (R-EVENT-4)."""
     why = _why_of_partition(was, now, record)
     for what, old, new in (
@@ -77,7 +77,7 @@ def _of_partition(was: Partition | None, now: Partition | None, record: Record |
         ("isr", _list(was), _list(now)),
     ):
         if old != new:
-            yield Change(what=what, before=old, after=new, why=why)
+            yield StateChange(what=what, before=old, after=new, why=why)
 
 
 def _of_replicas(
@@ -87,14 +87,14 @@ def _of_replicas(
     now: Partition | None,
     ids: IdTable,
     record: Record | None,
-) -> Iterator[Change]:
+) -> Iterator[StateChange]:
     """The directory of each broker's replica (R-EVENT-2), and whether it is offline (R-EVENT-3)."""
     why = _why_of_partition(was, now, record)
     for broker_id in sorted({*old, *new}):
         left, came = old.get(broker_id, _NOWHERE), new.get(broker_id, _NOWHERE)
         before, after = left.directory, came.directory
         if before != after:
-            yield Change(
+            yield StateChange(
                 what="assignment",
                 broker_id=broker_id,
                 before=_text(before),
@@ -103,7 +103,7 @@ def _of_replicas(
             )
         reason_before, reason_after = left.offline, came.offline
         if reason_before != reason_after:
-            yield Change(
+            yield StateChange(
                 what="offline",
                 broker_id=broker_id,
                 directory_id=after if reason_after else before,
@@ -151,8 +151,8 @@ def _list(partition: Partition | None) -> str | None:
     return None if partition is None else f"[{','.join(map(str, partition.isr))}]"
 
 
-def _about(change: Change, topic_id: Uuid, topic: str, number: int) -> Change:
-    return Change(
+def _about(change: StateChange, topic_id: Uuid, topic: str, number: int) -> StateChange:
+    return StateChange(
         what=change.what,
         topic_id=topic_id,
         topic=topic,
@@ -168,7 +168,7 @@ def _about(change: Change, topic_id: Uuid, topic: str, number: int) -> Change:
 # BROKERS
 
 
-def _of_broker(before: Image, after: Image, broker_id: int, record: Record | None) -> Iterator[Change]:
+def _of_broker(before: Image, after: Image, broker_id: int, record: Record | None) -> Iterator[StateChange]:
     """The registration and its state (R-EVENT-5), its directories and cordons (R-EVENT-6)."""
     old, new = before.brokers.get(broker_id), after.brokers.get(broker_id)
     why = cause_of(record)
@@ -178,12 +178,12 @@ def _of_broker(before: Image, after: Image, broker_id: int, record: Record | Non
         ("controlled shutdown", _shutdown(old), _shutdown(new)),
     ):
         if was != now:
-            yield Change(what=what, broker_id=broker_id, before=was, after=now, why=why)
+            yield StateChange(what=what, broker_id=broker_id, before=was, after=now, why=why)
     listed = [set(one.directories) if one else set() for one in (old, new)]
     cordoned = [set(one.cordoned_directories or ()) if one else set() for one in (old, new)]
     for directory in sorted(listed[0] ^ listed[1]):
         came = directory in listed[1]
-        yield Change(
+        yield StateChange(
             what="directory",
             broker_id=broker_id,
             directory_id=directory,
@@ -193,7 +193,7 @@ def _of_broker(before: Image, after: Image, broker_id: int, record: Record | Non
         )
     for directory in sorted(cordoned[0] ^ cordoned[1]):
         came = directory in cordoned[1]
-        yield Change(
+        yield StateChange(
             what="cordon",
             broker_id=broker_id,
             directory_id=directory,

@@ -23,7 +23,7 @@ QUORUM_RECORDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class RecordMoment:
     """A record: its offset, and its append time in microseconds since 1970."""
 
     offset: int
@@ -31,7 +31,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Controller:
+class RegisteredController:
     """A registered controller."""
 
     controller_id: int
@@ -41,7 +41,7 @@ class Controller:
     """``NAME://HOST:PORT``."""
     features: tuple[tuple[str, int, int], ...]
     """Name, lowest and highest level, by name."""
-    registered: Moment
+    registered: RecordMoment
     """The record that registered it. A snapshot with the same registration keeps it."""
 
 
@@ -56,9 +56,9 @@ class Member:
     kraft: tuple[int, int] | None = None
     """The levels of kraft.version that it supports; None while voters are static."""
     voter: bool
-    since: Moment
+    since: RecordMoment
     """The record by which it became a voter or ceased to be one."""
-    heard: Moment | None = None
+    heard: RecordMoment | None = None
     """The newest record that shows it alive: it was elected, granted a vote, or became a voter."""
 
 
@@ -66,10 +66,10 @@ class Member:
 class QuorumState:
     """The quorum after the records up to an offset."""
 
-    controllers: Mapping[int, Controller] = field(default_factory=dict)
+    controllers: Mapping[int, RegisteredController] = field(default_factory=dict)
     members: Mapping[int, Member] = field(default_factory=dict)
     leader_id: int | None = None
-    elected: Moment | None = None
+    elected: RecordMoment | None = None
     kraft_version: int = 0
 
     def role(self, node_id: int) -> str:
@@ -78,7 +78,7 @@ class QuorumState:
             return "leader"
         return "voter" if self.members[node_id].voter else "observer"
 
-    def follow(self, record: Record | ControlRecord, now: Moment) -> QuorumState:
+    def follow(self, record: Record | ControlRecord, now: RecordMoment) -> QuorumState:
         """The state after a record of the log."""
         match record:
             case RegisterControllerRecord():  # R-VOTER-1
@@ -95,7 +95,7 @@ class QuorumState:
                 return self._voted(record, now)
         return self
 
-    def load(self, records: Iterable[Record | ControlRecord], now: Moment) -> QuorumState:
+    def load(self, records: Iterable[Record | ControlRecord], now: RecordMoment) -> QuorumState:
         """The state after a whole snapshot: its controllers, and its voters if it names any."""
         loading = replace(self, controllers={})
         for record in records:
@@ -103,7 +103,7 @@ class QuorumState:
         kept = {one: _same_or(self.controllers.get(one), node) for one, node in loading.controllers.items()}
         return replace(loading, controllers=kept)
 
-    def _led(self, record: LeaderChangeMessage, now: Moment) -> QuorumState:
+    def _led(self, record: LeaderChangeMessage, now: RecordMoment) -> QuorumState:
         """A new epoch: the leader, the nodes that voted for it, and the voters (R-VOTER-2)."""
         named = {one.voter_id: one for one in record.voters}
         granted = {record.leader_id, *(one.voter_id for one in record.granting_voters)}
@@ -118,7 +118,7 @@ class QuorumState:
             members[node_id] = replace(member, heard=now) if node_id in granted else member
         return replace(self, members=members, leader_id=record.leader_id, elected=now)
 
-    def _voted(self, record: VotersRecord, now: Moment) -> QuorumState:
+    def _voted(self, record: VotersRecord, now: RecordMoment) -> QuorumState:
         """The voters of a dynamic quorum, all of them (R-VOTER-3)."""
         members = {
             one: replace(member, voter=False, since=now) if member.voter else member
@@ -140,9 +140,9 @@ class QuorumState:
         return replace(self, members=members)
 
 
-def _registered(record: RegisterControllerRecord, now: Moment) -> Controller:
+def _registered(record: RegisterControllerRecord, now: RecordMoment) -> RegisteredController:
     told = [(one.name, one.min_supported_version, one.max_supported_version) for one in record.features]
-    return Controller(
+    return RegisteredController(
         controller_id=record.controller_id,
         incarnation_id=str(record.incarnation_id),
         zk_migration_ready=record.zk_migration_ready,
@@ -152,5 +152,5 @@ def _registered(record: RegisterControllerRecord, now: Moment) -> Controller:
     )
 
 
-def _same_or(before: Controller | None, now: Controller) -> Controller:
+def _same_or(before: RegisteredController | None, now: RegisteredController) -> RegisteredController:
     return before if before is not None and replace(now, registered=before.registered) == before else now

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from jbod_model.broker.assignments import Replica
-from jbod_model.broker.lifecycle import BrokerState
+from jbod_model.broker.lifecycle import LifecycleState
 from jbod_model.replay.image import Image
 from lab.explore.cluster import Cluster, serves
 from lab.explore.invariants import partitions
@@ -50,7 +50,7 @@ def fenced(image: Image, machine: Machine) -> Iterator[str]:
     broker = machine.broker
     if broker is None or not broker.replicas.disks.online:
         return
-    stops = broker.life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN or machine.cut
+    stops = broker.life.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN or machine.cut
     if image.brokers[machine.broker_id].fenced and not stops:
         yield f"broker {machine.broker_id} is fenced"
 
@@ -125,14 +125,14 @@ def undelivered(image: Image, machine: Machine) -> Iterator[str]:
 def stopping(image: Image, machine: Machine) -> Iterator[str]:
     """A process that was asked to stop still runs."""
     del image
-    if machine.broker is not None and machine.broker.life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+    if machine.broker is not None and machine.broker.life.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN:
         yield f"broker {machine.broker_id} does not stop"
 
 
 def leaderless(image: Image, machine: Machine) -> Iterator[str]:
     """A process that is not stopping serves an in-sync replica, and the partition has no leader."""
     broker = machine.broker
-    if broker is None or broker.life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN:
+    if broker is None or broker.life.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN:
         return
     for (topic_id, number), partition in partitions(image):
         could = machine.broker_id in (partition.isr or partition.eligible_leader_replicas)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar, cast
 
 from jbod_model.broker import process
-from jbod_model.broker.assignments import Assignment, Reason, Replica
+from jbod_model.broker.assignments import Assignment, AssignmentReason, Replica
 from jbod_model.broker.disks import Disks
-from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown
+from jbod_model.broker.lifecycle import Lifecycle, LifecycleState, Shutdown
 from jbod_model.broker.process import Broker
 from jbod_model.broker.replicas import Replicas, assigned_directories, local_changes
 from jbod_model.formats.requests import (
@@ -101,7 +101,7 @@ def running(machine: Machine, rules: BrokerRules, ids: IdTable) -> Machine:
         incarnation_id=NEW,
         log_dirs=machine.log_dirs,
         rules=rules,
-        state=BrokerState.RUNNING,
+        state=LifecycleState.RUNNING,
         epoch=machine.broker_id,
         ready_to_unfence=True,
         unfence_asked=True,
@@ -383,7 +383,9 @@ def _plain(waiting: Mapping[Replica, Assignment], rules: BrokerRules) -> dict[Re
     """Assignments without their time. ``untold`` is kept only if a move can be withdrawn (R-MOVE-10)."""
     return {
         replica: replace(
-            each, submitted=NOW, untold=each.untold and rules.withdraws_queued_moves and each.reason is Reason.PROMOTION
+            each,
+            submitted=NOW,
+            untold=each.untold and rules.withdraws_queued_moves and each.reason is AssignmentReason.PROMOTION,
         )
         for replica, each in sorted(waiting.items())
     }

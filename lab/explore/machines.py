@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from jbod_model.broker import process
 from jbod_model.broker.assignments import Assignment, GlobalFailure, Replica
-from jbod_model.broker.lifecycle import BrokerState, Shutdown
+from jbod_model.broker.lifecycle import LifecycleState, Shutdown
 from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.requests import (
     AssignReplicasToDirsRequest,
@@ -207,7 +207,7 @@ def lives(machine: Machine) -> bool:
     broker = machine.broker
     if machine.cut:
         return False
-    return broker is not None and broker.life.registered and broker.life.state is not BrokerState.NOT_RUNNING
+    return broker is not None and broker.life.registered and broker.life.state is not LifecycleState.NOT_RUNNING
 
 
 def _key(machine: Machine) -> object:

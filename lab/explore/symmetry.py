@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from jbod_model.broker.disks import Move
+from jbod_model.broker.disks import ReplicaMove
 from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image
 from lab.explore.machine import Machine
@@ -108,7 +108,7 @@ def rename_machine(machine: Machine, names: Names) -> Machine:
             replicas=replace(
                 broker.replicas,
                 disks=renamed,
-                moves={r: Move(to(m.original), to(m.target), m.state) for r, m in broker.replicas.moves.items()},
+                moves={r: ReplicaMove(to(m.original), to(m.target), m.state) for r, m in broker.replicas.moves.items()},
             ),
             assigned={replica: to(directory) for replica, directory in broker.assigned.items()},
         )

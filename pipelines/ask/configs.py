@@ -17,7 +17,7 @@ _TOPIC, _BROKER = 2, 4
 
 
 @dataclass(frozen=True)
-class Setting:
+class ConfigValues:
     """The values of a topic configuration in the log."""
 
     topics: Mapping[str, str]
@@ -50,7 +50,7 @@ def min_isr(lake: Lake, default: int = 1) -> MinIsr:
     )
 
 
-def setting(lake: Lake, name: str) -> Setting:
+def setting(lake: Lake, name: str) -> ConfigValues:
     """The values of one topic configuration of ``_ASKED``. Values set on a single broker are ignored."""
     events: list[tuple[int, str, str | None]] = []
     for offset, value in _values(lake, ConfigRecord):
@@ -71,7 +71,7 @@ def setting(lake: Lake, name: str) -> Setting:
         else:
             found[topic] = given
     cluster = found.pop("", None)
-    return Setting(found, cluster)
+    return ConfigValues(found, cluster)
 
 
 def tiered_topics(lake: Lake) -> frozenset[str]:
@@ -83,7 +83,7 @@ def tiered_topics(lake: Lake) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Change:
+class ConfigChange:
     """A change of a topic configuration: it is set or removed, its topic is removed, or a snapshot replaces all."""
 
     offset: int
@@ -92,9 +92,9 @@ class Change:
     value: str | None
 
 
-def changes(lake: Lake, name: str) -> list[Change]:
+def changes(lake: Lake, name: str) -> list[ConfigChange]:
     """Every change of one topic configuration of ``_ASKED`` in log order, including snapshots."""
-    found = [Change(offset, None, None) for offset in lake.snapshots]
+    found = [ConfigChange(offset, None, None) for offset in lake.snapshots]
     for offset, _, value in _records(lake, ConfigRecord):
         if name.encode() not in value:
             continue
@@ -102,9 +102,9 @@ def changes(lake: Lake, name: str) -> list[Change]:
         if not isinstance(record, ConfigRecord) or record.name != name:
             continue
         if record.resource_type == _TOPIC or (record.resource_type == _BROKER and not record.resource_name):
-            found.append(Change(offset, record.resource_name, record.value))
+            found.append(ConfigChange(offset, record.resource_name, record.value))
     if any(change.topic for change in found):
-        found += [Change(offset, topic, None) for offset, topic in _removals(lake)]
+        found += [ConfigChange(offset, topic, None) for offset, topic in _removals(lake)]
     return sorted(found, key=lambda change: change.offset)
 
 

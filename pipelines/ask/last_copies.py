@@ -27,7 +27,7 @@ from pipelines.ask.advice import (
     start_with_disks,
     wait_and_keep,
 )
-from pipelines.ask.configs import UNCLEAN_ELECTION, Setting, setting
+from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, setting
 from pipelines.ask.loss import Followed
 from pipelines.lake.reader import Lake
 
@@ -195,7 +195,7 @@ class LastCopies:
     # ELECTIONS
 
     @cached_property
-    def _unclean(self) -> Setting:
+    def _unclean(self) -> ConfigValues:
         return setting(self.lake, UNCLEAN_ELECTION)
 
     def _may_elect(self, topic: str) -> bool:

@@ -17,7 +17,7 @@ from jbod_model.loss.events import BrokerChanged, Event, MinIsrChanged, Removed,
 from jbod_model.loss.fate import Fate, follow
 from jbod_model.loss.losses import Loss
 from jbod_model.replay.registrations import Partition
-from pipelines.ask.configs import MIN_ISR, Change, changes
+from pipelines.ask.configs import MIN_ISR, ConfigChange, changes
 from pipelines.ask.loss_sql import candidates, of_few_topics
 from pipelines.ask.starting import Start, starts
 from pipelines.lake.reader import Lake
@@ -180,8 +180,8 @@ def _registration(directories: Sequence[str] | None, incarnation: str, fenced: b
 
 def _min_isr(lake: Lake, topics: Collection[str], default: int) -> dict[str, list[tuple[int, int]]]:
     """For each topic (offset, min.insync.replicas from it on), ascending. The first entry is the initial value."""
-    every: list[Change] = []
-    own: dict[str, list[Change]] = {topic: [] for topic in topics}
+    every: list[ConfigChange] = []
+    own: dict[str, list[ConfigChange]] = {topic: [] for topic in topics}
     for change in changes(lake, MIN_ISR):
         if not change.topic:
             every.append(change)

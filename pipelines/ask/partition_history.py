@@ -17,7 +17,7 @@ from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
 
-class Event(NamedTuple):
+class HistoryEvent(NamedTuple):
     """An effect of one record on the partition."""
 
     offset: int
@@ -71,13 +71,13 @@ class OfflineSpell(NamedTuple):
 
 
 @dataclass(frozen=True)
-class History:
+class PartitionHistory:
     """The history up to the lake's offset, oldest first, including removed topics of the same name."""
 
     name: str
     states: Sequence[State]
     offline: Sequence[OfflineSpell]
-    events: Sequence[Event]
+    events: Sequence[HistoryEvent]
 
     @property
     def partition_events(self) -> list[PartitionEvent]:
@@ -86,12 +86,12 @@ class History:
         return [PartitionEvent(topic, int(number), *event) for event in self.events]
 
 
-def history(lake: Lake, name: str, default_min_isr: int = 1) -> History:
+def history(lake: Lake, name: str, default_min_isr: int = 1) -> PartitionHistory:
     """The history of ``topic-0``. Raises UsageError, with similar names, if the lake never knew it."""
     return _history(lake, *_parse(lake, name), every_loss(lake, default_min_isr))
 
 
-def histories(lake: Lake, name: str, default_min_isr: int = 1) -> list[History]:
+def histories(lake: Lake, name: str, default_min_isr: int = 1) -> list[PartitionHistory]:
     """The histories of all partitions of a topic, or of one partition, as ``history``."""
     numbers = lake.query(
         f"SELECT DISTINCT partition FROM {lake.until('partitions')} WHERE topic = $1 ORDER BY partition", [name]
@@ -102,7 +102,7 @@ def histories(lake: Lake, name: str, default_min_isr: int = 1) -> list[History]:
     return [_history(lake, name, number, lost) for (number,) in numbers]
 
 
-def _history(lake: Lake, topic: str, partition: int, losses: Sequence[DataLoss]) -> History:
+def _history(lake: Lake, topic: str, partition: int, losses: Sequence[DataLoss]) -> PartitionHistory:
     wanted: list[object] = [topic, partition]
     states = [
         State._make([*row[:12], time_of(row[12]), row[13], _time(row[14]), row[15]])
@@ -145,7 +145,7 @@ def _history(lake: Lake, topic: str, partition: int, losses: Sequence[DataLoss])
         [*_state_events(states, wording, missed), *_offline_events(spells), *_loss_events(lake, states, lost)],
         key=lambda event: event.offset,
     )
-    return History(f"{topic}-{partition}", states, spells, events)
+    return PartitionHistory(f"{topic}-{partition}", states, spells, events)
 
 
 def _time(micros: int | None) -> datetime | None:
@@ -219,20 +219,20 @@ class _Wording:
         return f"replica on {broker} moved: {old} -> {new}"
 
 
-def _loss_events(lake: Lake, states: Sequence[State], lost: Sequence[DataLoss]) -> Iterator[Event]:
+def _loss_events(lake: Lake, states: Sequence[State], lost: Sequence[DataLoss]) -> Iterator[HistoryEvent]:
     """Losses of data, and their ends by a copy that returned."""
     began = {state.from_offset for state in states}
     removed = {state.to_offset for state in states} - began
     worse = {one.offset for one in lost}
     ends = lake.times([one.until_offset for one in lost if one.until_offset is not None])
     for one in lost:
-        yield Event(one.offset, one.time, one.finding)
+        yield HistoryEvent(one.offset, one.time, one.finding)
         if one.until_offset is not None and one.until_offset not in removed | worse:
             back = f"a complete copy is back: the data is no longer {one.kind}"
-            yield Event(one.until_offset, ends[one.until_offset], back)
+            yield HistoryEvent(one.until_offset, ends[one.until_offset], back)
 
 
-def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) -> Iterator[Event]:
+def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) -> Iterator[HistoryEvent]:
     """``missed``: offsets where a snapshot replaced records that were deleted before they were read."""
     before: State | None = None
     for state in states:
@@ -241,17 +241,17 @@ def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) ->
             before = None
         changes = _created(state, names) if before is None else _changes(before, state, names)
         for change in changes:
-            yield Event(state.from_offset, state.from_time, change)
+            yield HistoryEvent(state.from_offset, state.from_time, change)
         before = state
     if before is not None:
         yield from _removed(before, missed)
 
 
-def _removed(last: State, missed: set[int]) -> Iterator[Event]:
+def _removed(last: State, missed: set[int]) -> Iterator[HistoryEvent]:
     if last.to_offset is not None and last.to_time is not None:
         unseen = last.to_offset in missed
         what = "gone by this snapshot: when it was removed was never read" if unseen else "removed with its topic"
-        yield Event(last.to_offset, last.to_time, what)
+        yield HistoryEvent(last.to_offset, last.to_time, what)
 
 
 def _created(state: State, names: _Wording) -> Iterator[str]:
@@ -290,19 +290,21 @@ def _replica_changes(before: State, after: State, names: _Wording) -> Iterator[s
         yield f"replicas in another order: {_ints(before.replicas)} -> {_ints(after.replicas)}"
 
 
-def _offline_events(spells: Sequence[OfflineSpell]) -> Iterator[Event]:
+def _offline_events(spells: Sequence[OfflineSpell]) -> Iterator[HistoryEvent]:
     starts = {(spell.topic_id, spell.broker_id, spell.from_offset) for spell in spells}
     ends = {(spell.topic_id, spell.broker_id, spell.to_offset, spell.reason) for spell in spells}
     for spell in spells:
         # If only the directory changed, the replica was already offline for this reason, and still is.
         if (spell.topic_id, spell.broker_id, spell.from_offset, spell.reason) not in ends:
-            yield Event(spell.from_offset, spell.from_time, f"replica on {spell.broker_id} is offline: {spell.reason}")
+            yield HistoryEvent(
+                spell.from_offset, spell.from_time, f"replica on {spell.broker_id} is offline: {spell.reason}"
+            )
         if (
             spell.to_offset is not None
             and spell.to_time is not None
             and (spell.topic_id, spell.broker_id, spell.to_offset) not in starts
         ):
-            yield Event(spell.to_offset, spell.to_time, f"replica on {spell.broker_id} is offline no more")
+            yield HistoryEvent(spell.to_offset, spell.to_time, f"replica on {spell.broker_id} is offline no more")
 
 
 def _leader(leader: int) -> str:

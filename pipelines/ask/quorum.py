@@ -81,7 +81,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Voter:
+class VoterNode:
     """A voter of the quorum."""
 
     node_id: int
@@ -105,7 +105,7 @@ class Gone:
 
 
 @dataclass(frozen=True)
-class Quorum:
+class QuorumAnswer:
     """The quorum at an offset."""
 
     offset: int
@@ -117,7 +117,7 @@ class Quorum:
     leader_since: Moment | None
     kraft_version: int
     """0 if no record sets it: the voters are those of ``controller.quorum.voters``."""
-    voters: tuple[Voter, ...]
+    voters: tuple[VoterNode, ...]
     controllers: tuple[Node, ...]
     gone: tuple[Gone, ...]
     brokers: tuple[Node, ...]
@@ -134,7 +134,7 @@ class Quorum:
 class _Voters:
     """A row of the table ``voters`` at an offset."""
 
-    voters: Mapping[int, Voter]
+    voters: Mapping[int, VoterNode]
     left: Mapping[int, Moment]
     """Nodes that were voters and are not, and since when."""
     heard: Mapping[int, Moment]
@@ -143,14 +143,14 @@ class _Voters:
     kraft_version: int
 
 
-def quorum(lake: Lake, ghost_after: timedelta = GHOST_AFTER) -> Quorum:
+def quorum(lake: Lake, ghost_after: timedelta = GHOST_AFTER) -> QuorumAnswer:
     """The quorum at the lake's offset. A broker that was fenced for ``ghost_after`` is a ghost."""
     known = _voters(lake)
     controllers = [_controller(known, node) for node in _controllers(lake)]
     there = {node.node_id for node in controllers}
     brokers = _brokers(lake)
     ((epoch,),) = lake.query(f"SELECT coalesce(max(epoch), -1) FROM {lake.setting_records()}")
-    return Quorum(
+    return QuorumAnswer(
         offset=lake.offset,
         time=lake.time,
         leader_id=known.leader_id,
@@ -179,7 +179,7 @@ def _voters(lake: Lake) -> _Voters:
         if role == LEADER:
             found = replace(found, leader_id=node, leader_since=elected)
         levels = None if lowest is None else Levels(lowest, highest)
-        voter = Voter(node, directory, tuple(endpoints), levels, since)
+        voter = VoterNode(node, directory, tuple(endpoints), levels, since)
         found = replace(
             found,
             voters={**found.voters, node: voter} if votes else found.voters,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipelines.ask.configs import MinIsr, Setting
+from pipelines.ask.configs import ConfigValues, MinIsr
 from pipelines.lake.delta import literal
 from pipelines.lake.reader import Lake
 
@@ -23,7 +23,7 @@ class RiskRules:
     """The inputs of an election besides the partition."""
 
     min_isr: MinIsr
-    unclean: Setting
+    unclean: ConfigValues
     elr: bool
     """Whether eligible leader replicas are on."""
     stopping: tuple[int, ...]

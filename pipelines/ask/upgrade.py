@@ -44,13 +44,13 @@ from pipelines.ask.quorum import (
     Levels,
     Moment,
     Node,
-    Quorum,
+    QuorumAnswer,
     quorum,
 )
 from pipelines.lake.reader import Lake
 
 
-def broker_advice(node: Node, needed: str, who: Quorum, last: Sequence[str]) -> tuple[str, str | None]:
+def broker_advice(node: Node, needed: str, who: QuorumAnswer, last: Sequence[str]) -> tuple[str, str | None]:
     """What to do about a broker that lacks a level, and the command, where one helps.
 
     ``last``: the partitions whose last complete copy an unregistration gives up (R-ACT-4).
@@ -66,7 +66,7 @@ def broker_advice(node: Node, needed: str, who: Quorum, last: Sequence[str]) -> 
 
 
 def controller_advice(
-    node: Node, registered: bool, needed: str, who: Quorum, metadata_version: int
+    node: Node, registered: bool, needed: str, who: QuorumAnswer, metadata_version: int
 ) -> tuple[str, str | None]:
     """What to do about a controller that lacks a level, and the command, where one helps."""
     number, to = node.node_id, server(who)
@@ -100,7 +100,7 @@ def controller_advice(
     )
 
 
-def server(who: Quorum) -> str:
+def server(who: QuorumAnswer) -> str:
     """``host:port`` of a broker that runs."""
     for node in who.brokers:
         if node.state == ALIVE and node.endpoints:
@@ -295,12 +295,12 @@ def named(feature: str, level: int) -> str:
     return f"{name} ({level})" if name else str(level)
 
 
-def _finalized(lake: Lake, who: Quorum) -> dict[str, int]:
+def _finalized(lake: Lake, who: QuorumAnswer) -> dict[str, int]:
     """Feature -> level; kraft.version is in a control record."""
     return features(lake) | ({KRAFT_VERSION: who.kraft_version} if who.kraft_version else {})
 
 
-def _members(who: Quorum, metadata_version: int) -> list[_Member]:
+def _members(who: QuorumAnswer, metadata_version: int) -> list[_Member]:
     found = [_Member(BROKER, node) for node in who.brokers]
     if not controllers_register(metadata_version):
         return found
@@ -358,7 +358,12 @@ def _order(names: Iterable[str]) -> list[str]:
 
 
 def _blockers(
-    lake: Lake, members: Iterable[_Member], wanted: Mapping[str, int], most: Mapping[str, int], who: Quorum, now: int
+    lake: Lake,
+    members: Iterable[_Member],
+    wanted: Mapping[str, int],
+    most: Mapping[str, int],
+    who: QuorumAnswer,
+    now: int,
 ) -> list[Blocker]:
     """``most``: the levels to be supported in the end, if ``wanted`` has only the next step."""
 

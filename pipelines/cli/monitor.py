@@ -89,7 +89,7 @@ def _refuse_others(*given: bool) -> None:
 def _serve(address: str, path: str | None, log_dir: str | None) -> None:
     """Serves until Ctrl-C or SIGTERM. A lake or log that cannot be read is reported, and read again by each scrape."""
     from pipelines.cli.process import Interrupts
-    from pipelines.metrics.serve import Listener, Measured
+    from pipelines.metrics.serve import Measured, MetricsServer
     from pipelines.settings import load
 
     settings = load(lake=path)
@@ -100,7 +100,7 @@ def _serve(address: str, path: str | None, log_dir: str | None) -> None:
         settings.ask.min_insync_replicas,
         settings.check.losses_accepted_until,
     )
-    listener = Listener(address, measured)
+    listener = MetricsServer(address, measured)
     with Interrupts() as interrupts:
         interrupts.stop = listener.stop
         progress.notice(f"metrics of {settings.lake} at {listener.url}")

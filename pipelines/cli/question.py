@@ -25,7 +25,7 @@ from pipelines.cli import options, progress
 from pipelines.cli.lakes import open_lake, print_json, refuse_damage
 from pipelines.lake.times import parse_span
 from pipelines.show.columns import DIRECTORIES
-from pipelines.show.rows import Chosen, Format, Table, Wanted, split, write_rows
+from pipelines.show.rows import Chosen, Format, RowTable, Wanted, split, write_rows
 
 if TYPE_CHECKING:
     from pipelines.lake.names import Names
@@ -49,7 +49,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Question:
     """What a question is about. The lake or log is opened at the first use."""
 
     given: Given
@@ -108,7 +108,7 @@ class Asked:
         """The chosen rows as JSON objects, with the keys that CSV has as columns. ``rows``: these in place of them."""
         return chosen.table.objects(chosen.rows if rows is None else rows, self.lake.names)
 
-    def choose(self, table: Table, rows: Sequence[Any]) -> Chosen:
+    def choose(self, table: RowTable, rows: Sequence[Any]) -> Chosen:
         """The rows that the filters of the command line choose."""
         return self.wanted.choose(table, rows, self.lake)
 
@@ -148,12 +148,12 @@ _FILTERS = {"broker": "broker", "topic": "topic", "directory": "dir", "reason": 
 """Parameter -> filter."""
 
 
-_Ask = Callable[[Asked], Reply | None]
+_Ask = Callable[[Question], Reply | None]
 """Answers a question. None: the command printed something else."""
 
 
 def question(
-    *tables: Table, log_argument: bool = False
+    *tables: RowTable, log_argument: bool = False
 ) -> Callable[[Callable[..., Reply | None]], Callable[..., None]]:
     """Makes a command of a question whose rows are those of ``tables``: it has the filters that apply to one of them.
 
@@ -234,7 +234,7 @@ def _broker(text: str) -> int:
 
 def _answer(ask: _Ask, given: Given, *, heading: bool = True, watched: bool = False) -> int:
     """Asks, prints the reply, and returns the exit code. Raises the error of a damaged log, if it is not watched."""
-    asked = Asked(given)
+    asked = Question(given)
     reply = ask(asked)
     if reply is None:
         return 0

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pipelines.run.options import RunOutcome
     from pipelines.run.request_stream import RequestQuery
     from pipelines.run.runner import Runner
-    from pipelines.settings import Requests as RequestSettings
+    from pipelines.settings import RequestSettings as RequestSettings
 
 Rules = Literal["kafka", "kip858"]
 

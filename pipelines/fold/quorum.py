@@ -19,7 +19,7 @@ from jbod_model.formats.control_records import (
     VotersRecord,
 )
 from jbod_model.formats.records import API_KEY_OF, Record, RegisterControllerRecord, UnregisterControllerRecord
-from jbod_model.replay.quorum import Controller, Member, Moment, QuorumState
+from jbod_model.replay.quorum import Member, QuorumState, RecordMoment, RegisteredController
 from pipelines.fold.rows import Rows, row_table
 from pipelines.formats.records import CONTROL_BASE
 from pipelines.lake import tables
@@ -56,7 +56,7 @@ class Quorum:
         """Applies events in log order. Returns the rows of both tables: closed ones, and those open afterwards."""
         closed: dict[str, list[Row]] = {"controllers": [], "voters": []}
         for event, records in _steps(events):
-            now = Moment(event.offset, event.time)
+            now = RecordMoment(event.offset, event.time)
             self.state = self.state.load(records, now) if event.snapshot else self.state.follow(records[0], now)
             for name, held, wanted in (
                 ("controllers", self.controllers, controller_rows(self.state)),
@@ -175,18 +175,23 @@ def why_ended(table: str, record: Record | ControlRecord | None) -> str:
     return "voters" if isinstance(record, VotersRecord) else "kraft version"
 
 
-def _of(name: str, moment: Moment | None) -> Row:
+def _of(name: str, moment: RecordMoment | None) -> Row:
     return {f"{name}_offset": moment and moment.offset, f"{name}_time": moment and moment.time}
 
 
-def _moment(raw: Mapping[str, int] | None) -> Moment | None:
-    return None if raw is None else Moment(**raw)
+def _moment(raw: Mapping[str, int] | None) -> RecordMoment | None:
+    return None if raw is None else RecordMoment(**raw)
 
 
-def _controller(raw: Mapping[str, Any]) -> Controller:
+def _controller(raw: Mapping[str, Any]) -> RegisteredController:
     features = tuple((name, lowest, highest) for name, lowest, highest in raw["features"])
-    return Controller(
-        **{**raw, "endpoints": tuple(raw["endpoints"]), "features": features, "registered": Moment(**raw["registered"])}
+    return RegisteredController(
+        **{
+            **raw,
+            "endpoints": tuple(raw["endpoints"]),
+            "features": features,
+            "registered": RecordMoment(**raw["registered"]),
+        }
     )
 
 
@@ -196,7 +201,7 @@ def _member(raw: Mapping[str, Any]) -> Member:
             **raw,
             "endpoints": tuple(raw["endpoints"]),
             "kraft": raw["kraft"] and (raw["kraft"][0], raw["kraft"][1]),
-            "since": Moment(**raw["since"]),
+            "since": RecordMoment(**raw["since"]),
             "heard": _moment(raw["heard"]),
         }
     )

@@ -44,7 +44,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Job:
+class BundleJob:
     """A job: tasks in an order in which every task comes after those it depends on."""
 
     key: str
@@ -58,7 +58,7 @@ def default_bundle() -> Path:
     return next(path for place in places if (path := place / "databricks.yml").is_file())
 
 
-def read_bundle(path: Path) -> dict[str, Job]:
+def read_bundle(path: Path) -> dict[str, BundleJob]:
     """The jobs of the bundle at ``path`` (``databricks.yml``), by key. UsageError names the file and the wrong key."""
     bundle = read_yaml(path, "jobs")
     files = [path]
@@ -68,7 +68,7 @@ def read_bundle(path: Path) -> dict[str, Job]:
             raise UsageError(f"{path}: include {pattern}: no such file")
         files += included
     variables = _variables(path, bundle)
-    jobs: dict[str, Job] = {}
+    jobs: dict[str, BundleJob] = {}
     for file in files:
         raw_jobs = ((bundle if file == path else read_yaml(file, "jobs")).get("resources") or {}).get("jobs") or {}
         for key, raw in raw_jobs.items():
@@ -107,7 +107,7 @@ def _inserted(text: str, variables: Mapping[str, Any], where: str) -> str:
     return re.sub(r"\$\{([^}]*)\}", value, text)
 
 
-def _job(key: str, raw: Any, variables: Mapping[str, Any], where: str) -> Job:
+def _job(key: str, raw: Any, variables: Mapping[str, Any], where: str) -> BundleJob:
     parameters = {
         parameter["name"]: _inserted(str(parameter["default"]), variables, f"{where}.{parameter['name']}")
         for parameter in raw.get("parameters") or ()
@@ -121,7 +121,7 @@ def _job(key: str, raw: Any, variables: Mapping[str, Any], where: str) -> Job:
                 raise UsageError(f"{where}: task {task.key} depends on {needed}, which is not there")
     try:
         order = graphlib.TopologicalSorter({task.key: task.depends_on for task in tasks.values()}).static_order()
-        return Job(key, [tasks[name] for name in order], parameters)
+        return BundleJob(key, [tasks[name] for name in order], parameters)
     except graphlib.CycleError as problem:
         raise UsageError(f"{where}: tasks depend on each other: {' -> '.join(problem.args[1])}") from None
 
@@ -143,7 +143,7 @@ def _task(raw: Any, parameters: Mapping[str, str], where: str) -> Task:
     return Task(raw["task_key"], arguments, needed, run_if)
 
 
-def run_job(job: Job, given: Mapping[str, str], say: Callable[[str], None]) -> dict[str, str]:
+def run_job(job: BundleJob, given: Mapping[str, str], say: Callable[[str], None]) -> dict[str, str]:
     """Runs a job; ``given`` parameters replace defaults. Returns the state of each task.
 
     Raises UsageError, before anything runs, if the job has no such parameter.

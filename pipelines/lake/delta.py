@@ -97,7 +97,7 @@ def open_table(root: str, name: str, version: int | None) -> DeltaTable:
         ) from None
 
 
-class Tables(Mapping[str, "DeltaTable"]):
+class DeltaTables(Mapping[str, "DeltaTable"]):
     """The tables of a lake at the versions that its ledger names.
 
     A table is opened when it is first asked for. Where the commit of its version is not there, it is opened at once: so

@@ -72,7 +72,7 @@ class Commit:
 
 
 @dataclass
-class Since:
+class CommitsSince:
     """The commits of a table after a version, newest first."""
 
     foreign: list[Commit] = field(default_factory=list)
@@ -101,9 +101,9 @@ def commit_info(marks: Mapping[str, str], what: str = "") -> dict[str, str]:
     return {**marks, "userMetadata": said}
 
 
-def since(location: str, table: Table, delta: DeltaTable, published: int) -> Since:
+def since(location: str, table: Table, delta: DeltaTable, published: int) -> CommitsSince:
     """Returns the commits of the table (opened at its newest version) after version ``published``."""
-    found = Since()
+    found = CommitsSince()
     version = delta.version()
     if version < published:
         found.refused = f"the ledger names version {published}, but the newest version is {version}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.storage.lease import LEASE, Held, Lease, holder
+from pipelines.storage.lease import LEASE, HeldLease, Lease, holder
 from pipelines.storage.objects import Tag, fault_of_disk, is_object
 
 LOCK = "_lock"
@@ -150,7 +150,7 @@ def _leased(location: str, patience: float) -> Iterator[Lease]:
         if not holders:
             try:
                 lease.acquire(patience)
-            except Held as held:
+            except HeldLease as held:
                 what = f"after {patience:.0f} s" if patience else "a jbod replay runs on this lake"
                 raise UsageError(
                     f"{location.rpartition('/')[0]}: {held}, {what}: end it, try again later, or use another --lake"

@@ -46,7 +46,7 @@ Rows = dict[str, int]
 
 
 @dataclass(frozen=True)
-class Batch:
+class Publication:
     """The publication of one micro-batch: its range of offsets, the files, and the ledger's other columns."""
 
     start_offset: int
@@ -200,7 +200,7 @@ class LakeWriter(WrittenLake):
             with suppress(OSError, JbodError):  # it would hide the error that ended the run
                 remove_lake(self.location, self.home, more)
 
-    def publish(self, batch: Batch) -> Rows:
+    def publish(self, batch: Publication) -> Rows:
         """Commits every table, then the ledger. Returns rows written per table, none if it was published already."""
         if batch.end_offset <= self.end_offset:
             return {}
@@ -241,11 +241,11 @@ class LakeWriter(WrittenLake):
                 here = replace(self.here(), log_end=log_end)
                 self.append_ledger(here, self.versions, {})
 
-    def here(self, files: Sequence[DataFile] = (), touched: frozenset[tuple[str, int]] = frozenset()) -> Batch:
+    def here(self, files: Sequence[DataFile] = (), touched: frozenset[tuple[str, int]] = frozenset()) -> Publication:
         """Returns a batch without records, at the lake's end."""
         assert self.ledger is not None
         at = self.ledger
-        return Batch(
+        return Publication(
             start_offset=at["end_offset"],
             end_offset=at["end_offset"],
             epoch=at["epoch"],
@@ -289,7 +289,7 @@ class LakeWriter(WrittenLake):
             if name != LEDGER.name and self.tables.versions[name] != self.versions.get(name):
                 self.tables.refresh(name)
 
-    def _publish(self, batch: Batch, tables: Sequence[Table]) -> Rows:
+    def _publish(self, batch: Publication, tables: Sequence[Table]) -> Rows:
         rows: Rows = {}
         versions = dict(self.versions)
         for table in tables:
@@ -304,12 +304,12 @@ class LakeWriter(WrittenLake):
         self.append_ledger(batch, versions, rows)
         return rows
 
-    def _commit(self, table: Table, files: Sequence[DataFile], shards: Sequence[int], batch: Batch) -> None:
+    def _commit(self, table: Table, files: Sequence[DataFile], shards: Sequence[int], batch: Publication) -> None:
         # Remove all files in these partitions, whatever their writer or name: they hold the shards' open rows.
         gone = live_files(self.tables[table.name], shards)
         self.commit(table, files, gone, batch.start_offset, batch.end_offset)
 
-    def append_ledger(self, batch: Batch, versions: dict[str, int], rows: Rows) -> None:
+    def append_ledger(self, batch: Publication, versions: dict[str, int], rows: Rows) -> None:
         """Appends the row that makes table versions visible to readers. The caller holds the lock."""
         entry = {
             "start_offset": batch.start_offset,

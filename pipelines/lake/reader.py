@@ -19,7 +19,7 @@ import duckdb
 
 from jbod_model.errors import JbodError, UsageError, first_line_of
 from pipelines.lake.delta import (
-    Tables,
+    DeltaTables,
     connect,
     data_files,
     delta_at,
@@ -75,7 +75,7 @@ class Lake:
                 f"{root}: nothing was published into this lake yet: run jbod replay LOG_DIR --lake {quote(root)}"
             )
         use_threads(connection, newest.end_offset - ranges[0][0])
-        tables = Tables(root, newest.versions)
+        tables = DeltaTables(root, newest.versions)
         lake = cls(root, newest, ranges[0][0], newest.end_offset - 1, newest.end_time, tables, connection)
         if at_time is not None:
             at_offset = lake._offset_at(at_time)

@@ -7,7 +7,7 @@ from deltalake.exceptions import DeltaError
 
 from pipelines.lake.changes import settle_changes
 from pipelines.lake.commit import LakeConflict
-from pipelines.lake.foreign import PUBLISHED, RESTORED, Since, commit_info, last_own, misfit_of, since
+from pipelines.lake.foreign import PUBLISHED, RESTORED, CommitsSince, commit_info, last_own, misfit_of, since
 from pipelines.lake.tables import CHANGES, LEDGER, REQUESTS, TABLES, Table
 from pipelines.lake.written_lake import WrittenLake
 from pipelines.storage.objects import fault_of_disk
@@ -55,18 +55,18 @@ def fit(lake: WrittenLake, table: Table) -> None:
         _restore(lake, table, lake.versions[table.name], emptied=True)
 
 
-def _since(lake: WrittenLake, table: Table) -> Since:
+def _since(lake: WrittenLake, table: Table) -> CommitsSince:
     """The commits of a table since the ledger's version; of the ledger itself, since jbod's last row."""
     if table is LEDGER:
         delta = lake.tables[table.name]
         return since(lake.location, table, delta, last_own(lake.location, delta) or 0)
     published = lake.versions.get(table.name, len(table.checks))
     if lake.tables.versions[table.name] == published:
-        return Since()
+        return CommitsSince()
     return since(lake.location, table, lake.tables[table.name], published)
 
 
-def _conflict(lake: WrittenLake, table: Table, found: Since) -> LakeConflict:
+def _conflict(lake: WrittenLake, table: Table, found: CommitsSince) -> LakeConflict:
     return LakeConflict(
         f"{lake.location}/{table.name}: {found.refused}: nothing was published; jbod verify shows the "
         "differences, jbod rebuild restores the tables"

@@ -20,7 +20,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.formats.batch import Data, read_header
-from jbod_model.formats.log import MetadataLog, Segment
+from jbod_model.formats.log import MetadataLog, SegmentFile
 from pipelines.ask.lake_status import directories
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
 from pipelines.ask.risk import Exposure, risk
@@ -62,7 +62,7 @@ def behind(log_dir: str, seen: int) -> Behind:
     return Behind(end, max(end - seen, 0), unread)
 
 
-def _walk(segment: Segment, seen: int) -> tuple[int, int]:
+def _walk(segment: SegmentFile, seen: int) -> tuple[int, int]:
     """Offset after the segment's last whole batch, and bytes of the batches that end after ``seen``."""
     try:
         with segment.path.open("rb") as file:
@@ -77,7 +77,7 @@ def _walk(segment: Segment, seen: int) -> tuple[int, int]:
         raise UsageError(f"{segment.path}: cannot be read: {problem.strerror}") from None
 
 
-def _end(segment: Segment, data: Data, at: int, until: int | None) -> tuple[int, int]:
+def _end(segment: SegmentFile, data: Data, at: int, until: int | None) -> tuple[int, int]:
     """Reads on from the batch at byte ``at``: offset and byte after the last whole batch (that ends by ``until``)."""
     offset = segment.base_offset
     while (header := read_header(data, at, file=str(segment.path))) is not None:
@@ -87,7 +87,7 @@ def _end(segment: Segment, data: Data, at: int, until: int | None) -> tuple[int,
     return offset, at
 
 
-def _seek(segment: Segment, data: Data, offset: int | None) -> int:
+def _seek(segment: SegmentFile, data: Data, offset: int | None) -> int:
     """By the offset index: the start of a batch at or before the one with ``offset`` (None: the last), in bytes.
 
     Kafka keeps a sparse index beside each segment. An entry has an offset, relative to the segment's first, and the
@@ -118,7 +118,7 @@ TABLE = "findings"
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedFindings:
     """The findings of a lake."""
 
     lake: Lake
@@ -143,13 +143,13 @@ def version(root: str) -> int | None:
     return open_table(root, TABLE, None).version() if is_table(f"{root}/{TABLE}") else None
 
 
-def recorded(lake: Lake) -> Recorded | None:
+def recorded(lake: Lake) -> RecordedFindings | None:
     """The findings of a lake, None if no run of checks was kept yet."""
     if not is_table(f"{lake.path}/{TABLE}"):
         return None
     table = open_table(lake.path, TABLE, None)
     files = [file["path"] for file in data_files(table)]
-    return Recorded(lake, read_parquet(lake.path, TABLE, table, files))
+    return RecordedFindings(lake, read_parquet(lake.path, TABLE, table, files))
 
 
 def measure(
@@ -159,7 +159,7 @@ def measure(
     default_min_isr: int = 1,
     accepted_until: int = -1,
     log: Behind | None = None,
-    found: Recorded | None = None,
+    found: RecordedFindings | None = None,
 ) -> Iterator[GaugeMetricFamily]:
     """The metrics of a lake at its offset, and of ``log`` and the findings ``found`` if they are given."""
     yield from of_moment(lake.published, now)
@@ -184,7 +184,7 @@ def of_log(log: Behind) -> Iterator[GaugeMetricFamily]:
 
 
 def of_lake(
-    lake: Lake, *, default_min_isr: int = 1, accepted_until: int = -1, found: Recorded | None = None
+    lake: Lake, *, default_min_isr: int = 1, accepted_until: int = -1, found: RecordedFindings | None = None
 ) -> Iterator[GaugeMetricFamily]:
     """The metrics that stay the same until the lake advances or a check finds something."""
     yield from _published(lake)
@@ -288,7 +288,7 @@ def _exposed(exposures: Sequence[Exposure]) -> dict[tuple[object, ...], int]:
     return found
 
 
-def _findings(found: Recorded) -> Iterator[GaugeMetricFamily]:
+def _findings(found: RecordedFindings) -> Iterator[GaugeMetricFamily]:
     counts: dict[tuple[str, str, str], int] = {(check.id, check.name, check.severity): 0 for check in CHECKS}
     names = {check.id: check.name for check in CHECKS}
     for (check_id, severity), count in found.counts().items():

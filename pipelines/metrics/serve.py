@@ -127,7 +127,7 @@ class _Server(ThreadingWSGIServer):
         """A client that went away is no error of ours."""
 
 
-class Listener:
+class MetricsServer:
     """The server, bound to an address. Raises UsageError if the address is none, or is taken."""
 
     def __init__(self, address: str, measured: Measured) -> None:

@@ -16,7 +16,7 @@ _MOST_OF_A_CHECK = 100
 
 
 @dataclass(frozen=True)
-class Table:
+class ChartTable:
     """Rows under headings."""
 
     name: str
@@ -33,7 +33,7 @@ class Table:
     """How to list the rows that are left out."""
 
 
-def tables(content: Content) -> dict[str, Table]:
+def tables(content: Content) -> dict[str, ChartTable]:
     """Every table of the page, by name."""
     made = (
         _directories(content),
@@ -57,16 +57,16 @@ def _table(
     kinds: Sequence[str] = (),
     in_all: int | None = None,
     rest: str = "",
-) -> Table:
+) -> ChartTable:
     """Without ``in_all``, ``rows`` are all rows."""
     shown = [["" if cell is None else plain(str(cell)) for cell in row] for row in rows][:MOST_ROWS]
     whole = len(shown) if in_all is None else in_all
-    return Table(
+    return ChartTable(
         name, caption, columns, frozenset(numbers), shown, list(kinds[: len(shown)]), whole, rest * (whole > len(shown))
     )
 
 
-def _directories(content: Content) -> Table:
+def _directories(content: Content) -> ChartTable:
     trouble_first = sorted(content.cells, key=lambda cell: cell.state == "online")
     return _table(
         "directories",
@@ -93,7 +93,7 @@ def _directories(content: Content) -> Table:
     )
 
 
-def _over_time(content: Content) -> Table:
+def _over_time(content: Content) -> ChartTable:
     series = content.over_time
     rows = list(
         zip(
@@ -115,7 +115,7 @@ def _over_time(content: Content) -> Table:
     )
 
 
-def _offline(content: Content) -> Table:
+def _offline(content: Content) -> ChartTable:
     return _table(
         "offline",
         "Offline replicas",
@@ -139,7 +139,7 @@ def _offline(content: Content) -> Table:
     )
 
 
-def _incidents(content: Content) -> Table:
+def _incidents(content: Content) -> ChartTable:
     return _table(
         "incidents",
         "Incidents, newest first",
@@ -185,7 +185,7 @@ def _incidents(content: Content) -> Table:
     )
 
 
-def _moves(content: Content) -> Table:
+def _moves(content: Content) -> ChartTable:
     return _table(
         "moves",
         "Moves between disks, newest first",
@@ -210,7 +210,7 @@ def _moves(content: Content) -> Table:
     )
 
 
-def _queue(content: Content) -> Table:
+def _queue(content: Content) -> ChartTable:
     now = content.status.time
     return _table(
         "queue",
@@ -242,7 +242,7 @@ def kind_of(one: Incident) -> str:
     return {"broker unregistered": "missing", "broker re-registered": "waiting"}.get(one.kind, "fenced")
 
 
-def _risk(content: Content) -> Table:
+def _risk(content: Content) -> ChartTable:
     exposures = sorted([*content.risk.directories, *content.risk.brokers], key=lambda one: one.badness, reverse=True)
     return _table(
         "risk",
@@ -279,7 +279,7 @@ def _risk(content: Content) -> Table:
     )
 
 
-def _findings(content: Content) -> Table:
+def _findings(content: Content) -> ChartTable:
     """The first findings of each check, so that every check has some."""
     shown: list[Finding] = []
     taken: Counter[str] = Counter()

@@ -25,7 +25,7 @@ from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import files_added
 from pipelines.lake.incomplete import ADVICE
 from pipelines.lake.lock import RunWatch, alone
-from pipelines.lake.publish import Batch, LakeWriter
+from pipelines.lake.publish import LakeWriter, Publication
 from pipelines.lake.tables import BY_NAME, CHANGES, LEDGER
 from pipelines.run.errors import first_error
 from pipelines.run.options import Requests, RunOutcome
@@ -211,7 +211,7 @@ def _rows_since(lake: LakeWriter, newest: _Key) -> Iterator[dict[str, Any]]:
         yield from sorted((row for row in rows if _key(row) > newest), key=_key)
 
 
-def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | None:
+def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Publication | None:
     """Returns the batch that ``rows`` (kind, payload) report, None if nothing was read. Raises the error of a stage,
     and UsageError if a file that a stage wrote is missing.
 
@@ -249,7 +249,7 @@ def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Batch | N
     files.check_there(lake, written)
     last = max(slices, key=lambda piece: (piece.end, piece.snapshot < 0))
     snapshots = [piece.snapshot for piece in slices if piece.snapshot >= 0]
-    return Batch(
+    return Publication(
         start_offset=min(piece.start for piece in slices),
         end_offset=last.end,
         epoch=last.epoch,

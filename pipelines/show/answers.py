@@ -15,7 +15,7 @@ from pipelines.ask.advice import told
 from pipelines.ask.lake_status import Directory, Status
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, Losses
 from pipelines.ask.offline_replicas import Offline, OfflineReplica
-from pipelines.ask.partition_history import History
+from pipelines.ask.partition_history import PartitionHistory
 from pipelines.ask.troubled_partitions import Leaderless
 from pipelines.show.rows import Chosen
 from pipelines.show.text import age, console, listed, many, say, show_selection, show_table, when
@@ -313,7 +313,7 @@ def show_directories(
     )
 
 
-def show_history(offset: int, answer: Sequence[History], chosen: Chosen) -> None:
+def show_history(offset: int, answer: Sequence[PartitionHistory], chosen: Chosen) -> None:
     """The history of a partition, or of all partitions of a topic, oldest first."""
     out = console()
     for one in answer:
@@ -328,7 +328,7 @@ def show_history(offset: int, answer: Sequence[History], chosen: Chosen) -> None
     show_table(out, ("OFFSET", "TIME", "PARTITION", "WHAT"), rows4, (0,))
 
 
-def _now(answer: History) -> str:
+def _now(answer: PartitionHistory) -> str:
     """The state of a partition at the end of its history."""
     last = answer.states[-1]
     if last.to_offset is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.show.rows import Column, Table
+from pipelines.show.rows import Column, RowTable
 
 
 def _shown_events(one: Any) -> list[str]:
@@ -34,7 +34,7 @@ _EXPOSED = (
     Column("moved", "int", "partitions that another replica would lead"),
 )
 
-OFFLINE = Table(
+OFFLINE = RowTable(
     "offline",
     "a replica that is offline",
     (
@@ -82,7 +82,7 @@ def _with_errors(*words: str) -> Callable[[], list[str]]:
     return words_and_errors
 
 
-STATUS = Table(
+STATUS = RowTable(
     "status",
     "a figure or a fact",
     (
@@ -90,7 +90,7 @@ STATUS = Table(
         Column("value", "string", "the value as text", lambda one: one[1]),
     ),
 )
-DIRECTORIES = Table(
+DIRECTORIES = RowTable(
     "directories",
     "a directory of a broker, or the replicas of a broker whose directory is not known",
     (
@@ -125,7 +125,7 @@ DIRECTORIES = Table(
     ),
     directories=_HERE,
 )
-HISTORY = Table(
+HISTORY = RowTable(
     "history",
     "an effect of a record on the partition",
     (
@@ -158,7 +158,7 @@ HISTORY = Table(
         "snapshot",
     ),
 )
-RISK = Table(
+RISK = RowTable(
     "risk",
     "a broker or a directory that could fail",
     (
@@ -172,7 +172,7 @@ RISK = Table(
     ),
     directories=_HERE,
 )
-WHATIF = Table(
+WHATIF = RowTable(
     "whatif",
     "a partition that would get another leader, or lose something",
     (
@@ -194,7 +194,7 @@ WHATIF = Table(
     ),
     brokers="replicas",
 )
-REMOVAL = Table(
+REMOVAL = RowTable(
     "safe-to-remove",
     "a replica that is in the directory, or may be in it",
     (
@@ -213,7 +213,7 @@ REMOVAL = Table(
     reason_words=("assigned", "unassigned", "migrating", "lost"),
     brokers="replicas",
 )
-INCIDENTS = Table(
+INCIDENTS = RowTable(
     "incidents",
     "a failed directory or a lost broker",
     (
@@ -248,7 +248,7 @@ INCIDENTS = Table(
     reason_words=_words_of_incidents,
     directories=_HERE,
 )
-OUTAGES = Table(
+OUTAGES = RowTable(
     "incidents NO",
     "a replica that the incident took offline",
     (
@@ -264,7 +264,7 @@ OUTAGES = Table(
     ),
     directories=_HERE,
 )
-CHECK = Table(
+CHECK = RowTable(
     "check",
     "a finding",
     (
@@ -288,7 +288,7 @@ CHECK = Table(
     reason_words=_words_of_checks,
     directories=_HERE,
 )
-MOVES = Table(
+MOVES = RowTable(
     "moves",
     "a replica that moved between two directories of its broker",
     (
@@ -313,7 +313,7 @@ MOVES = Table(
     reason_words=("promoted", "accepted", "reverted", "recreated", "returned", "undecided"),
     directories={"source_id": "source", "target_id": "target"},
 )
-ASSIGNMENTS = Table(
+ASSIGNMENTS = RowTable(
     "assignments",
     "a replica whose directory the controller does not know",
     (
@@ -335,7 +335,7 @@ ASSIGNMENTS = Table(
     more=("last_request",),
     directories=_HERE,
 )
-REQUESTS = Table(
+REQUESTS = RowTable(
     "assignments TOPIC-PARTITION",
     "an assignment that a broker requested",
     (
@@ -354,7 +354,7 @@ REQUESTS = Table(
     reason_words=_with_errors("refused", "recorded", "already true", "pending", "not in the log"),
     directories=_HERE,
 )
-QUEUE = Table(
+QUEUE = RowTable(
     "assignments --queue",
     "a broker in a step of time",
     (
@@ -370,7 +370,7 @@ QUEUE = Table(
         Column("waiting", "int", "replicas that wait at the end of the step"),
     ),
 )
-QUORUM = Table(
+QUORUM = RowTable(
     "quorum",
     "a controller or a broker",
     (
@@ -386,7 +386,7 @@ QUORUM = Table(
     reason_words=("controller", "broker", "leader", "voter", "observer", "ghost", "alive", "fenced", "unknown"),
     brokers="node_id",
 )
-UPGRADE = Table(
+UPGRADE = RowTable(
     "upgrade-check",
     "a feature",
     (

@@ -8,13 +8,13 @@ from typing import NamedTuple
 from rich.console import Console
 
 from jbod_model.formats.metadata_version import METADATA_VERSION
-from pipelines.ask.quorum import ALIVE, GHOST, Moment, Node, Quorum
+from pipelines.ask.quorum import ALIVE, GHOST, Moment, Node, QuorumAnswer
 from pipelines.ask.upgrade import JBOD, Blocker, UpgradeCheck, named
 from pipelines.show.rows import Chosen
 from pipelines.show.text import age, console, listed, many, say, show_selection, show_table, when
 
 
-def show_quorum(answer: Quorum, chosen: Chosen) -> None:
+def show_quorum(answer: QuorumAnswer, chosen: Chosen) -> None:
     """Leader and voters, then every node."""
     out = console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
@@ -53,7 +53,7 @@ class NodeRow(NamedTuple):
     endpoints: tuple[str, ...]
 
 
-def node_rows(answer: Quorum) -> list[NodeRow]:
+def node_rows(answer: QuorumAnswer) -> list[NodeRow]:
     """Controllers, voters that are not registered, then brokers."""
     directories = {voter.node_id: voter.directory_id for voter in answer.voters}
     rows = [_row("controller", one, directories.get(one.node_id)) for one in answer.controllers]

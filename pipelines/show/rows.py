@@ -42,7 +42,7 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Table:
+class RowTable:
     """The rows of a question."""
 
     name: str
@@ -116,7 +116,7 @@ class Table:
 class Chosen(NamedTuple):
     """The rows of an answer after the filters."""
 
-    table: Table
+    table: RowTable
     rows: Sequence[Any]
     """The rows that match, in the order asked for, up to the limit."""
     matching: Sequence[Any]
@@ -187,7 +187,7 @@ class Wanted:
         """The same, with the names of directories of a lake."""
         return replace(self, names=names)
 
-    def choose(self, table: Table, rows: Sequence[Any], lake: Lake | None = None) -> Chosen:
+    def choose(self, table: RowTable, rows: Sequence[Any], lake: Lake | None = None) -> Chosen:
         """The rows to show.
 
         Raises UsageError if a filter or column does not exist in the table, or if a value is known neither to the rows
@@ -221,7 +221,7 @@ class Wanted:
                 return False
         return True
 
-    def _check(self, table: Table) -> None:
+    def _check(self, table: RowTable) -> None:
         allowed = [*table.filters]
         for name in self.filters:
             if name not in allowed:
@@ -234,7 +234,7 @@ class Wanted:
                 hint = f"did you mean {' or '.join(near)}?" if near else f"columns: {', '.join(names)}"
                 raise UsageError(f"--sort {name}: no such column in the rows of jbod {table.name}: {hint}")
 
-    def _test(self, table: Table, name: str) -> Callable[[Any, Any], bool]:
+    def _test(self, table: RowTable, name: str) -> Callable[[Any, Any], bool]:
         columns = {column.name: column.getter() for column in table.columns}
         if name == "broker":
             return lambda row, value: _equal(columns[table.brokers](row), value)
@@ -258,7 +258,7 @@ class Wanted:
         name = None if self.names is None else self.names.get(directory)
         return name is not None and any(known is not None and _names(known, text) for known in name)
 
-    def _sorted(self, table: Table, rows: list[Any]) -> list[Any]:
+    def _sorted(self, table: RowTable, rows: list[Any]) -> list[Any]:
         for name in reversed(self.sort):
             column = name.removeprefix("-")
             get = next(one.getter() for one in table.columns if one.name == column)
@@ -287,7 +287,7 @@ def _like(value: Any, pattern: str) -> bool:
     return wanted in text or fnmatchcase(text, wanted)
 
 
-def _check_reason(table: Table, value: str, rows: Sequence[Any]) -> None:
+def _check_reason(table: RowTable, value: str, rows: Sequence[Any]) -> None:
     """Raises UsageError, with all reasons, if the table never has one that ``value`` matches."""
     words = table.reason_words() if callable(table.reason_words) else table.reason_words
     if not words:
@@ -297,7 +297,7 @@ def _check_reason(table: Table, value: str, rows: Sequence[Any]) -> None:
         raise UsageError(f"--reason {value}: no reason that jbod {table.name} has: give one of {', '.join(words)}")
 
 
-def _check_known(lake: Lake, table: Table, name: str, value: Any, names: Names | None) -> None:
+def _check_known(lake: Lake, table: RowTable, name: str, value: Any, names: Names | None) -> None:
     """Raises UsageError, with similar names, if the lake never knew what a filter names.
 
     A value that is known, of which there is only no row, is a valid question: none of these is offline.

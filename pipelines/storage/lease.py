@@ -32,7 +32,7 @@ POLL = 2.0
 """Seconds between two looks at a lease that another process holds."""
 
 
-class Held(JbodError):
+class HeldLease(JbodError):
     """Another process holds the lease. The message names it."""
 
 
@@ -81,7 +81,7 @@ class Lease:
             if free and self._try(tag):
                 return
             if lives and now - began >= patience:
-                raise Held(f"{_named(said or {})} holds {self.location}")
+                raise HeldLease(f"{_named(said or {})} holds {self.location}")
             time.sleep(min(POLL, BEAT / 4))
 
     def release(self) -> None:

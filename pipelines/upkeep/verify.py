@@ -55,7 +55,7 @@ class Difference:
 
 
 @dataclass
-class Verdict:
+class Verification:
     """The scope and the results of ``verify``."""
 
     by: By
@@ -67,13 +67,13 @@ class Verdict:
     """Commits of other engines since the publication. A change of data is a difference, too."""
 
 
-def verify(location: str, *, by: By | None = None) -> Verdict:
+def verify(location: str, *, by: By | None = None) -> Verification:
     """Compares all tables of the newest ledger row with the records. ``by``: who replays, chosen by size if None.
 
     Raises UsageError if there is no lake, and MalformedLog or ReplayViolation if its records are not a valid history.
     """
     lake = Lake.open(location)
-    verdict = Verdict(by or _by(lake), lake.published.end_offset)
+    verdict = Verification(by or _by(lake), lake.published.end_offset)
     _look_beyond(lake, verdict)
     for name, delta in lake.tables.items():
         verdict.files += len(delta.file_uris())
@@ -116,7 +116,7 @@ def _by(lake: Lake) -> By:
 # -- files and constraints --------------------------------------------------------------------------------------------
 
 
-def _look_beyond(lake: Lake, verdict: Verdict) -> None:
+def _look_beyond(lake: Lake, verdict: Verification) -> None:
     """Commits to the tables after the versions that the ledger names, except those of a batch being published."""
     for name, version in [(LEDGER.name, None), *lake.published.versions.items()]:
         newest = open_table(lake.path, name, None)

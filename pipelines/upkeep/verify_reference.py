@@ -26,10 +26,10 @@ from jbod_model.formats.records import (
 )
 from jbod_model.ids import KAFKA_IDS, IdTable
 from jbod_model.profiles import KAFKA, Profile
-from jbod_model.replay.changes import Change, changes_between, why_gone
+from jbod_model.replay.changes import StateChange, changes_between, why_gone
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import offline_replicas
-from jbod_model.replay.quorum import QUORUM_RECORDS, Controller, Moment, QuorumState
+from jbod_model.replay.quorum import QUORUM_RECORDS, QuorumState, RecordMoment, RegisteredController
 from jbod_model.replay.registrations import BrokerRegistration, Partition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,7 +42,7 @@ def time_of(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
-def change_row(change: Change, offset: int, batch_offset: int, time: int, *, snapshot: bool) -> Row:
+def change_row(change: StateChange, offset: int, batch_offset: int, time: int, *, snapshot: bool) -> Row:
     """A row of ``changes`` for the record at ``offset``, or for a snapshot."""
     return {
         "log_offset": offset,
@@ -63,7 +63,7 @@ def change_row(change: Change, offset: int, batch_offset: int, time: int, *, sna
     }
 
 
-def controller_row(controller: Controller | None) -> Row | None:
+def controller_row(controller: RegisteredController | None) -> Row | None:
     """A row of ``controllers`` without its interval, None for no controller."""
     if controller is None:
         return None
@@ -291,7 +291,7 @@ class History:
         if not any(isinstance(record, QUORUM_RECORDS) for record in records):
             return
         resync = at.snapshot_index is not None
-        now = Moment(at.offset, at.time)
+        now = RecordMoment(at.offset, at.time)
         before, record = self.quorum, records[0]
         self.quorum = before.load(records, now) if resync else before.follow(record, now)
         why = (

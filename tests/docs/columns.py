@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.show.columns import TABLES
-from pipelines.show.rows import Table
+from pipelines.show.rows import RowTable
 
 HEAD = """# The rows of every question
 
@@ -20,7 +20,7 @@ def columns_page() -> str:
     return "\n".join(_lines(TABLES)).rstrip() + "\n"
 
 
-def _lines(tables: tuple[Table, ...]) -> Iterator[str]:
+def _lines(tables: tuple[RowTable, ...]) -> Iterator[str]:
     yield HEAD
     for table in tables:
         filters = ", ".join(f"`--{name}`" for name in table.filters)

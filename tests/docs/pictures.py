@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jbod_model.broker.decisions import DECISIONS, Holding, Step, Target
+from jbod_model.broker.decisions import DECISIONS, Holding, ReplicaStep, Target
 from jbod_model.broker.disks import TRANSITIONS, Effect
 from jbod_model.controller import memory
 from jbod_model.formats.records import (
@@ -42,13 +42,13 @@ def decision_table() -> str:
 def replica_diagram() -> str:
     """The log of a replica on its broker: what each assignment does to it, by ``DECISIONS``."""
     names = {holding: f"s{number}" for number, holding in enumerate(Holding)}
-    after = {Step.CREATE_THERE: Holding.IN_TARGET, Step.CREATE_CHOSEN: Holding.ELSEWHERE}
+    after = {ReplicaStep.CREATE_THERE: Holding.IN_TARGET, ReplicaStep.CREATE_CHOSEN: Holding.ELSEWHERE}
     edges: dict[tuple[str, str, str], list[str]] = {}
     for (target, holding, offline), decision in DECISIONS.items():
         does = "report" if decision.report else "no report"
         goal = names[after.get(decision.step, holding)]
         condition = _TARGETS[target] + (
-            " while a directory is offline" if offline and decision.step is Step.SKIP else ""
+            " while a directory is offline" if offline and decision.step is ReplicaStep.SKIP else ""
         )
         labels = edges.setdefault((names[holding], goal, does), [])
         if condition not in labels:

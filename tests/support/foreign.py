@@ -19,7 +19,7 @@ from pipelines.fold.events import shards_of
 from pipelines.lake import files
 from pipelines.lake.commit import live_files
 from pipelines.lake.create import Identity
-from pipelines.lake.publish import Batch, LakeWriter
+from pipelines.lake.publish import LakeWriter, Publication
 from pipelines.lake.restore import shards_of_rows
 from pipelines.lake.tables import BY_NAME, CHANGES, HISTORY, TABLES
 from tests.support.lakes import Reference
@@ -142,7 +142,7 @@ SOMETIMES: Mapping[str, Operation] = {"undo": _undo}
 class Parts:
     """The rows that each part of a log adds to the tables, as after micro-batches."""
 
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[Publication] = field(default_factory=list)
     closed: list[dict[str, pa.Table]] = field(default_factory=list)
     opened: list[dict[tuple[str, int], pa.Table]] = field(default_factory=list)
 
@@ -154,7 +154,7 @@ class Parts:
             *(files.write(str(lake), name, rows, shard=shard) for (name, shard), rows in self.opened[number].items()),
         ]
         batch = self.batches[number]
-        writer.publish(Batch(**{**vars(batch), "files": written}))
+        writer.publish(Publication(**{**vars(batch), "files": written}))
 
 
 @cache
@@ -181,7 +181,7 @@ def parts(kafka: str = KAFKA, ends: tuple[int, ...] = ENDS) -> Parts:
         made.closed.append(closed)
         made.opened.append(opened)
         made.batches.append(
-            Batch(
+            Publication(
                 start_offset=begin,
                 end_offset=end,
                 epoch=part[-1].epoch,

@@ -17,7 +17,7 @@ from jbod_model.formats.request_log import RequestLine, parse_line
 from pipelines.formats.requests import REJECTS_SCHEMA, assignments_table
 from pipelines.lake import files
 from pipelines.lake.create import Identity
-from pipelines.lake.publish import Batch, LakeWriter
+from pipelines.lake.publish import LakeWriter, Publication
 from pipelines.lake.tables import BY_NAME, HISTORY
 from pipelines.run.options import Requests
 from pipelines.run.request_stream import RequestBatches, count_outcomes
@@ -81,7 +81,7 @@ class JoinedLake:
         records = _table("records", self._reference.records[-len(part) :])
         written.append(files.write(str(self.path), "records", records))
         self.lake.publish(
-            Batch(
+            Publication(
                 start_offset=max(self.lake.end_offset, 0),
                 end_offset=part[-1].offset + 1,
                 epoch=part[-1].epoch,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jbod_model.broker import assignments, decisions, disks, lifecycle, process, replicas
-from jbod_model.broker.decisions import Decision, Holding, Step, Target
+from jbod_model.broker.decisions import Holding, ReplicaDecision, ReplicaStep, Target
 from jbod_model.broker.disks import Effect, MoveEvent, MoveState
 from jbod_model.controller import broker_requests, cluster, leader_updates, memory, partition_change, partition_requests
 from jbod_model.replay import registrations
@@ -113,7 +113,7 @@ ALIVE = {"crashes": False, "expiry": False}
 MOVES = {**ALIVE, "moves": True}
 RESTARTS = {"expiry": False}
 SESSIONS = {"crashes": False}
-CHOOSE = Decision(Step.CREATE_CHOSEN, True, "R-DECIDE-10")
+CHOOSE = ReplicaDecision(ReplicaStep.CREATE_CHOSEN, True, "R-DECIDE-10")
 
 BUGS = (
     # WHAT A BROKER REPORTS

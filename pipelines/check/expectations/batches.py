@@ -78,7 +78,7 @@ Engine = Literal["duckdb", "spark"]
 
 
 @dataclass(frozen=True)
-class Batches:
+class ValidatedBatches:
     """The results of the rules, and the rows of every table for a data source of Great Expectations."""
 
     engine: Engine
@@ -93,7 +93,7 @@ class Batches:
 
 
 @contextmanager
-def batches(lake: Lake, settings: Settings) -> Iterator[Batches]:
+def batches(lake: Lake, settings: Settings) -> Iterator[ValidatedBatches]:
     """The batches of a lake at its newest offset, from the engine that the settings name, or that fits its size."""
     engine = settings.check.engine
     if engine == "auto":
@@ -110,7 +110,7 @@ def batches(lake: Lake, settings: Settings) -> Iterator[Batches]:
 
 
 @contextmanager
-def _in_process(lake: Lake, settings: Settings) -> Iterator[Batches]:
+def _in_process(lake: Lake, settings: Settings) -> Iterator[ValidatedBatches]:
     def table(name: str) -> pd.DataFrame:
         delta = open_ledger(lake.path) if name == LEDGER.name else lake.tables[name]
         with reading(lake.path):
@@ -120,7 +120,7 @@ def _in_process(lake: Lake, settings: Settings) -> Iterator[Batches]:
         broken, found = rules.submit(run_contracts, lake), rules.submit(run_checks, lake, (), settings)
         with texts_in_arrow():
             try:
-                yield Batches("duckdb", broken.result, found.result, table, frame_of)
+                yield ValidatedBatches("duckdb", broken.result, found.result, table, frame_of)
             finally:
                 found.cancel()
 
@@ -137,9 +137,9 @@ def session(lake: Lake, settings: Settings) -> SparkSession:
 
 
 @contextmanager
-def _in_spark(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator[Batches]:
+def _in_spark(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator[ValidatedBatches]:
     from pipelines.check.expectations.spark_views import spark_checks, spark_contracts, spark_views
 
     with spark_views(spark, lake, settings) as tables:
         broken, found = spark_contracts(spark), spark_checks(spark)
-        yield Batches("spark", lambda: broken, lambda: found, tables.__getitem__, spark.createDataFrame)
+        yield ValidatedBatches("spark", lambda: broken, lambda: found, tables.__getitem__, spark.createDataFrame)

@@ -35,7 +35,7 @@ from pipelines.ask.json_values import jsonable
 from pipelines.check.contracts import Broken
 from pipelines.check.definition import Finding, Severity
 from pipelines.check.expectations import docs_page
-from pipelines.check.expectations.batches import Batches, Engine, batches
+from pipelines.check.expectations.batches import Engine, ValidatedBatches, batches
 from pipelines.check.expectations.suites import (
     CHECKS_SUITE,
     CONTRACTS_SUITE,
@@ -180,7 +180,7 @@ def validate(lake: Lake, settings: Settings, folder: Path) -> Validation:
         return validate_batches(made, lake, folder)
 
 
-def validate_batches(made: Batches, lake: Lake, folder: Path) -> Validation:
+def validate_batches(made: ValidatedBatches, lake: Lake, folder: Path) -> Validation:
     """The same for batches that are there."""
     with project(folder) as context:
         forget_old_runs(folder, KEPT_RUNS - 1)
@@ -200,7 +200,7 @@ def validate_batches(made: Batches, lake: Lake, folder: Path) -> Validation:
     return Validation(lake.offset, lake.time, made.engine, expectations, failures, made.broken(), made.found(), docs)
 
 
-def _batch(made: Batches, suite: str) -> Any:
+def _batch(made: ValidatedBatches, suite: str) -> Any:
     if suite == CONTRACTS_SUITE:
         return made.frame(contract_results(made.broken()))
     return made.frame(check_results(made.found())) if suite == CHECKS_SUITE else made.table(suite)

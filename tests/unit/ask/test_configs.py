@@ -8,7 +8,7 @@ import pytest
 
 from jbod_model.formats.codec import encode
 from jbod_model.formats.records import ConfigRecord, VersionedRecord
-from pipelines.ask.configs import MIN_ISR, TIERED, UNCLEAN_ELECTION, Change, changes, setting
+from pipelines.ask.configs import MIN_ISR, TIERED, UNCLEAN_ELECTION, ConfigChange, changes, setting
 from pipelines.lake.reader import Lake
 from tests.support.lakes import write_lake
 from tests.support.logs import Entry
@@ -27,12 +27,12 @@ def test_snapshot_replaces_the_configurations_before_it(tmp_path: Path) -> None:
     lake = Lake.open(tmp_path)
     assert setting(lake, MIN_ISR).topics == {"b": "4", "c": "5", "d": "6"}
     assert changes(lake, MIN_ISR) == [
-        Change(0, "a", "2"),
-        Change(1, "b", "3"),
-        Change(5, None, None),
-        Change(5, "b", "4"),
-        Change(5, "c", "5"),
-        Change(6, "d", "6"),
+        ConfigChange(0, "a", "2"),
+        ConfigChange(1, "b", "3"),
+        ConfigChange(5, None, None),
+        ConfigChange(5, "b", "4"),
+        ConfigChange(5, "c", "5"),
+        ConfigChange(6, "d", "6"),
     ]
 
 
@@ -42,4 +42,4 @@ def test_configurations_that_are_read_together_are_told_apart(name: str, tmp_pat
     write_lake(tmp_path, [config(offset, "a", str(offset), one) for offset, one in enumerate([name, *others])])
     lake = Lake.open(tmp_path)
     assert setting(lake, name).topics == {"a": "0"}
-    assert changes(lake, name) == [Change(0, "a", "0")]
+    assert changes(lake, name) == [ConfigChange(0, "a", "0")]

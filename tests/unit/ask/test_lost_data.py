@@ -20,7 +20,7 @@ from pipelines.ask.whatif import whatif
 from pipelines.check.catalogue import run_checks
 from pipelines.cli import main
 from pipelines.lake.reader import Lake
-from pipelines.settings import Check, Settings
+from pipelines.settings import CheckSettings, Settings
 from tests.support.paths import KAFKAS
 from tests.support.tampering import Row, tamper
 from tests.unit.check.story import Story, disk
@@ -95,7 +95,7 @@ def test_offline_and_check_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_accepted_loss_is_reported_as_info_and_no_longer_counted(tmp_path: Path) -> None:
     lake = recreated().lake(tmp_path)
     for until, severity, count in ((6, "critical", 1), (7, "info", 0)):
-        settings = Settings(check=Check(losses_accepted_until=until))
+        settings = Settings(check=CheckSettings(losses_accepted_until=until))
         assert [one.severity for one in run_checks(lake, ["B-32"], settings)] == [severity]
         assert losses(lake, accepted_until=until).count("lost") == count
 

@@ -22,7 +22,7 @@ from jbod_model.formats.control_records import (
 )
 from jbod_model.ids import Uuid
 from pipelines.ask import Lake
-from pipelines.ask.quorum import Levels, Quorum, quorum
+from pipelines.ask.quorum import Levels, QuorumAnswer, quorum
 from pipelines.ask.upgrade import upgrade_check
 from pipelines.cli import main
 from pipelines.run.log_lake import LogLake
@@ -43,11 +43,11 @@ def lake(cluster_lakes: Mapping[str, Path]) -> Path:
     return cluster_lakes[KAFKA]
 
 
-def of_log(offset: int | None = None, kafka: str = KAFKA) -> Quorum:
+def of_log(offset: int | None = None, kafka: str = KAFKA) -> QuorumAnswer:
     return quorum(LogLake.of(Options(path=str(metadata_dir(kafka))), offset))
 
 
-def states(answer: Quorum) -> dict[int, tuple[str, int | None]]:
+def states(answer: QuorumAnswer) -> dict[int, tuple[str, int | None]]:
     return {one.node_id: (one.state, one.since and one.since.offset) for one in answer.controllers}
 
 

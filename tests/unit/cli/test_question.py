@@ -31,7 +31,7 @@ from pipelines.lake.names import Name, Names
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS
 from pipelines.show.columns import CHECK, DIRECTORIES, REQUESTS, TABLES
-from pipelines.show.rows import Table, Wanted
+from pipelines.show.rows import RowTable, Wanted
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import ROOT, metadata_dir
@@ -75,7 +75,7 @@ def leave(capsys: pytest.CaptureFixture[AnyStr], *words: str) -> tuple[int, AnyS
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda one: one.name)
 def test_every_question_has_its_documented_columns_in_every_format(
-    lake: str, capsysbinary: pytest.CaptureFixture[bytes], table: Table
+    lake: str, capsysbinary: pytest.CaptureFixture[bytes], table: RowTable
 ) -> None:
     place = (*QUESTIONS[table.name], "--lake", lake, *AT)
     code, out, problem = leave(capsysbinary, *place, "--format", "csv")
@@ -180,7 +180,7 @@ def test_reason_that_a_question_never_gives_is_refused_with_the_list(
 
 
 @pytest.mark.parametrize("table", [table for table in TABLES if table.reasons], ids=lambda table: table.name)
-def test_reason_that_some_row_has_is_taken_where_no_row_has_it(lake: str, table: Table) -> None:
+def test_reason_that_some_row_has_is_taken_where_no_row_has_it(lake: str, table: RowTable) -> None:
     """``moves --reason undecided`` was refused."""
     opened = Lake.open(lake, 200)
     columns = {column.name: column for column in table.columns}

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from jbod_model.formats import records as r
 from jbod_model.formats.control_records import LeaderChangeMessage, QuorumVoter, Voter, VotersRecord
 from jbod_model.ids import Uuid
-from jbod_model.replay.quorum import Moment, QuorumState
+from jbod_model.replay.quorum import QuorumState, RecordMoment
 from pipelines.lake.create import Identity
 from pipelines.lake.publish import LakeWriter
 from pipelines.upkeep.compact import optimize
@@ -151,7 +151,7 @@ def test_lake_made_without_changes_stays_without(tmp_path: Path) -> None:
 
 def test_quorum_follows_registrations_elections_and_voters() -> None:
     """R-VOTER-1, R-VOTER-2, R-VOTER-3, R-VOTER-4."""
-    first, second, third = (Moment(offset, offset) for offset in (1, 2, 3))
+    first, second, third = (RecordMoment(offset, offset) for offset in (1, 2, 3))
     both = (Voter(voter_id=1), Voter(voter_id=2))
     elected = LeaderChangeMessage(leader_id=1, voters=both, granting_voters=both[1:])
     state = QuorumState().follow(r.RegisterControllerRecord(controller_id=1), first).follow(elected, second)
@@ -166,6 +166,8 @@ def test_quorum_follows_registrations_elections_and_voters() -> None:
         ("voter", True, second),
     ]
     moved = VotersRecord(voters=(QuorumVoter(voter_id=2, voter_directory_id=D1),))
-    assert after.follow(moved, Moment(4, 4)).members[2].since == Moment(4, 4)
-    assert after.load([r.RegisterControllerRecord(controller_id=1)], Moment(5, 5)).controllers == after.controllers
+    assert after.follow(moved, RecordMoment(4, 4)).members[2].since == RecordMoment(4, 4)
+    assert (
+        after.load([r.RegisterControllerRecord(controller_id=1)], RecordMoment(5, 5)).controllers == after.controllers
+    )
     assert after.follow(r.UnregisterControllerRecord(controller_id=1), third).controllers == {}

@@ -27,7 +27,7 @@ from pipelines.lake.reader import Lake
 from pipelines.metrics import serve
 from pipelines.metrics.declared import METRICS
 from pipelines.metrics.measure import behind, measure, of_lake, recorded
-from pipelines.metrics.serve import Listener, Measured
+from pipelines.metrics.serve import Measured, MetricsServer
 from tests.support.lakes import write_lake
 from tests.support.local import replay
 from tests.support.logs import read_log
@@ -215,7 +215,7 @@ def test_bad_usage_is_one_line_and_leaves_with_2(
 def served(lake: Path, log_dir: Path | None = None) -> Iterator[tuple[str, list[str]]]:
     """The URL of a server in this process, and what it tells."""
     told: list[str] = []
-    listener = Listener("127.0.0.1:0", Measured(str(lake), told.append, None if log_dir is None else str(log_dir)))
+    listener = MetricsServer("127.0.0.1:0", Measured(str(lake), told.append, None if log_dir is None else str(log_dir)))
     thread = threading.Thread(target=listener.serve)
     thread.start()
     try:
@@ -330,7 +330,7 @@ def test_clients_that_say_nothing_or_go_away_hinder_no_scrape(lake: Path, capfd:
 def test_address_may_be_of_ip_version_6(lake: Path) -> None:
     if not socket.has_dualstack_ipv6():
         return
-    listener = Listener("[::1]:0", Measured(str(lake), print))
+    listener = MetricsServer("[::1]:0", Measured(str(lake), print))
     assert re.fullmatch(r"http://\[::1\]:\d+/metrics", listener.url)
     with pytest.raises(UsageError, match="not an address"):
-        Listener("::", Measured(str(lake), print))
+        MetricsServer("::", Measured(str(lake), print))

@@ -148,7 +148,7 @@ def test_a_lease_that_is_renewed_is_not_lost(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(lease, "BEAT", 0.05)
     owner, other = lease.Lease(f"{AT}/_run"), lease.Lease(f"{AT}/_run")
     owner.acquire(0)
-    with pytest.raises(lease.Held, match="process"):
+    with pytest.raises(lease.HeldLease, match="process"):
         other.acquire(1.0)
     owner.check()
     owner.release()

@@ -15,9 +15,9 @@ from jbod_model.broker.assignments import (
     Answer,
     Assignment,
     AssignmentQueue,
+    AssignmentReason,
     ExponentialBackoff,
     GlobalFailure,
-    Reason,
     Replica,
     group_by_directory,
     next_deadline,
@@ -35,7 +35,7 @@ P0, P1 = Replica(TOPIC_1, 0), Replica(TOPIC_1, 1)
 
 
 def assignment(replica: Replica, directory: Uuid = DIR_1, submitted: int = 0) -> Assignment:
-    return Assignment(replica, directory, submitted, Reason.METADATA)
+    return Assignment(replica, directory, submitted, AssignmentReason.METADATA)
 
 
 def queued(*replicas: Replica) -> AssignmentQueue:

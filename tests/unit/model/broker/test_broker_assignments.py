@@ -10,13 +10,13 @@ from jbod_model.broker.assignments import (
     STANDARD_BACKOFF,
     Assignment,
     AssignmentQueue,
-    Reason,
+    AssignmentReason,
     Replica,
     submit,
     withdraw,
 )
-from jbod_model.broker.decisions import Holding, Step, Target, decide
-from jbod_model.broker.lifecycle import BrokerState
+from jbod_model.broker.decisions import Holding, ReplicaStep, Target, decide
+from jbod_model.broker.lifecycle import LifecycleState
 from jbod_model.ids import Uuid
 from jbod_model.profiles.rules import KAFKA_BROKER, KIP858_BROKER
 
@@ -24,18 +24,18 @@ P = Replica(Uuid(1, 1), 0)
 A = Uuid(11, 1)
 
 
-@pytest.mark.parametrize("reason", Reason)
-def test_only_the_report_of_a_finished_move_can_be_withdrawn(reason: Reason) -> None:
+@pytest.mark.parametrize("reason", AssignmentReason)
+def test_only_the_report_of_a_finished_move_can_be_withdrawn(reason: AssignmentReason) -> None:
     """R-MOVE-10."""
     queue = submit(AssignmentQueue(), Assignment(P, A, 0, reason), 0)
     after = withdraw(queue, P)
-    assert (after is not None and not after.ready) is (reason is Reason.PROMOTION)
+    assert (after is not None and not after.ready) is (reason is AssignmentReason.PROMOTION)
 
 
 def test_report_that_replaced_another_cannot_be_withdrawn() -> None:
     """R-MOVE-10: the controller may know of the first."""
-    queue = submit(AssignmentQueue(), Assignment(P, A, 0, Reason.METADATA), 0)
-    assert withdraw(submit(queue, Assignment(P, A, 1, Reason.PROMOTION), 1), P) is None
+    queue = submit(AssignmentQueue(), Assignment(P, A, 0, AssignmentReason.METADATA), 0)
+    assert withdraw(submit(queue, Assignment(P, A, 1, AssignmentReason.PROMOTION), 1), P) is None
 
 
 REPORTED = {
@@ -68,19 +68,21 @@ def test_broker_reports_a_log_that_it_had_to_create_unless_it_may_lie_in_an_offl
 ) -> None:
     """R-DECIDE-8, R-DECIDE-10."""
     decision = decide(target, Holding.NOTHING, offline, KAFKA_BROKER)
-    assert (decision.step, decision.report) == ((Step.SKIP, False) if offline else (Step.CREATE_CHOSEN, True))
+    assert (decision.step, decision.report) == (
+        (ReplicaStep.SKIP, False) if offline else (ReplicaStep.CREATE_CHOSEN, True)
+    )
 
 
 @pytest.mark.parametrize("offline", [False, True])
 def test_future_log_in_the_assigned_directory_is_reported_by_kafka_and_promoted_by_the_page(offline: bool) -> None:
     """R-DECIDE-4."""
     decision = decide(Target.ONLINE, Holding.FUTURE_IN_TARGET, offline, KIP858_BROKER)
-    assert (decision.step, decision.report) == (Step.PROMOTE, False)
+    assert (decision.step, decision.report) == (ReplicaStep.PROMOTE, False)
 
 
 def test_states_have_the_numbers_of_kafkas_metric() -> None:
     """Source: ``org.apache.kafka.metadata.BrokerState``."""
-    assert {state.name: state.value for state in BrokerState} == {
+    assert {state.name: state.value for state in LifecycleState} == {
         "NOT_RUNNING": 0,
         "STARTING": 1,
         "RECOVERY": 2,

@@ -10,7 +10,7 @@ from jbod_model.broker import disks as storage
 from jbod_model.broker import lifecycle, process, replicas
 from jbod_model.broker.assignments import Replica
 from jbod_model.broker.disks import Disks
-from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Surroundings
+from jbod_model.broker.lifecycle import BrokerSurroundings, Lifecycle, LifecycleState
 from jbod_model.broker.process import Broker
 from jbod_model.broker.replicas import INVALID_REPLICA_ASSIGNMENT, KAFKA_STORAGE_ERROR, LOG_DIR_NOT_FOUND, Replicas
 from jbod_model.formats.requests import BrokerHeartbeatRequest
@@ -19,7 +19,7 @@ from jbod_model.ids import Uuid
 
 A, B, C = Uuid(11, 1), Uuid(11, 2), Uuid(11, 3)
 P, Q = Replica(Uuid(1, 1), 0), Replica(Uuid(1, 1), 1)
-TOLD = Surroundings(cordons_supported=True)
+TOLD = BrokerSurroundings(cordons_supported=True)
 CAUGHT_UP = BrokerHeartbeatResponse(
     is_caught_up=True, is_fenced=True, in_controlled_shutdown=False, should_shut_down=False
 )
@@ -85,7 +85,7 @@ def caught_up(broker: Broker, *, cordons_supported: bool) -> Broker:
     broker = process.answer_registration(broker, 7, 1)
     broker, request = heartbeat(broker, 1)
     assert request.cordoned_log_dirs is None
-    assert broker.life.state is BrokerState.RECOVERY
+    assert broker.life.state is LifecycleState.RECOVERY
     return process.apply_metadata(
         broker,
         offset=5,

@@ -9,12 +9,12 @@ import pytest
 
 from jbod_model.broker import disks as storage
 from jbod_model.broker import replicas
-from jbod_model.broker.assignments import Reason, Replica
+from jbod_model.broker.assignments import AssignmentReason, Replica
 from jbod_model.broker.decisions import (
     DECISIONS,
     DIFFERENCES,
     Holding,
-    Step,
+    ReplicaStep,
     Target,
     classify_holding,
     classify_target,
@@ -74,7 +74,7 @@ def test_decision_for_a_replica(
     disks = Disks(configured=(A, B), unreadable=int(offline), current={} if log is None else {P: log})
     state, reports = replicas.apply_metadata(Replicas(disks=disks, rules=rules), [ReplicaChange(P, leads, assigned)])
     assert state.disks.current.get(P) == after
-    assert reports == (() if reported is None else (Report(P, reported, Reason.METADATA),))
+    assert reports == (() if reported is None else (Report(P, reported, AssignmentReason.METADATA),))
     assert (P in state.leading) == leads
     assert state.hosted[P] is (Hosted.WITHOUT_LOG if after is None else Hosted.ONLINE)
 
@@ -85,7 +85,7 @@ def test_decision_for_a_single_directory_corrects_only() -> None:
     state, reports = replicas.apply_metadata(state, [ReplicaChange(P, True, A)])
     assert (state.disks.current, reports) == ({P: A}, ())
     _, reports = replicas.apply_metadata(Replicas(disks=Disks(configured=(A,))), [ReplicaChange(P, True, LOST)])
-    assert reports == (Report(P, A, Reason.METADATA),)
+    assert reports == (Report(P, A, AssignmentReason.METADATA),)
 
 
 def test_decisions_cover_every_situation_that_can_be() -> None:
@@ -104,8 +104,11 @@ def test_decisions_cover_every_situation_that_can_be() -> None:
 def test_decision_for_a_future_log_in_the_assigned_directory_differs_by_profile() -> None:
     """R-DECIDE-4."""
     situation = (Target.ONLINE, Holding.FUTURE_IN_TARGET, False)
-    assert (decide(*situation, KAFKA_BROKER).step, decide(*situation, KAFKA_BROKER).report) == (Step.KEEP, True)
-    assert (decide(*situation, KIP858_BROKER).step, decide(*situation, KIP858_BROKER).report) == (Step.PROMOTE, False)
+    assert (decide(*situation, KAFKA_BROKER).step, decide(*situation, KAFKA_BROKER).report) == (ReplicaStep.KEEP, True)
+    assert (decide(*situation, KIP858_BROKER).step, decide(*situation, KIP858_BROKER).report) == (
+        ReplicaStep.PROMOTE,
+        False,
+    )
 
 
 @pytest.mark.parametrize(

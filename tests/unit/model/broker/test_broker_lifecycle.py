@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from jbod_model.broker import lifecycle
-from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown, Surroundings
+from jbod_model.broker.lifecycle import BrokerSurroundings, Lifecycle, LifecycleState, Shutdown
 from jbod_model.errors import UsageError
 from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from jbod_model.formats.responses import BrokerHeartbeatResponse
@@ -15,7 +15,7 @@ from jbod_model.ids import Uuid
 from jbod_model.profiles.rules import DRAFT_BROKER, KAFKA_BROKER, KIP858_BROKER, BrokerRules
 
 A, B, C = Uuid(11, 1), Uuid(11, 2), Uuid(-11, 3)
-AROUND = Surroundings()
+AROUND = BrokerSurroundings()
 LIFE = Lifecycle(node_id=1, cluster_id="x", incarnation_id=Uuid(7, 7), log_dirs=(A, B), heartbeat_interval=100)
 FINE = BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False, in_controlled_shutdown=False, should_shut_down=False)
 FENCED = replace(FINE, is_fenced=True)
@@ -28,7 +28,7 @@ def registered(life: Lifecycle = LIFE, epoch: int = 1000) -> Lifecycle:
 
 
 def beat(
-    life: Lifecycle, now: int, response: BrokerHeartbeatResponse | None = FINE, around: Surroundings = AROUND
+    life: Lifecycle, now: int, response: BrokerHeartbeatResponse | None = FINE, around: BrokerSurroundings = AROUND
 ) -> tuple[Lifecycle, BrokerHeartbeatRequest]:
     """Send the heartbeat that is due at ``now`` and answer it at once."""
     life, (request,) = lifecycle.tick(life, around, now)
@@ -41,7 +41,7 @@ def running(life: Lifecycle = LIFE) -> Lifecycle:
     life = lifecycle.become_ready(registered(life), 1)
     life, _ = beat(life, 1)
     life, _ = beat(life, 11)
-    assert life.state is BrokerState.RUNNING
+    assert life.state is LifecycleState.RUNNING
     return life
 
 
@@ -49,10 +49,10 @@ def test_broker_that_was_created_does_nothing_until_it_starts() -> None:
     """testCreateAndClose, testCreateStartAndClose."""
     assert lifecycle.tick(LIFE, AROUND, 10**9) == (LIFE, ())
     life, (request,) = lifecycle.start(LIFE, 0)
-    assert life.state is BrokerState.STARTING
+    assert life.state is LifecycleState.STARTING
     assert isinstance(request, BrokerRegistrationRequest)
     life, actions = lifecycle.begin_shutdown(life, 1)
-    assert life.state is BrokerState.SHUTTING_DOWN
+    assert life.state is LifecycleState.SHUTTING_DOWN
     assert actions == (Shutdown("stopped while STARTING"),)
     assert life.timers == ()
 
@@ -63,10 +63,10 @@ def test_new_process_knows_of_no_epoch_directory_or_timer() -> None:
     assert isinstance(request, BrokerRegistrationRequest)
     assert (request.previous_broker_epoch, request.is_migrating_zk_broker) == (-1, False)
     assert (LIFE.timers, LIFE.in_flight, LIFE.next_at_once, LIFE.shutdown_answered) == ((), False, False, False)
-    assert lifecycle.heartbeat_request(LIFE, Surroundings()) == BrokerHeartbeatRequest(
+    assert lifecycle.heartbeat_request(LIFE, BrokerSurroundings()) == BrokerHeartbeatRequest(
         broker_id=1, broker_epoch=-1, current_metadata_offset=-1, want_fence=True
     )
-    assert lifecycle.heartbeat_request(running(), Surroundings()).cordoned_log_dirs is None
+    assert lifecycle.heartbeat_request(running(), BrokerSurroundings()).cordoned_log_dirs is None
 
 
 def test_registration_in_flight_is_not_sent_twice() -> None:
@@ -131,7 +131,7 @@ def test_registration_refused_is_sent_again_until_the_limit() -> None:
     life = lifecycle.answer_registration(life, None, 106)
     life, actions = lifecycle.tick(life, AROUND, 300_000)
     assert actions == (Shutdown("no registration was accepted in time"),)
-    assert (life.state, life.epoch) == (BrokerState.SHUTTING_DOWN, -1)
+    assert (life.state, life.epoch) == (LifecycleState.SHUTTING_DOWN, -1)
 
 
 def test_registration_accepted_lifts_the_limit() -> None:
@@ -144,12 +144,12 @@ def test_controlled_shutdown_waits_for_the_controller() -> None:
     """testControlledShutdown."""
     life = registered()
     life, request = beat(life, 1, FENCED)
-    assert (life.state, request.want_fence) == (BrokerState.RECOVERY, True)
+    assert (life.state, request.want_fence) == (LifecycleState.RECOVERY, True)
     life = lifecycle.become_ready(life, 5)
     life, request = beat(life, 5)
-    assert (life.state, request.want_fence) == (BrokerState.RUNNING, False)
+    assert (life.state, request.want_fence) == (LifecycleState.RUNNING, False)
     life, _ = lifecycle.begin_shutdown(life, 20)
-    assert life.state is BrokerState.PENDING_CONTROLLED_SHUTDOWN
+    assert life.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN
     assert lifecycle.begin_shutdown(life, 20) == (life, ())
     life, request = beat(life, 20)
     assert request.want_shut_down
@@ -158,7 +158,7 @@ def test_controlled_shutdown_waits_for_the_controller() -> None:
     assert life.next_communication == 170
     life, _ = lifecycle.tick(life, AROUND, 170)
     life, actions = lifecycle.answer_heartbeat(life, replace(FINE, should_shut_down=True), 171)
-    assert life.state is BrokerState.SHUTTING_DOWN
+    assert life.state is LifecycleState.SHUTTING_DOWN
     assert actions == (Shutdown("the controller allowed it", allowed=True),)
     assert lifecycle.answer_heartbeat(life, FINE, 172) == (life, ())
 
@@ -248,14 +248,14 @@ def test_directory_failure_that_is_not_reported_in_time_ends_the_broker(
 ) -> None:
     """R-LIFE-8: Kafka's broker always ends, by the KIP only one that leads a partition in the directory."""
     life = lifecycle.fail_directory(running(replace(LIFE, rules=rules)), A, 200)
-    around = Surroundings(leading_in=frozenset({A} if leads else {B}))
+    around = BrokerSurroundings(leading_in=frozenset({A} if leads else {B}))
     life, _ = beat(life, 200, FINE if reported else None, around)
     life, actions = lifecycle.tick(life, around, 30_199)
     assert not any(isinstance(action, Shutdown) for action in actions)
     life, _ = lifecycle.answer_heartbeat(life, None, 30_199)
     life, actions = lifecycle.tick(life, around, 30_200)
     assert any(isinstance(action, Shutdown) for action in actions) is ends
-    assert (life.state is BrokerState.SHUTTING_DOWN) is ends
+    assert (life.state is LifecycleState.SHUTTING_DOWN) is ends
 
 
 def test_later_failure_replaces_the_check_of_the_earlier_one() -> None:
@@ -265,12 +265,12 @@ def test_later_failure_replaces_the_check_of_the_earlier_one() -> None:
     assert life.failure_checks == ((50_000, B),)
 
 
-def unheard(life: Lifecycle, around: Surroundings, until: int) -> int | None:
+def unheard(life: Lifecycle, around: BrokerSurroundings, until: int) -> int | None:
     """Let every heartbeat from now on be lost; when the broker ends, None if it runs on ``until`` then."""
     while life.timers and life.timers[0] <= until:
         now = life.timers[0]
         life, actions = lifecycle.tick(life, around, now)
-        if life.state is BrokerState.SHUTTING_DOWN:
+        if life.state is LifecycleState.SHUTTING_DOWN:
             return now
         if actions:
             life, _ = lifecycle.answer_heartbeat(life, None, now)
@@ -282,7 +282,7 @@ def test_first_of_two_failures_that_cannot_be_reported_ends_the_broker(rules: Br
     """R-LIFE-7, R-LIFE-8: it leads in A, which fails first, and not in B. Kafka ends by the check of B alone."""
     life = lifecycle.fail_directory(running(replace(LIFE, rules=rules)), A, 1_000)
     life = lifecycle.fail_directory(life, B, 20_000)
-    assert unheard(life, Surroundings(leading_in=frozenset({A})), 200_000) == ends
+    assert unheard(life, BrokerSurroundings(leading_in=frozenset({A})), 200_000) == ends
 
 
 def test_broker_that_comes_to_lead_in_an_unreported_directory_ends_at_its_next_event() -> None:
@@ -295,7 +295,7 @@ def test_broker_that_comes_to_lead_in_an_unreported_directory_ends_at_its_next_e
         if actions:
             life, _ = lifecycle.answer_heartbeat(life, None, now)
     assert life.overdue == {A}
-    life, actions = lifecycle.tick(life, Surroundings(leading_in=frozenset({A})), 41_000)
+    life, actions = lifecycle.tick(life, BrokerSurroundings(leading_in=frozenset({A})), 41_000)
     assert actions == (Shutdown(f"the failure of directory {A} could not be reported in time"),)
 
 
@@ -306,7 +306,7 @@ def test_failure_that_was_reported_late_is_no_longer_overdue() -> None:
     assert life.overdue == {A}
     life, _ = lifecycle.answer_heartbeat(life, FINE, 32_001)
     assert lifecycle.tick(life, AROUND, 32_001)[0].overdue == frozenset()
-    assert unheard(life, Surroundings(leading_in=frozenset({A})), 200_000) is None
+    assert unheard(life, BrokerSurroundings(leading_in=frozenset({A})), 200_000) is None
 
 
 @pytest.mark.parametrize("timeout", [0, -1])
@@ -336,13 +336,13 @@ def test_broker_asks_to_stay_fenced(
     life = registered(replace(LIFE, rules=rules, log_dirs=directories))
     if ready:
         life = lifecycle.become_ready(life, 1)
-    _, request = beat(life, 1, FENCED, Surroundings(pending_assignments=pending))
+    _, request = beat(life, 1, FENCED, BrokerSurroundings(pending_assignments=pending))
     assert request.want_fence is fence
 
 
 def test_broker_that_asked_to_be_unfenced_does_not_fence_itself_for_later_assignments() -> None:
     life = running(replace(LIFE, rules=KIP858_BROKER))
-    _, request = beat(life, 111, FINE, Surroundings(pending_assignments=3))
+    _, request = beat(life, 111, FINE, BrokerSurroundings(pending_assignments=3))
     assert not request.want_fence
 
 
@@ -350,11 +350,11 @@ def test_states_without_progress_stay_and_keep_their_pace() -> None:
     """R-LIFE-4."""
     life = registered()
     life, _ = beat(life, 1, replace(FENCED, is_caught_up=False))
-    assert (life.state, life.next_communication) == (BrokerState.STARTING, 11)
+    assert (life.state, life.next_communication) == (LifecycleState.STARTING, 11)
     life, _ = beat(life, 11, FENCED)
-    assert (life.state, life.next_communication) == (BrokerState.RECOVERY, 21)
+    assert (life.state, life.next_communication) == (LifecycleState.RECOVERY, 21)
     life, _ = beat(life, 21, FENCED)
-    assert (life.state, life.next_communication) == (BrokerState.RECOVERY, 121)
+    assert (life.state, life.next_communication) == (LifecycleState.RECOVERY, 121)
 
 
 def test_process_that_has_ended_says_nothing_more() -> None:

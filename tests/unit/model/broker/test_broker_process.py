@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from jbod_model.broker import lifecycle, process, replicas
-from jbod_model.broker.assignments import Assignment, AssignmentQueue, GlobalFailure, Reason, Replica
+from jbod_model.broker.assignments import Assignment, AssignmentQueue, AssignmentReason, GlobalFailure, Replica
 from jbod_model.broker.disks import Disks, MoveState
-from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown
+from jbod_model.broker.lifecycle import Lifecycle, LifecycleState, Shutdown
 from jbod_model.broker.process import Action, Broker
 from jbod_model.broker.replicas import ReplicaChange, Replicas
 from jbod_model.formats.requests import (
@@ -68,7 +68,7 @@ def running(rules: BrokerRules = KAFKA_BROKER, *directories: Uuid) -> Broker:
     for now in (0, 10):
         node, _ = process.tick(node, now)
         node, _ = process.answer_heartbeat(node, FINE, now)
-    assert node.life.state is BrokerState.RUNNING
+    assert node.life.state is LifecycleState.RUNNING
     return node
 
 
@@ -352,7 +352,7 @@ def test_oldest_assignment_into_a_failed_directory_sets_the_limit() -> None:
     """R-LIFE-8: of those that wait and those in flight."""
     node = publish(running(KIP858_BROKER), {P: A, Q: A}, 20)
     node, _ = process.fail_directory(node, A, 6_000)
-    newer, older = (Assignment(one, A, at, Reason.METADATA) for one, at in ((P, 9_000), (Q, 7_000)))
+    newer, older = (Assignment(one, A, at, AssignmentReason.METADATA) for one, at in ((P, 9_000), (Q, 7_000)))
     queue = AssignmentQueue(ready={P: newer}, in_flight={Q: older}, deadline=100_000)
     node = replace(node, life=replace(node.life, failure_checks=()), queue=queue)
     assert process.tick(node, 36_999)[0].running
@@ -433,7 +433,7 @@ def test_broker_without_an_image_is_not_ready_to_be_unfenced() -> None:
     node = process.answer_registration(node, 5, 0)
     node, _ = process.tick(node, 0)
     node, _ = process.answer_heartbeat(node, FINE, 1)
-    assert (node.life.state, node.life.ready_to_unfence) == (BrokerState.RECOVERY, False)
+    assert (node.life.state, node.life.ready_to_unfence) == (LifecycleState.RECOVERY, False)
     assert publish(node, {}, 2).life.ready_to_unfence
 
 
@@ -450,6 +450,6 @@ def test_correction_replaces_the_queued_report_of_a_move_and_withdraws_nothing()
     node = publish(running(KIP858_BROKER), {P: A}, 20)
     node, _ = process.alter_replica_log_dir(node, P, B, 30)
     node = process.catch_up(node, P, 40)
-    assert node.queue.ready[P].reason is Reason.PROMOTION
+    assert node.queue.ready[P].reason is AssignmentReason.PROMOTION
     node = publish(node, {P: Uuid(99, 9)}, 41)
-    assert (node.queue.ready[P].reason, node.queue.ready[P].directory) == (Reason.METADATA, A)
+    assert (node.queue.ready[P].reason, node.queue.ready[P].directory) == (AssignmentReason.METADATA, A)

@@ -12,7 +12,7 @@ import pytest
 
 from jbod_model.broker import lifecycle
 from jbod_model.broker.assignments import MAX_ASSIGNMENTS_PER_REQUEST
-from jbod_model.broker.lifecycle import BrokerState, Lifecycle, Shutdown, Surroundings
+from jbod_model.broker.lifecycle import BrokerSurroundings, Lifecycle, LifecycleState, Shutdown
 from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from jbod_model.formats.responses import BrokerHeartbeatResponse
 from jbod_model.ids import Uuid
@@ -57,7 +57,7 @@ def with_what_happened(life: Lifecycle, next_one: Exchange) -> Lifecycle:
     for directory in ids(request.get("offlineLogDirs", [])):
         if directory not in known:
             life = lifecycle.fail_directory(life, directory, now)
-    if request["wantShutDown"] and life.state is BrokerState.RUNNING:
+    if request["wantShutDown"] and life.state is LifecycleState.RUNNING:
         life, _ = lifecycle.begin_shutdown(life, now)
     return life
 
@@ -94,12 +94,12 @@ def test_broker_sends_what_real_brokers_sent_when_they_sent_it(cluster: str, bro
         life = answered(begin(talk[0]), talk[0])
         for exchange in talk[1:]:
             life = with_what_happened(life, exchange)
-            assert life.state is not BrokerState.SHUTTING_DOWN, exchange
+            assert life.state is not LifecycleState.SHUTTING_DOWN, exchange
             assert life.next_communication is not None
             late = exchange.arrived - life.next_communication
             assert -20 <= late <= LATE_MS + silence(cluster, life.next_communication), (life.state, exchange)
             now = max(exchange.arrived, life.next_communication)
-            around = Surroundings(metadata_offset=exchange.request.get("currentMetadataOffset", -1))
+            around = BrokerSurroundings(metadata_offset=exchange.request.get("currentMetadataOffset", -1))
             life, (request,) = lifecycle.tick(life, around, now)
             if exchange.key == REGISTRATION:
                 assert isinstance(request, BrokerRegistrationRequest)

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from jbod_model.broker import replicas
-from jbod_model.broker.assignments import Reason, Replica
+from jbod_model.broker.assignments import AssignmentReason, Replica
 from jbod_model.broker.disks import (
     TRANSITIONS,
     Disks,
     Effect,
     IllegalMove,
-    Move,
     MoveEvent,
     MoveState,
     NoDirectoryAvailable,
+    ReplicaMove,
     advance,
     create_log,
     fail,
@@ -39,7 +39,7 @@ from jbod_model.profiles.rules import DRAFT_BROKER, KAFKA_BROKER, KIP858_BROKER,
 A, B, C, ELSEWHERE = Uuid(11, 1), Uuid(11, 2), Uuid(11, 3), Uuid(99, 9)
 P = Replica(Uuid(1, 1), 0)
 Q = Replica(Uuid(1, 1), 1)
-MOVE = Move(A, B)
+MOVE = ReplicaMove(A, B)
 
 
 def hosting(rules: BrokerRules = KAFKA_BROKER, **changes: Any) -> Replicas:
@@ -63,7 +63,7 @@ def test_move_swaps_only_after_the_controller_confirmed() -> None:
     """
     state = moving(MoveState.NONE)
     state, reports = replicas.catch_up(state, P)
-    assert reports == (Report(P, B, Reason.PROMOTION),)
+    assert reports == (Report(P, B, AssignmentReason.PROMOTION),)
     state, reports = replicas.catch_up(state, P)
     assert (reports, state.disks.current[P]) == ((), A)
     state = replicas.confirm(state, P, B)
@@ -93,14 +93,14 @@ def test_move_cancelled_reports_the_original_directory(state: MoveState) -> None
     """shouldRevertAnyScheduledAssignmentRequestIfAssignmentIsCancelled: back to its own directory cancels."""
     after, reports, error = replicas.alter_replica_log_dir(moving(state), P, A)
     assert error == NONE
-    assert reports == (Report(P, A, Reason.REVERT),)
+    assert reports == (Report(P, A, AssignmentReason.REVERT),)
     assert (after.moves, after.disks.future, after.disks.current) == ({}, {}, {P: A})
 
 
 def test_move_to_a_third_directory_ends_the_one_before() -> None:
     after, reports, error = replicas.alter_replica_log_dir(moving(MoveState.QUEUED), P, C)
-    assert (error, reports) == (NONE, (Report(P, A, Reason.REVERT),))
-    assert after.moves == {P: Move(A, C)}
+    assert (error, reports) == (NONE, (Report(P, A, AssignmentReason.REVERT),))
+    assert after.moves == {P: ReplicaMove(A, C)}
     assert after.disks.future == {P: C}
 
 
@@ -121,7 +121,7 @@ def test_move_ends_when_either_disk_fails(rules: BrokerRules, failing: str, stat
     """R-MOVE-4: back to the original directory, online or not; the revision before the current page said "lost"."""
     after, reports = replicas.fail_directory(moving(state, rules), A if failing == "source" else B)
     expected = KAFKA_IDS.lost if failing == "source" and rules is DRAFT_BROKER else A
-    assert reports == (() if state is MoveState.NONE else (Report(P, expected, Reason.REVERT),))
+    assert reports == (() if state is MoveState.NONE else (Report(P, expected, AssignmentReason.REVERT),))
     assert after.moves == {}
     assert after.hosted[P] is (Hosted.OFFLINE if failing == "source" else Hosted.ONLINE)
     assert after.disks.current == ({} if failing == "source" else {P: A})
@@ -152,7 +152,7 @@ def test_alter_replica_log_dirs_of_a_replica_to_come_is_remembered() -> None:
     state, reports = replicas.apply_metadata(state, [ReplicaChange(Q, False, B)])
     assert state.disks.current[Q] == C
     assert state.disks.preferred == {}
-    assert reports == (Report(Q, C, Reason.METADATA),)
+    assert reports == (Report(Q, C, AssignmentReason.METADATA),)
 
 
 @pytest.mark.parametrize(("rules", "after"), [(KAFKA_BROKER, MoveState.ACCEPTED), (KIP858_BROKER, MoveState.NONE)])
@@ -163,7 +163,7 @@ def test_confirmation_that_comes_late_is_taken_for_the_next_move_by_kafka_only(
     state, _, _ = replicas.alter_replica_log_dir(moving(MoveState.QUEUED, rules), P, A)
     state, _, _ = replicas.alter_replica_log_dir(state, P, C)
     state = replicas.confirm(state, P, B)
-    assert state.moves == {P: Move(A, C, after)}
+    assert state.moves == {P: ReplicaMove(A, C, after)}
 
 
 def test_error_codes_are_kafkas() -> None:
@@ -176,7 +176,7 @@ def test_future_log_in_the_assigned_directory_is_promoted_by_the_page_once_it_ha
     """R-DECIDE-4: the controller has assigned the directory already, so nothing is reported."""
     state = hosting(KIP858_BROKER, disks=Disks(configured=(A, B, C), current={P: A}, future={P: B}))
     state, reports = replicas.apply_metadata(state, iter([ReplicaChange(P, True, B)]))
-    assert (state.moves, reports) == ({P: Move(A, B, MoveState.ACCEPTED)}, ())
+    assert (state.moves, reports) == ({P: ReplicaMove(A, B, MoveState.ACCEPTED)}, ())
     state, reports = replicas.catch_up(state, P)
     assert (state.disks.current, state.moves, reports) == ({P: B}, {}, ())
 
@@ -189,7 +189,7 @@ def test_unassigned_replica_is_reported_by_the_drafts_if_the_broker_has_another_
     state = Replicas(disks=Disks(configured=(A,), unreadable=unreadable), rules=DRAFT_BROKER)
     state, reports = replicas.apply_metadata(state, iter([ReplicaChange(P, True, KAFKA_IDS.unassigned)]))
     assert state.disks.current == {P: A}
-    assert reports == ((Report(P, A, Reason.METADATA),) if reported else ())
+    assert reports == ((Report(P, A, AssignmentReason.METADATA),) if reported else ())
 
 
 def test_confirmation_of_a_move_that_is_gone_changes_nothing() -> None:
@@ -217,7 +217,7 @@ def test_change_of_a_moving_partition_puts_kafkas_move_back_to_the_beginning(
     """R-MOVE-7: Kafka then reports the source once more; by the KIP's text the metadata is right already."""
     after, reports = replicas.apply_metadata(moving(MoveState.ACCEPTED, rules), [ReplicaChange(P, True, B)])
     assert after.moves[P].state is state
-    assert reports == ((Report(P, A, Reason.METADATA),) if rules is KAFKA_BROKER else ())
+    assert reports == ((Report(P, A, AssignmentReason.METADATA),) if rules is KAFKA_BROKER else ())
 
 
 @pytest.mark.parametrize("rules", [KAFKA_BROKER, KIP858_BROKER])
@@ -228,7 +228,7 @@ def test_future_log_in_the_assigned_directory_at_start(rules: BrokerRules) -> No
     state, reports = replicas.apply_metadata(state, [ReplicaChange(P, False, B)])
     assert reports == ()
     if rules is KIP858_BROKER:
-        assert (state.disks.current[P], state.moves[P]) == (A, Move(A, B, MoveState.ACCEPTED))
+        assert (state.disks.current[P], state.moves[P]) == (A, ReplicaMove(A, B, MoveState.ACCEPTED))
         state, reports = replicas.catch_up(state, P)
     assert (state.disks.current, state.disks.future, state.moves, reports) == ({P: B}, {}, {}, ())
 
@@ -247,14 +247,14 @@ def test_future_log_in_another_directory_continues_to_copy_at_start() -> None:
     state = Replicas(disks=Disks(configured=(A, B), current={P: A}, future={P: B}))
     state = replicas.recover_future_logs(state, {P: A})
     state, reports = replicas.apply_metadata(state, [ReplicaChange(P, False, A)])
-    assert (state.moves, reports) == ({P: Move(A, B)}, ())
+    assert (state.moves, reports) == ({P: ReplicaMove(A, B)}, ())
 
 
 def test_deletion_of_a_replica_that_moves_reports_where_it_was() -> None:
     """R-MOVE-4: the controller may know the new directory already; and the broker no longer leads it."""
     state = replace(moving(MoveState.QUEUED), leading=frozenset({P, Q}))
     state, reports = replicas.apply_metadata(state, (), [P])
-    assert reports == (Report(P, A, Reason.REVERT),)
+    assert reports == (Report(P, A, AssignmentReason.REVERT),)
     assert state.leading == {Q}
 
 
@@ -281,7 +281,7 @@ def test_directory_that_fails_takes_the_logs_in_it_and_no_others() -> None:
 def test_failed_directory_ends_only_the_moves_into_it() -> None:
     """R-HOST-4: a move elsewhere goes on."""
     state, reports = replicas.fail_directory(moving(MoveState.QUEUED), C)
-    assert (state.moves, reports) == ({P: Move(A, B, MoveState.QUEUED)}, ())
+    assert (state.moves, reports) == ({P: ReplicaMove(A, B, MoveState.QUEUED)}, ())
 
 
 def test_log_is_not_created_in_a_failed_directory() -> None:
@@ -308,4 +308,4 @@ def test_move_that_is_cancelled_loses_nothing_even_where_a_failed_source_does() 
     """R-MOVE-4: the replica is where it was."""
     rules = replace(DRAFT_BROKER, source_failure_assigns_lost=True)
     _, reports, _ = replicas.alter_replica_log_dir(moving(MoveState.QUEUED, rules), P, A)
-    assert reports == (Report(P, A, Reason.REVERT),)
+    assert reports == (Report(P, A, AssignmentReason.REVERT),)

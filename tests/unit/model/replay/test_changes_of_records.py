@@ -6,7 +6,7 @@ import pytest
 
 from jbod_model.formats import records as r
 from jbod_model.ids import KAFKA_IDS, Uuid
-from jbod_model.replay.changes import Change, changes_between, why_gone
+from jbod_model.replay.changes import StateChange, changes_between, why_gone
 from jbod_model.replay.image import Image
 
 D0, D1, D2, D3 = (Uuid(8, n) for n in range(4))
@@ -41,11 +41,11 @@ def image(*records: r.Record) -> Image:
 CLUSTER = image(registered(1, D0, D1), registered(2, D2, D3), r.TopicRecord(name="t", topic_id=TOPIC), created())
 
 
-def after(record: r.Record, before: Image = CLUSTER) -> list[Change]:
+def after(record: r.Record, before: Image = CLUSTER) -> list[StateChange]:
     return list(changes_between(before, before.apply(record, 99), record))
 
 
-def brief(found: list[Change]) -> list[tuple[object, ...]]:
+def brief(found: list[StateChange]) -> list[tuple[object, ...]]:
     return [(one.what, one.broker_id, one.directory_id, one.before, one.after, one.why) for one in found]
 
 

@@ -17,10 +17,10 @@ from jbod_model.formats.control_records import (
     VotersRecord,
 )
 from jbod_model.ids import ZERO, Uuid
-from jbod_model.replay.quorum import QUORUM_RECORDS, Member, Moment, QuorumState
+from jbod_model.replay.quorum import QUORUM_RECORDS, Member, QuorumState, RecordMoment
 
 A, B, C = Uuid(8, 1), Uuid(8, 2), Uuid(8, 3)
-FIRST, SECOND, THIRD = (Moment(at, 1000 * at) for at in (1, 2, 3))
+FIRST, SECOND, THIRD = (RecordMoment(at, 1000 * at) for at in (1, 2, 3))
 
 
 def leader(leader_id: int, voters: dict[int, Uuid], granting: tuple[int, ...] = ()) -> LeaderChangeMessage:
@@ -101,9 +101,9 @@ def test_voters_record_names_all_voters_with_directory_endpoints_and_levels() ->
     assert later.members[2].directory_id == str(C)
     without = later.follow(voters(n1=A), THIRD)
     assert without.members[2] == replace(later.members[2], voter=False, since=THIRD)
-    assert without.follow(voters(n1=A), Moment(4, 4)).members[2].since == THIRD
-    again = without.follow(voters(n1=A, n2=C), Moment(4, 4))
-    assert (again.members[2].since, again.members[2].heard) == (Moment(4, 4), Moment(4, 4))
+    assert without.follow(voters(n1=A), RecordMoment(4, 4)).members[2].since == THIRD
+    again = without.follow(voters(n1=A, n2=C), RecordMoment(4, 4))
+    assert (again.members[2].since, again.members[2].heard) == (RecordMoment(4, 4), RecordMoment(4, 4))
 
 
 def test_static_voter_stays_when_the_first_voters_record_gives_its_directory() -> None:
