@@ -54,6 +54,8 @@ def waits_for_executors(spark: SparkSession) -> bool:
 
 def explained(lake: str, problem: Exception) -> Exception:
     """Returns jbod's error behind Spark's report of a failed query, or ``problem`` itself if there is none."""
+    if isinstance(problem, JbodError):  # of a load: a segment that cannot be read is no fault of the lake's disk
+        return problem
     faults = (fault_of_disk(lake, problem), fault_of_connect(problem), fault_of_cluster(problem))
     return restored(str(problem)) or next(filter(None, faults), problem)
 
