@@ -170,7 +170,7 @@ def named_files() -> list[Path]:
     return [Path(file) for file in os.environ.get(CONF, "").split(os.pathsep) if file]
 
 
-def found_files(named: Iterable[Path]) -> list[Path]:
+def existing_files(named: Iterable[Path]) -> list[Path]:
     """The files to read, in order: those of the search path that exist, then the named ones."""
     return [*(file for file in (MACHINE_FILE, user_file()) if file.is_file()), *named]
 
@@ -204,7 +204,7 @@ class Setting(NamedTuple):
 def settings_in_force() -> list[Setting]:
     """Every setting of ``load()``."""
     defaults = _leaves(asdict(Settings()))
-    contents = {file: read_yaml(file) for file in found_files(named_files())}
+    contents = {file: read_yaml(file) for file in existing_files(named_files())}
     found = []
     for name, value in _leaves(asdict(_validated(contents, {}))):
         source = _source(name.split("."), contents, {})
@@ -221,7 +221,7 @@ def load(files: Iterable[str | os.PathLike[str]] | None = None, **options: Any) 
     UsageError that names file and key of an invalid value.
     """
     named = named_files() if files is None else [Path(file) for file in files]
-    return _validated({file: read_yaml(file) for file in found_files(named)}, _without_none(options))
+    return _validated({file: read_yaml(file) for file in existing_files(named)}, _without_none(options))
 
 
 def _validated(contents: dict[Path, dict[str, Any]], given: dict[str, Any]) -> Settings:

@@ -211,12 +211,12 @@ class Asking:
     waiting_time: datetime | None
 
 
-def count_moves(found: Sequence[Move]) -> MoveCounts:
+def count_moves(listed: Sequence[Move]) -> MoveCounts:
     """Counts ``moves`` by outcome."""
-    outcomes = Counter(move.outcome for move in found)
-    timed = [(move.duration, move) for move in found if move.duration is not None]
+    outcomes = Counter(move.outcome for move in listed)
+    timed = [(move.duration, move) for move in listed if move.duration is not None]
     duration, longest = max(timed, key=lambda pair: pair[0], default=(None, None))
-    return MoveCounts(len(found), dict(outcomes.most_common()), outcomes["reverted"], longest, duration)
+    return MoveCounts(len(listed), dict(outcomes.most_common()), outcomes["reverted"], longest, duration)
 
 
 def moving(lake: Lake) -> tuple[MoveCounts, Asking | None]:

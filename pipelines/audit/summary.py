@@ -70,21 +70,21 @@ class Summary:
     unknown: dict[int, Kind] = field(default_factory=dict)
     """Unknown record type -> its records, if the invariants were checked."""
 
-    def add(self, found: Judged | OwnWork) -> None:
+    def add(self, result: Judged | OwnWork) -> None:
         """Count a verdict or the controller's own work."""
-        if isinstance(found, OwnWork):
-            cause = found.cause if found.cause in self.own or len(self.own) < KINDS else "other"
-            self.own.setdefault(cause, Kind(found.from_offset)).records += len(found.records)
-            self.newer_records += len(found.records) if found.newer else 0
+        if isinstance(result, OwnWork):
+            cause = result.cause if result.cause in self.own or len(self.own) < KINDS else "other"
+            self.own.setdefault(cause, Kind(result.from_offset)).records += len(result.records)
+            self.newer_records += len(result.records) if result.newer else 0
             return
-        self.newer += found.newer
-        self.verdicts.setdefault(found.line.api, Counter())[found.verdict.value] += 1
-        if found.verdict is Verdict.QUIRK:
-            self.quirks[found.quirk or ""] += 1
-        elif found.verdict is Verdict.UNDECIDED:
-            self.undecided[(found.reason or "").partition(":")[0]] += 1
-        elif found.verdict is not Verdict.SAME and len(self.differences) < SHOWN:
-            self.differences.append(found)
+        self.newer += result.newer
+        self.verdicts.setdefault(result.line.api, Counter())[result.verdict.value] += 1
+        if result.verdict is Verdict.QUIRK:
+            self.quirks[result.quirk or ""] += 1
+        elif result.verdict is Verdict.UNDECIDED:
+            self.undecided[(result.reason or "").partition(":")[0]] += 1
+        elif result.verdict is not Verdict.SAME and len(self.differences) < SHOWN:
+            self.differences.append(result)
 
     def add_breach(self, breach: LogBreach) -> None:
         """Count a breach of an invariant."""
@@ -177,25 +177,25 @@ def _difference(one: Judged) -> dict[str, Any]:
     }
 
 
-def differing_fields(one: Judged) -> list[tuple[str, Any, Any]]:
+def differing_fields(judged: Judged) -> list[tuple[str, Any, Any]]:
     """The differences in content: record and field, expected and found. A record that one side lacks is one difference.
 
     Where the answer is another, its fields. If the content is the same, the order differs: see `out_of_place`.
     """
-    operation = operation_of(one.line.request) if isinstance(one.line, RequestLine) else ""
-    return [*one.answer, *differences(operation, one.found, one.expected)]
+    operation = operation_of(judged.line.request) if isinstance(judged.line, RequestLine) else ""
+    return [*judged.answer, *differences(operation, judged.found, judged.expected)]
 
 
 def differences(
-    operation: str, found: Sequence[VersionedRecord], expected: Sequence[VersionedRecord]
+    operation: str, written: Sequence[VersionedRecord], expected: Sequence[VersionedRecord]
 ) -> list[tuple[str, Any, Any]]:
     """The differences of the records of an operation, by the name that `jbod_model.audit.compare` has for it."""
     fields = []
-    for where, recorded, ours in compare.records(operation, found, expected):
+    for where, recorded, ours in compare.records(operation, written, expected):
         at = re.match(r"records\[(\d+)\]\.?", where)
         name = where if at is None else where[at.end() :]
         if at is not None and name:
-            name = f"{subject(found[int(at[1])])}.{name}"
+            name = f"{subject(written[int(at[1])])}.{name}"
         fields.append((name or "record", ours, recorded))
     return fields
 
@@ -220,14 +220,14 @@ def subject(versioned: VersionedRecord) -> str:
     return name
 
 
-def out_of_place(one: Judged) -> list[tuple[str, int, int]]:
+def out_of_place(judged: Judged) -> list[tuple[str, int, int]]:
     """Records in another order: (name, expected place, found place), from 1. Empty if the content differs."""
-    if Counter(one.expected) != Counter(one.found):
+    if Counter(judged.expected) != Counter(judged.found):
         return []
     expected: dict[VersionedRecord, list[int]] = defaultdict(list)
-    for place, record in enumerate(one.expected, 1):
+    for place, record in enumerate(judged.expected, 1):
         expected[record].append(place)
-    places = [(subject(record), expected[record].pop(0), place) for place, record in enumerate(one.found, 1)]
+    places = [(subject(record), expected[record].pop(0), place) for place, record in enumerate(judged.found, 1)]
     return [place for place in places if place[1] != place[2]]
 
 

@@ -98,11 +98,11 @@ def write_audit(lake: str, judged: Iterable[Judged]) -> int:
     return written
 
 
-def worth_a_row(one: Judged) -> bool:
+def worth_a_row(judged: Judged) -> bool:
     """Whether the request is more than a plain heartbeat."""
-    request = one.line.request if isinstance(one.line, RequestLine) else None
+    request = judged.line.request if isinstance(judged.line, RequestLine) else None
     quiet = isinstance(request, BrokerHeartbeatRequest) and not request.offline_log_dirs
-    return not quiet or bool(one.found) or one.verdict is not Verdict.SAME
+    return not quiet or bool(judged.found) or judged.verdict is not Verdict.SAME
 
 
 def records_as_json(records: Sequence[VersionedRecord]) -> list[dict[str, Any]]:

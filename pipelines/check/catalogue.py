@@ -77,9 +77,9 @@ def _rows(lake: Lake, connection: duckdb.DuckDBPyConnection, check: Check) -> li
     return [one | {"from_time": time_of(one["from_time"])} for one in dicts]
 
 
-def in_order(found: Iterable[Finding]) -> list[Finding]:
+def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Most severe first, then by check and subject."""
-    return sorted(found, key=_order)
+    return sorted(findings, key=_order)
 
 
 def _order(one: Finding) -> tuple[Any, ...]:

@@ -74,7 +74,7 @@ class Recorded:
     cleared: int
 
 
-def record(lake: Lake, ran: Iterable[Check], found: Sequence[Finding]) -> Recorded | None:
+def record(lake: Lake, ran: Iterable[Check], findings: Sequence[Finding]) -> Recorded | None:
     """Writes the findings of the checks that ``ran`` at the newest offset of ``lake``. It keeps those of other checks.
 
     Writes nothing and returns None if the lake ends before the kept findings: it was rolled back or created again, and
@@ -92,7 +92,7 @@ def record(lake: Lake, ran: Iterable[Check], found: Sequence[Finding]) -> Record
         if known is not None and known > lake.offset:
             return None
     before = {row["key"]: row for row in rows.filter(pc.field("cleared_offset").is_null()).to_pylist()}
-    now = {one.key: _row(lake, one) for one in found}
+    now = {one.key: _row(lake, one) for one in findings}
     checked = {check.id for check in ran}
     changed = []
     for key, row in now.items():

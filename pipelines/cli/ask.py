@@ -15,7 +15,7 @@ from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.cli.lakes import open_lake, print_json, refuse_damage
 from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
-from pipelines.cli.question import Question, Reply, question
+from pipelines.cli.question import Query, Reply, question
 from pipelines.show.columns import (
     DIRECTORIES,
     HISTORY,
@@ -35,75 +35,75 @@ if TYPE_CHECKING:
 
 
 @question(OFFLINE, log_argument=True)
-def offline(asked: Question) -> Reply:
+def offline(query: Query) -> Reply:
     """Which replicas are offline, why, since when, and what to do. Exit code 0 whatever the answer is."""
     from pipelines.ask.offline_replicas import causes
     from pipelines.ask.offline_replicas import offline as ask
     from pipelines.show.answers import show_offline
 
-    answer = ask(asked.lake, asked.min_isr, asked.accepted_until)
-    chosen = asked.choose(OFFLINE, answer.replicas)
-    wanted = asked.wanted
+    answer = ask(query.lake, query.min_isr, query.accepted_until)
+    chosen = query.choose(OFFLINE, answer.replicas)
+    wanted = query.wanted
     if wanted.filters:
         data = answer.data.only(wanted.keeps) if {*wanted.filters} - {"reason"} else answer.data
         rest = [one for one in answer.leaderless if wanted.keeps(one) and not {"dir", "reason"} & {*wanted.filters}]
         rest = [one for one in rest if not wanted.brokers or {*wanted.brokers} & {*one.replicas}]
-        answer = answer.only(chosen.matching, data, causes(asked.lake, chosen.matching, data.last_copies), rest)
+        answer = answer.only(chosen.matching, data, causes(query.lake, chosen.matching, data.last_copies), rest)
     return Reply(
         chosen,
         lambda: {
             **answer.as_json(()),
-            "replicas": asked.objects(chosen, chosen.rows if wanted.orders else answer.replicas),
+            "replicas": query.objects(chosen, chosen.rows if wanted.orders else answer.replicas),
         },
-        lambda: show_offline(answer, chosen, asked.every),
+        lambda: show_offline(answer, chosen, query.every),
     )
 
 
 @question(STATUS, log_argument=True)
-def status(asked: Question) -> Reply:
+def status(query: Query) -> Reply:
     """The lake and its cluster on one screen."""
     from pipelines.ask.json_values import jsonable
     from pipelines.ask.lake_status import status as ask
     from pipelines.show.answers import show_status
 
-    answer = ask(asked.lake, asked.min_isr, asked.accepted_until)
+    answer = ask(query.lake, query.min_isr, query.accepted_until)
     rows = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in jsonable(answer).items()]
-    return Reply(asked.choose(STATUS, rows), lambda: answer, lambda: show_status(answer))
+    return Reply(query.choose(STATUS, rows), lambda: answer, lambda: show_status(answer))
 
 
 @question(DIRECTORIES, log_argument=True)
-def directories(asked: Question) -> Reply:
+def directories(query: Query) -> Reply:
     """Every directory of every broker: whether it is online, since when, and what it holds."""
     from pipelines.ask.lake_status import directories as ask
     from pipelines.show.answers import show_directories
 
-    answer = ask(asked.lake)
-    chosen = asked.choose(DIRECTORIES, answer)
+    answer = ask(query.lake)
+    chosen = query.choose(DIRECTORIES, answer)
     return Reply(
         chosen,
-        lambda: {**asked.position, "directories": asked.objects(chosen)},
-        lambda: show_directories(asked.lake.offset, asked.lake.time, answer, chosen),
+        lambda: {**query.position, "directories": query.objects(chosen)},
+        lambda: show_directories(query.lake.offset, query.lake.time, answer, chosen),
     )
 
 
 @question(HISTORY)
 def history(
-    asked: Question,
+    query: Query,
     partition: Annotated[str, typer.Argument(metavar="TOPIC[-PARTITION]", help="For instance orders-3, or orders.")],
 ) -> Reply:
     """The history of one partition, or of all partitions of a topic, record by record."""
     from pipelines.ask.partition_history import histories
     from pipelines.show.answers import show_history
 
-    answer = histories(asked.lake, partition, asked.min_isr)
+    answer = histories(query.lake, partition, query.min_isr)
     events = sorted((event for one in answer for event in one.partition_events), key=lambda event: event.offset)
-    chosen = asked.choose(HISTORY, events)
+    chosen = query.choose(HISTORY, events)
     of_topic = len(answer) != 1 or answer[0].name != partition
     said = {"histories": answer} if of_topic else {"history": answer[0]}
     return Reply(
         chosen,
-        lambda: {**asked.position, **said, "events": asked.objects(chosen)},
-        lambda: show_history(asked.lake.offset, answer, chosen),
+        lambda: {**query.position, **said, "events": query.objects(chosen)},
+        lambda: show_history(query.lake.offset, answer, chosen),
     )
 
 
@@ -140,7 +140,7 @@ def dump(
 
 @question(INCIDENTS, OUTAGES)
 def incidents(
-    asked: Question,
+    query: Query,
     number: Annotated[int | None, typer.Argument(metavar="NO", help="One incident, replica by replica.")] = None,
 ) -> Reply:
     """Every failed directory and lost broker so far: what it took, who took over, how it came back. Exit code 0."""
@@ -149,28 +149,28 @@ def incidents(
     from pipelines.ask.moves import moving
     from pipelines.show.incidents import show_details, show_incidents, show_moving
 
-    lake = asked.lake
+    lake = query.lake
     if number is not None:
-        one = details(lake, number, asked.min_isr)
-        chosen = asked.choose(OUTAGES, one.outages)
+        one = details(lake, number, query.min_isr)
+        chosen = query.choose(OUTAGES, one.outages)
         return Reply(
             chosen,
-            lambda: {**asked.position, **one.as_json(), "outages": asked.objects(chosen)},
-            lambda: show_details(one, chosen, lake.time, asked.every),
+            lambda: {**query.position, **one.as_json(), "outages": query.objects(chosen)},
+            lambda: show_details(one, chosen, lake.time, query.every),
         )
-    answer = ask(lake, asked.min_isr)
-    chosen = asked.choose(INCIDENTS, answer)
+    answer = ask(lake, query.min_isr)
+    chosen = query.choose(INCIDENTS, answer)
     moved, queue = moving(lake)
 
     def show() -> None:
-        show_incidents(lake.offset, lake.time, answer, chosen, asked.every)
+        show_incidents(lake.offset, lake.time, answer, chosen, query.every)
         show_moving(moved, queue)
 
     return Reply(
         chosen,
         lambda: {
-            **asked.position,
-            "incidents": asked.objects(chosen),
+            **query.position,
+            "incidents": query.objects(chosen),
             "moves": moved,
             "assignment_queue": queue,
         },
@@ -179,13 +179,13 @@ def incidents(
 
 
 @question(RISK, log_argument=True)
-def risk(asked: Question) -> Reply:
+def risk(query: Query) -> Reply:
     """For each directory and broker: what would be lost if it failed now, worst first. Exit code 0."""
     from pipelines.ask.risk import risk as ask
     from pipelines.show.risk import show_risk
 
-    answer = ask(asked.lake, asked.min_isr)
-    chosen = asked.choose(RISK, [*answer.brokers, *answer.directories])
+    answer = ask(query.lake, query.min_isr)
+    chosen = query.choose(RISK, [*answer.brokers, *answer.directories])
     shown = replace(
         answer,
         brokers=[one for one in chosen.rows if one.directory_id is None],
@@ -195,16 +195,16 @@ def risk(asked: Question) -> Reply:
         chosen,
         lambda: {
             **shown.as_json(),
-            "brokers": asked.objects(chosen, shown.brokers),
-            "directories": asked.objects(chosen, shown.directories),
+            "brokers": query.objects(chosen, shown.brokers),
+            "directories": query.objects(chosen, shown.directories),
         },
-        lambda: show_risk(answer, shown, chosen, asked.every),
+        lambda: show_risk(answer, shown, chosen, query.every),
     )
 
 
 @question(WHATIF)
 def whatif(
-    asked: Question,
+    query: Query,
     fail: Annotated[
         list[str],
         typer.Option(
@@ -223,36 +223,36 @@ def whatif(
     with Console(stderr=True, quiet=progress.is_quiet()).status(
         "Asking the controller about every partition that is touched"
     ):
-        answer = ask(asked.lake, fail, asked.min_isr)
-    chosen = asked.choose(WHATIF, answer.changes)
+        answer = ask(query.lake, fail, query.min_isr)
+    chosen = query.choose(WHATIF, answer.changes)
     return Reply(
         chosen,
-        lambda: {**answer.as_json(), "changes": asked.objects(chosen)},
-        lambda: show_whatif(answer, chosen, asked.every),
+        lambda: {**answer.as_json(), "changes": query.objects(chosen)},
+        lambda: show_whatif(answer, chosen, query.every),
     )
 
 
 @question(REMOVAL)
 def safe_to_remove(
-    asked: Question,
+    query: Query,
     directory: Annotated[str, typer.Argument(metavar="BROKER:DIR", help="For instance 1:r60J, or 1:/data/disk1b.")],
 ) -> Reply:
     """Whether a directory can be removed, and what to do first. Exit code 0: safe, 1: not, 2: no such directory."""
     from pipelines.ask.removal import safe_to_remove as ask
     from pipelines.show.risk import show_removal
 
-    answer = ask(asked.lake, directory, asked.min_isr)
-    chosen = asked.choose(REMOVAL, answer.held)
+    answer = ask(query.lake, directory, query.min_isr)
+    chosen = query.choose(REMOVAL, answer.held)
     return Reply(
         chosen,
-        lambda: {**answer.as_json(), "held": asked.objects(chosen)},
-        lambda: show_removal(answer, chosen, asked.every),
+        lambda: {**answer.as_json(), "held": query.objects(chosen)},
+        lambda: show_removal(answer, chosen, query.every),
         exit_code=0 if answer.safe else 1,
     )
 
 
 @question(QUORUM, log_argument=True)
-def quorum(asked: Question) -> Reply:
+def quorum(query: Query) -> Reply:
     """Leader, epoch, voters and observers; registered and unregistered controllers.
 
     The exit code is 0 for every answer.
@@ -261,18 +261,18 @@ def quorum(asked: Question) -> Reply:
     from pipelines.ask.quorum import quorum as ask
     from pipelines.show.quorum import node_rows, show_quorum
 
-    answer = ask(asked.lake, _ghost_after(asked.settings))
-    chosen = asked.choose(QUORUM, node_rows(answer))
+    answer = ask(query.lake, _ghost_after(query.settings))
+    chosen = query.choose(QUORUM, node_rows(answer))
     return Reply(
         chosen,
-        lambda: {**jsonable(answer), "nodes": asked.objects(chosen)},
+        lambda: {**jsonable(answer), "nodes": query.objects(chosen)},
         lambda: show_quorum(answer, chosen),
     )
 
 
 @question(UPGRADE, log_argument=True)
 def upgrade_check(
-    asked: Question,
+    query: Query,
     to: Annotated[
         str | None,
         typer.Option(
@@ -287,11 +287,11 @@ def upgrade_check(
     from pipelines.ask.upgrade import upgrade_check as ask
     from pipelines.show.quorum import show_upgrade_check
 
-    answer = ask(asked.lake, to, _ghost_after(asked.settings))
-    chosen = asked.choose(UPGRADE, answer.features)
+    answer = ask(query.lake, to, _ghost_after(query.settings))
+    chosen = query.choose(UPGRADE, answer.features)
     return Reply(
         chosen,
-        lambda: {**jsonable(answer), "features": asked.objects(chosen)},
+        lambda: {**jsonable(answer), "features": query.objects(chosen)},
         lambda: show_upgrade_check(answer, chosen),
         exit_code=0 if answer.ready else 1,
     )

@@ -13,7 +13,7 @@ from pipelines.check.expectations import docs_page, expectations_folder
 from pipelines.cli import progress
 from pipelines.cli.lakes import print_json
 from pipelines.cli.options import Severity
-from pipelines.cli.question import Question, Reply, question
+from pipelines.cli.question import Query, Reply, question
 from pipelines.show.columns import CHECK
 from pipelines.show.rows import Format
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @question(CHECK, log_argument=True)
 def check(
-    asked: Question,
+    query: Query,
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Ids or names of checks, separated by commas. Default: all.")
     ] = None,
@@ -47,12 +47,12 @@ def check(
     Findings of the newest offset are kept in the table findings; those of the past are only shown.
     """
     if catalogue:
-        _show_catalogue(asked.given.form is Format.json)
+        _show_catalogue(query.given.form is Format.json)
         return None
     if docs:
         from pipelines.settings import load
 
-        _show_docs(expectations_folder(load(lake=asked.given.lake)))
+        _show_docs(expectations_folder(load(lake=query.given.lake)))
         return None
     from pipelines.check.catalogue import chosen as chosen_checks
     from pipelines.check.catalogue import run_checks
@@ -61,40 +61,40 @@ def check(
 
     words = [word.strip() for given in only or () for word in given.split(",")]
     ran = chosen_checks(words)
-    if validate and (words or asked.is_past):
+    if validate and (words or query.is_past):
         raise UsageError("--validate runs everything at the newest offset: leave out --only, --at-offset and --at-time")
-    if validate and asked.is_log:
+    if validate and query.is_log:
         raise UsageError("--validate reads the tables of a lake: jbod replay LOG_DIR --lake LAKE first")
-    lake, settings = asked.lake, asked.settings
+    lake, settings = query.lake, query.settings
     validation = _validate(lake, settings) if validate else None
-    found = run_checks(lake, words, settings) if validation is None else validation.findings
-    chosen = asked.choose(CHECK, found)
+    findings = run_checks(lake, words, settings) if validation is None else validation.findings
+    chosen = query.choose(CHECK, findings)
 
     def as_json() -> dict[str, Any]:
         said = {
-            **asked.position,
+            **query.position,
             "checks": [one.id for one in ran],
-            "findings": asked.objects(chosen),
+            "findings": query.objects(chosen),
         }
         return said if validation is None else said | {"expectations": validation.as_json()}
 
     def show() -> None:
-        show_findings(lake.offset, lake.time, ran, found, chosen, asked.every)
+        show_findings(lake.offset, lake.time, ran, findings, chosen, query.every)
         if validation is not None:
             show_validation(validation)
 
-    def keep_found() -> None:
+    def keep_findings() -> None:
         from pipelines.check.findings import record
 
-        if record(lake, ran, found) is None:
+        if record(lake, ran, findings) is None:
             progress.notice(f"{lake.path}: the lake ends before its findings: nothing is kept until it has caught up")
 
     bad = at_least(fail_on.value)
     unmet = () if validation is None else validation.failures
     # Where the lake is incomplete, whatever was asked for may be missing.
     failed = lake.incomplete_since is not None or any(one.severity in bad for one in (*chosen.matching, *unmet))
-    kept = keep and not asked.is_log and not asked.is_past
-    return Reply(chosen, as_json, show, exit_code=int(failed), rest=keep_found if kept else None)
+    kept = keep and not query.is_log and not query.is_past
+    return Reply(chosen, as_json, show, exit_code=int(failed), rest=keep_findings if kept else None)
 
 
 def _validate(lake: Lake, settings: Settings) -> Validation:

@@ -25,7 +25,7 @@ import typer
 from jbod_model.errors import JbodError, Retriable, UsageError, first_line_of
 from pipelines.cli.options import make_readable
 from pipelines.cli.process import READER_GONE, Stopped, interrupt_by_exception, interrupt_by_signal, output, reader_gone
-from pipelines.cli.progress import Quiet, Verbose, add_volume, set_volume, told
+from pipelines.cli.progress import Quiet, Verbose, add_volume, heartbeat, set_volume
 from pipelines.start.process import collect_rarely, without_blas_threads
 from pipelines.storage.objects import fault_of_storage
 
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
             if show_sight(words):
                 sys.exit(0)
-        with told(_long_command(words)):
+        with heartbeat(_long_command(words)):
             run_command = application(words)
             interrupt_by_exception()
             run_command(words, prog_name="jbod")

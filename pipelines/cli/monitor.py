@@ -66,7 +66,7 @@ def metrics(
         default_min_isr=settings.ask.min_insync_replicas,
         accepted_until=settings.check.losses_accepted_until,
         log=lag,
-        found=recorded(opened),
+        findings=recorded(opened),
     )
     if as_json:
         if out is not None:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from pipelines.cli.options import AsJson
-from pipelines.settings import MACHINE_FILE, found_files, named_files, settings_in_force, user_file
+from pipelines.settings import MACHINE_FILE, existing_files, named_files, settings_in_force, user_file
 
 LOG = "__cluster_metadata-0"
 _QUESTIONS = (
@@ -84,7 +84,7 @@ def settings(
 ) -> None:
     """The effective settings and the source of each: files in the order in which they are read, then variables."""
     found = settings_in_force()
-    read = found_files(named_files())
+    read = existing_files(named_files())
     if as_json:
         values = {one.name: {"value": one.value, "source": one.source} for one in found}
         sys.stdout.write(json.dumps({"files": [str(file) for file in read], "settings": values}) + "\n")

@@ -71,7 +71,7 @@ def clear(line: str = "") -> None:
 
 
 @contextmanager
-def told(command: str) -> Iterator[None]:
+def heartbeat(command: str) -> Iterator[None]:
     """During the block, prints every EVERY seconds what ``command`` does, if standard error is not a terminal.
 
     Prints nothing if ``command`` is empty.
@@ -132,7 +132,7 @@ def _with_volume(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _tell_settings() -> None:
-    from pipelines.settings import found_files, named_files
+    from pipelines.settings import existing_files, named_files
 
-    files = [str(file) for file in found_files(named_files())]
+    files = [str(file) for file in existing_files(named_files())]
     decision(f"settings of {', '.join(files)}" if files else "no file of settings")

@@ -49,7 +49,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Question:
+class Query:
     """What a question is about. The lake or log is opened at the first use."""
 
     given: Given
@@ -148,7 +148,7 @@ _FILTERS = {"broker": "broker", "topic": "topic", "directory": "dir", "reason": 
 """Parameter -> filter."""
 
 
-_Ask = Callable[[Question], Reply | None]
+_Ask = Callable[[Query], Reply | None]
 """Answers a question. None: the command printed something else."""
 
 
@@ -234,7 +234,7 @@ def _broker(text: str) -> int:
 
 def _answer(ask: _Ask, given: Given, *, heading: bool = True, watched: bool = False) -> int:
     """Asks, prints the reply, and returns the exit code. Raises the error of a damaged log, if it is not watched."""
-    asked = Question(given)
+    asked = Query(given)
     reply = ask(asked)
     if reply is None:
         return 0

@@ -16,7 +16,7 @@ import typer
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.cli.options import AsJson
-from pipelines.cli.question import Question, Reply, question
+from pipelines.cli.question import Query, Reply, question
 from pipelines.show.columns import ASSIGNMENTS, MOVES, QUEUE, REQUESTS
 
 if TYPE_CHECKING:
@@ -74,17 +74,17 @@ def audit(
 
 
 @question(MOVES, log_argument=True)
-def moves(asked: Question) -> Reply:
+def moves(query: Query) -> Reply:
     """Replicas that moved between the disks of their broker: when asked, accepted, and whether they stayed."""
     from pipelines.ask.moves import moves as ask
     from pipelines.show.incidents import show_moves
 
-    answer = ask(asked.lake)
-    chosen = asked.choose(MOVES, answer)
+    answer = ask(query.lake)
+    chosen = query.choose(MOVES, answer)
     return Reply(
         chosen,
-        lambda: {**asked.position, "moves": asked.objects(chosen)},
-        lambda: show_moves(asked.lake.offset, asked.lake.time, answer, chosen),
+        lambda: {**query.position, "moves": query.objects(chosen)},
+        lambda: show_moves(query.lake.offset, query.lake.time, answer, chosen),
     )
 
 
@@ -117,7 +117,7 @@ def zone_of(name: str | None) -> tzinfo:
 
 @question(ASSIGNMENTS, REQUESTS, QUEUE)
 def assignments(
-    asked: Question,
+    query: Query,
     partition: Annotated[
         str | None, typer.Argument(metavar="TOPIC-PARTITION", help="Only the requests about this topic or partition.")
     ] = None,
@@ -137,19 +137,19 @@ def assignments(
     if partition is not None and queue is not None:
         raise UsageError("--queue is about brokers, not about a partition: give one of them")
     if partition is not None:
-        found = asked.choose(REQUESTS, ask.requests_of(asked.lake, partition))
+        found = query.choose(REQUESTS, ask.requests_of(query.lake, partition))
         return Reply(
             found,
-            lambda: {**asked.position, "requests": asked.objects(found)},
+            lambda: {**query.position, "requests": query.objects(found)},
             lambda: _show_requests(partition, found),
         )
     if queue is not None:
-        steps = asked.choose(QUEUE, ask.queue(asked.lake, timedelta(seconds=queue)))
-        return Reply(steps, lambda: {**asked.position, "queue": asked.objects(steps)}, lambda: _show_queue(steps))
-    check = asked.settings.check
-    answer = ask.assignments(asked.lake, check.refusals, timedelta(hours=check.window_hours))
-    chosen = asked.choose(ASSIGNMENTS, answer.unassigned)
-    keeps = asked.wanted.keeps
+        steps = query.choose(QUEUE, ask.queue(query.lake, timedelta(seconds=queue)))
+        return Reply(steps, lambda: {**query.position, "queue": query.objects(steps)}, lambda: _show_queue(steps))
+    check = query.settings.check
+    answer = ask.assignments(query.lake, check.refusals, timedelta(hours=check.window_hours))
+    chosen = query.choose(ASSIGNMENTS, answer.unassigned)
+    keeps = query.wanted.keeps
     shown = replace(
         answer,
         unassigned=chosen.rows,
@@ -158,7 +158,7 @@ def assignments(
     )
     return Reply(
         chosen,
-        lambda: {**jsonable(shown), "unassigned": asked.objects(chosen)},
+        lambda: {**jsonable(shown), "unassigned": query.objects(chosen)},
         lambda: _show(shown, chosen),
     )
 

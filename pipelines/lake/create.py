@@ -71,9 +71,9 @@ def _parsed(ledger: DeltaTable) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and "format" in found else None
 
 
-def keeps_changes(said: Mapping[str, Any]) -> bool:
+def keeps_changes(description: Mapping[str, Any]) -> bool:
     """Whether a lake with this description has rows in ``changes``."""
-    return bool(said.get(_CHANGES, True))
+    return bool(description.get(_CHANGES, True))
 
 
 def create_table(uri: str, table: Table, identity: Identity, *, changes: bool = True) -> DeltaTable:

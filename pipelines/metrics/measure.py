@@ -159,13 +159,13 @@ def measure(
     default_min_isr: int = 1,
     accepted_until: int = -1,
     log: Behind | None = None,
-    found: RecordedFindings | None = None,
+    findings: RecordedFindings | None = None,
 ) -> Iterator[GaugeMetricFamily]:
     """The metrics of a lake at its offset, and of ``log`` and the findings ``found`` if they are given."""
     yield from of_moment(lake.published, now)
     if log is not None:
         yield from of_log(log)
-    yield from of_lake(lake, default_min_isr=default_min_isr, accepted_until=accepted_until, found=found)
+    yield from of_lake(lake, default_min_isr=default_min_isr, accepted_until=accepted_until, findings=findings)
 
 
 def of_moment(published: Published, now: datetime) -> Iterator[GaugeMetricFamily]:
@@ -184,7 +184,7 @@ def of_log(log: Behind) -> Iterator[GaugeMetricFamily]:
 
 
 def of_lake(
-    lake: Lake, *, default_min_isr: int = 1, accepted_until: int = -1, found: RecordedFindings | None = None
+    lake: Lake, *, default_min_isr: int = 1, accepted_until: int = -1, findings: RecordedFindings | None = None
 ) -> Iterator[GaugeMetricFamily]:
     """The metrics that stay the same until the lake advances or a check finds something."""
     yield from _published(lake)
@@ -192,8 +192,8 @@ def of_lake(
     yield from _offline(lake)
     yield from _partitions(lake, default_min_isr, accepted_until)
     yield from _risk(lake, default_min_isr)
-    if found is not None:
-        yield from _findings(found)
+    if findings is not None:
+        yield from _findings(findings)
 
 
 def gauge(metric: Metric, value: float) -> GaugeMetricFamily:

@@ -74,7 +74,7 @@ class Measured(Collector):
                         lake,
                         default_min_isr=self.default_min_isr,
                         accepted_until=self.accepted_until,
-                        found=recorded(lake),
+                        findings=recorded(lake),
                     )
                 )
                 self._published, self._seen = lake.published, now

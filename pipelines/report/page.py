@@ -23,7 +23,7 @@ from pipelines.ask.risk import Exposure
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.report.content import Content
 from pipelines.report.tables import kind_of, tables
-from pipelines.show.incidents import lasted, told_moves, told_queue
+from pipelines.show.incidents import lasted, moves_in_words, queue_in_words
 from pipelines.show.text import age, called, harmless, listed, many, plain, when
 
 _LANES = 40
@@ -53,8 +53,8 @@ def page(content: Content) -> str:
         "number": _number,
         "lasted": lasted,
         "kind_of": kind_of,
-        "told_moves": told_moves,
-        "told_queue": told_queue,
+        "told_moves": moves_in_words,
+        "told_queue": queue_in_words,
         "sentence": _sentence,
     }
     packed, script = _PLOTLY.read_bytes(), (_HERE / "page.js").read_text(encoding="utf-8")

@@ -235,11 +235,11 @@ def _queue(content: Content) -> ChartTable:
     )
 
 
-def kind_of(one: Incident) -> str:
+def kind_of(incident: Incident) -> str:
     """The colour of an incident: failed, gone, fenced, missing or waiting."""
-    if one.directory_id is not None:
-        return "failed" if one.kind == "directory failed" else "gone"
-    return {"broker unregistered": "missing", "broker re-registered": "waiting"}.get(one.kind, "fenced")
+    if incident.directory_id is not None:
+        return "failed" if incident.kind == "directory failed" else "gone"
+    return {"broker unregistered": "missing", "broker re-registered": "waiting"}.get(incident.kind, "fenced")
 
 
 def _risk(content: Content) -> ChartTable:

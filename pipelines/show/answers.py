@@ -24,7 +24,7 @@ MOST_GROUPS = 8
 """Groups, unless all are asked for."""
 
 
-def told_losses(answer: Losses) -> str:
+def losses_in_words(answer: Losses) -> str:
     """``the data of 2 partitions is lost, and 1 partition may lack writes``, empty if there is no loss."""
     lost, away, lacking = map(answer.count, (LOST, UNREACHABLE, MAY_LACK))
     said = [f"the data of {many(lost, 'partition')} is lost"] if lost else []
@@ -100,7 +100,7 @@ def show_offline(answer: Offline, chosen: Chosen, every: bool = False, out: Cons
     if not chosen.of:
         stuck = len(answer.leaderless)
         no_leader = many(stuck, "partition has no leader", "partitions have no leader") if stuck else ""
-        but = ", and ".join(filter(None, (no_leader, told_losses(answer.data))))
+        but = ", and ".join(filter(None, (no_leader, losses_in_words(answer.data))))
         say(out, f"{at} every replica is online{'; but ' if but else ''}{but}.", "bold red" if but else "green")
         say(out, f"{many(answer.replicas_in_all, 'replica')} of {many(answer.partitions_in_all, 'partition')}.")
         _show_leaderless(out, answer, every)

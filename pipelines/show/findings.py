@@ -24,11 +24,11 @@ _STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 
 
 def show_findings(
-    offset: int, time: datetime, ran: Sequence[Check], found: Sequence[Finding], chosen: Chosen, every: bool = False
+    offset: int, time: datetime, ran: Sequence[Check], findings: Sequence[Finding], chosen: Chosen, every: bool = False
 ) -> None:
     """The chosen findings by check and by cause, with a few subjects of each, or ``every`` one."""
     out = console()
-    say(out, f"At offset {offset}, {when(time)}: {_answer(ran, found)}.", "bold")
+    say(out, f"At offset {offset}, {when(time)}: {_answer(ran, findings)}.", "bold")
     show_selection(out, chosen)
     for (severity, check), group in groupby(chosen.rows, key=lambda one: (one.severity, one.check)):
         say(out)

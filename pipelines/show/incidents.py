@@ -25,7 +25,7 @@ OTHERS = {
 """Outcomes of changes that are not moves."""
 
 
-def told_others(outcomes: Mapping[str, int]) -> str:
+def others_in_words(outcomes: Mapping[str, int]) -> str:
     """The number of changes that are not moves, as the end of a sentence."""
     return "".join(f"; {many(outcomes[one], 'replica')} {what}" for one, what in OTHERS.items() if outcomes.get(one))
 
@@ -34,7 +34,7 @@ def show_moves(offset: int, time: datetime, moves: Sequence[Move], chosen: Chose
     """The number of moves by outcome, then each move."""
     out = console()
     counts = Counter(move.outcome for move in moves)
-    others = told_others(counts)
+    others = others_in_words(counts)
     counts = Counter({outcome: number for outcome, number in counts.items() if outcome not in OTHERS})
     told = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common())
     told = f"{many(counts.total(), 'move')} between disks" + (f": {told}" if told else "")
@@ -106,7 +106,7 @@ def show_incidents(
         sorted({name for one in answer for name in names(one)})
         for names in (attrgetter("data_lost"), attrgetter("data_unreachable"), attrgetter("may_lack_writes"))
     ]
-    for what, names in zip(told_losses(*hit), filter(None, hit), strict=True):
+    for what, names in zip(incident_losses_in_words(*hit), filter(None, hit), strict=True):
         say(out, f"{what[:1].upper()}{what[1:]}: {listed(names)}.", "bold red")
     longest = max(answer, key=lambda one: one.longest_offline)
     if longest.replicas_taken:
@@ -145,30 +145,38 @@ def _row(one: Incident) -> tuple[object, ...]:
     )
 
 
-def show_story(out: Console, one: Incident) -> None:
+def show_story(out: Console, incident: Incident) -> None:
     """One incident in a few lines."""
-    state = _state(one)
-    lost = "".join(f"; {what}" for what in told_losses(one.data_lost, one.data_unreachable, one.may_lack_writes))
-    style = "bold red" if one.going_on or lost else "bold"
-    say(out, f"{one.number}. {_name(one)}: {state}; {one.ending}{lost}", style, 4)
-    since = "at or before " if one.from_snapshot else ""
-    say(out, f"   {since}{when(one.from_time)}: {one.cause}", hang=6)
-    width = max((len(str(event.offset)) for event in one.events), default=0)
-    for event in one.events:
+    state = _state(incident)
+    lost = "".join(
+        f"; {what}"
+        for what in incident_losses_in_words(incident.data_lost, incident.data_unreachable, incident.may_lack_writes)
+    )
+    style = "bold red" if incident.going_on or lost else "bold"
+    say(out, f"{incident.number}. {_name(incident)}: {state}; {incident.ending}{lost}", style, 4)
+    since = "at or before " if incident.from_snapshot else ""
+    say(out, f"   {since}{when(incident.from_time)}: {incident.cause}", hang=6)
+    width = max((len(str(event.offset)) for event in incident.events), default=0)
+    for event in incident.events:
         say(out, f"   {event.offset:>{width}}  {when(event.time)}  {event.what}", hang=width + 31)
-    if one.replicas_offline and one.replicas_offline < one.replicas_taken:
-        say(out, f"   {one.replicas_offline:,} of {many(one.replicas_taken, 'replica')} still offline", "red", 6)
-    if one.without_leader_now:
-        say(out, f"   {many(one.without_leader_now, 'partition')} still without a leader", "red", 6)
+    if incident.replicas_offline and incident.replicas_offline < incident.replicas_taken:
+        say(
+            out,
+            f"   {incident.replicas_offline:,} of {many(incident.replicas_taken, 'replica')} still offline",
+            "red",
+            6,
+        )
+    if incident.without_leader_now:
+        say(out, f"   {many(incident.without_leader_now, 'partition')} still without a leader", "red", 6)
     for partitions, what, checks in (
-        (one.data_lost, "the last complete copy was given up", "B-32,B-33"),
-        (one.data_unreachable, "the last complete copy was on a broker that was unregistered", "B-37"),
-        (one.may_lack_writes, "it went on under a leader whose copy was not complete", "B-32,B-33"),
+        (incident.data_lost, "the last complete copy was given up", "B-32,B-33"),
+        (incident.data_unreachable, "the last complete copy was on a broker that was unregistered", "B-37"),
+        (incident.may_lack_writes, "it went on under a leader whose copy was not complete", "B-32,B-33"),
     ):
         if partitions:
             say(out, f"   {listed(partitions)}: {what}; what to do: jbod check --only {checks}", "red", 6)
-    if one.going_on:
-        for number, text in enumerate(dict.fromkeys(step.text for step in one.steps)):
+    if incident.going_on:
+        for number, text in enumerate(dict.fromkeys(step.text for step in incident.steps)):
             say(out, f"   {'What to do: ' if number == 0 else '  '}{text}", hang=6)
 
 
@@ -180,7 +188,7 @@ def _state(one: Incident) -> str:
     return f"no replica offline after {span}" if one.ending.startswith("not back") else f"over after {span}"
 
 
-def told_losses(lost: Sequence[str], away: Sequence[str], lacking: Sequence[str]) -> list[str]:
+def incident_losses_in_words(lost: Sequence[str], away: Sequence[str], lacking: Sequence[str]) -> list[str]:
     """``data of 2 partitions lost`` and ``3 partitions may lack writes``, each if it applies."""
     said = [f"data of {many(len(lost), 'partition')} lost"] if lost else []
     said += [f"data of {many(len(away), 'partition')} unreachable"] if away else []
@@ -191,7 +199,7 @@ def show_moving(moved: MoveCounts, asked: Asking | None, out: Console | None = N
     """Moves between disks and the assignment queue, in two lines."""
     out = out or console()
     say(out)
-    say(out, told_moves(moved) + (" Each of them: jbod moves" if moved.count else ""), hang=2)
+    say(out, moves_in_words(moved) + (" Each of them: jbod moves" if moved.count else ""), hang=2)
     if asked is None:
         say(
             out,
@@ -201,24 +209,24 @@ def show_moving(moved: MoveCounts, asked: Asking | None, out: Console | None = N
             2,
         )
         return
-    say(out, told_queue(asked) + " Step by step: jbod assignments --queue SECONDS", hang=2)
+    say(out, queue_in_words(asked) + " Step by step: jbod assignments --queue SECONDS", hang=2)
 
 
-def told_moves(moved: MoveCounts) -> str:
+def moves_in_words(moved: MoveCounts) -> str:
     """A sentence: the number of moves, their outcomes, the longest one."""
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in moved.outcomes.items() if outcome not in OTHERS)
     number = moved.count - sum(moved.outcomes.get(outcome, 0) for outcome in OTHERS)
     told = f"{many(number, 'move')} between disks" + (f": {outcomes}" if outcomes else "")
     if number and not moved.reverted:
         told += ", none reverted"
-    told += told_others(moved.outcomes)
+    told += others_in_words(moved.outcomes)
     if (longest := moved.longest) is not None and moved.longest_duration is not None:
         what = f"{longest.topic}-{longest.partition} on broker {longest.broker_id}"
         told += f"; the longest took {lasted(moved.longest_duration)}: {what}"
     return f"{told}."
 
 
-def told_queue(asked: Asking) -> str:
+def queue_in_words(asked: Asking) -> str:
     """A sentence: the number of assignments and requests, and the longest queue."""
     queue = "no replica ever waited"
     if asked.waiting_time is not None:

@@ -62,19 +62,19 @@ def _with_names(text: str, called: Callable[[Name, str], str]) -> str:
     return _ID.sub(name_of, text)
 
 
-def with_names(said: Any) -> Any:
+def with_names(answer: Any) -> Any:
     """A JSON document in which ``directory_path`` and ``directory_label`` follow each ``directory_id`` that has a name.
 
     The same for ``source`` and ``target`` of moves. The ids themselves do not change.
     """
     if not _names:
-        return said
-    if isinstance(said, list):
-        return [with_names(one) for one in said]
-    if not isinstance(said, dict):
-        return said
+        return answer
+    if isinstance(answer, list):
+        return [with_names(one) for one in answer]
+    if not isinstance(answer, dict):
+        return answer
     found = {}
-    for key, value in said.items():
+    for key, value in answer.items():
         found[key] = with_names(value)
         if key in ("directory_id", "source", "target") and isinstance(value, str):
             name = _names[0].get(value)

@@ -146,7 +146,7 @@ def storage_options(location: str) -> dict[str, str] | None:
 def get(location: str) -> bytes:
     """The content of an object. Raises FileNotFoundError if it is not there."""
     store, key = _place(location)
-    with told(location):
+    with one_line_faults(location):
         return bytes(_obstore().get(store, key).bytes())
 
 
@@ -160,7 +160,7 @@ def get_range_tagged(location: str, start: int, end: int) -> tuple[bytes, str]:
     if end <= start:
         return b"", ""
     store, key = _place(location)
-    with told(location):
+    with one_line_faults(location):
         try:
             found = _obstore().get(store, key, options={"range": (start, end)})
             return bytes(found.bytes()), found.meta.get("e_tag") or ""
@@ -184,14 +184,14 @@ def put(location: str, content: bytes, *, only: Literal["new"] | Tag | None = No
     Raises obstore's AlreadyExistsError or PreconditionError if that does not hold.
     """
     store, key = _place(location)
-    with told(location):
+    with one_line_faults(location):
         return _tag(_obstore().put(store, key, content, mode="create" if only == "new" else only))
 
 
 def head(location: str) -> ObjectMeta | None:
     """Size, time and tag of an object, None if it is not there."""
     store, key = _place(location)
-    with told(location):
+    with one_line_faults(location):
         try:
             found: ObjectMeta = _obstore().head(store, key)
             return found
@@ -202,7 +202,7 @@ def head(location: str) -> ObjectMeta | None:
 def get_tagged(location: str) -> tuple[bytes, Tag]:
     """The content of an object with its tag. Raises FileNotFoundError if it is not there."""
     store, key = _place(location)
-    with told(location):
+    with one_line_faults(location):
         found = _obstore().get(store, key)
         return bytes(found.bytes()), _tag(found.meta)
 
@@ -214,7 +214,7 @@ def _tag(said: Any) -> Tag:
 def get_small(location: str, most: int) -> tuple[bytes | None, int]:
     """The content of an object, None if it is larger than ``most``, and its size: one request."""
     store, key = _place(location)
-    with told(location):
+    with one_line_faults(location):
         found = _obstore().get(store, key)
         size = int(found.meta["size"])
         return (bytes(found.bytes()) if size <= most else None), size
@@ -227,7 +227,7 @@ def listed(location: str, *, after: str | None = None) -> Iterator[ObjectMeta]:
     """
     store, key = _place(location)
     prefix = f"{key}/" if key else ""
-    with told(location):
+    with one_line_faults(location):
         for chunk in _obstore().list(store, prefix=prefix or None, offset=None if after is None else prefix + after):
             yield from chunk
 
@@ -235,7 +235,7 @@ def listed(location: str, *, after: str | None = None) -> Iterator[ObjectMeta]:
 def children(location: str) -> tuple[list[str], list[ObjectMeta]]:
     """The prefixes and objects directly below a prefix, as keys of the bucket: one request for each thousand."""
     store, key = _place(location)
-    with told(location):
+    with one_line_faults(location):
         found = _obstore().list_with_delimiter(store, prefix=f"{key}/" if key else None)
     return list(found["common_prefixes"]), [one for one in found["objects"] if one["path"] != key]
 
@@ -251,12 +251,12 @@ def delete(locations: Sequence[str]) -> None:
     if not locations:
         return
     store, _ = _place(locations[0])
-    with told(locations[0]):
+    with one_line_faults(locations[0]):
         _obstore().delete(store, [parts(location)[1] for location in locations])
 
 
 @contextmanager
-def told(location: str) -> Iterator[None]:
+def one_line_faults(location: str) -> Iterator[None]:
     """Raises the one-line error for a fault of the storage. FileNotFoundError passes if only the object is missing."""
     try:
         yield

@@ -115,9 +115,9 @@ def _nothing(column: str, severity: Severity, title: str, notes: str) -> Expecta
     return expectation
 
 
-def results(columns: Sequence[str], found: Iterable[tuple[str, str]]) -> pa.Table:
+def results(columns: Sequence[str], rows: Iterable[tuple[str, str]]) -> pa.Table:
     """The batch of a suite of rules: a column for each rule, and a row for each result (column, text)."""
-    listed = list(found)
+    listed = list(rows)
     return pa.table(
         {name: pa.array([text if column == name else None for column, text in listed], pa.string()) for name in columns}
     )
@@ -128,8 +128,8 @@ def contract_results(broken: Iterable[Broken]) -> pa.Table:
     return results([contract.name for contract in CONTRACTS], ((one.contract.name, one.what) for one in broken))
 
 
-def check_results(found: Iterable[Finding]) -> pa.Table:
+def check_results(findings: Iterable[Finding]) -> pa.Table:
     """The batch of the suite of checks."""
     columns = [column_of(check, severity) for check in CHECKS for severity in severities(check)]
-    said = ((column_of(one.check, one.severity), f"{one.subject}: {one.finding}") for one in found)
+    said = ((column_of(one.check, one.severity), f"{one.subject}: {one.finding}") for one in findings)
     return results(columns, said)

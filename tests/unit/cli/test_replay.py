@@ -493,14 +493,14 @@ def test_long_work_says_something_again_and_again_where_nobody_watches(
 
 def test_line_of_nothing_is_not_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(progress, "EVERY", 0.02)
-    with progress.told("verify"):
+    with progress.heartbeat("verify"):
         time.sleep(0.1)
         progress.say("")
         time.sleep(0.05)
         assert "jbod verify: at work, 0 s\n" in capsys.readouterr().err
         time.sleep(0.1)
         assert capsys.readouterr().err == ""
-    with progress.told(""):
+    with progress.heartbeat(""):
         progress.say("planning")
         time.sleep(0.1)
     assert capsys.readouterr().err == ""

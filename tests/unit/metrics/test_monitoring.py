@@ -53,7 +53,7 @@ def test_every_declared_metric_is_measured_with_its_labels_and_no_other(lake: Pa
     opened = Lake.open(lake)
     record(opened, CHECKS, run_checks(opened))
     log = behind(str(metadata_dir(KAFKA)), 201)
-    families = list(measure(opened, datetime.now(UTC), log=log, found=recorded(opened)))
+    families = list(measure(opened, datetime.now(UTC), log=log, findings=recorded(opened)))
     assert sorted(family.name for family in families) == sorted(DECLARED)
     for family in families:
         assert family.documentation == DECLARED[family.name].help

@@ -26,7 +26,7 @@ from pipelines.report.content import MOST_ROWS, REASONS, Content, gather, judge,
 from pipelines.report.page import page, pictures
 from pipelines.report.tables import tables
 from pipelines.settings import Settings
-from pipelines.show.incidents import outcome, told_moves, told_queue
+from pipelines.show.incidents import moves_in_words, outcome, queue_in_words
 from pipelines.show.text import harmless, when
 from tests.support import truth
 from tests.support.hostile import NAMES, with_hostile_names
@@ -153,7 +153,7 @@ def test_moves_and_queue_of_the_page_are_those_of_the_answers(asked: Lake) -> No
     assert sum(drawn["refused"]) == content.asking.refused
     assert max(drawn["at"]) < drawn["steps"]
     text = page(content)
-    assert told_queue(content.asking) in text
+    assert queue_in_words(content.asking) in text
     assert "not in the log: jbod replay" not in text
 
 
@@ -171,7 +171,7 @@ def test_names_of_the_data_of_the_script_are_those_of_answers(asked: Lake) -> No
 
 def test_page_of_a_lake_without_requests_shows_the_moves_and_says_what_is_not_known(at_200: Content) -> None:
     text = page(at_200)
-    assert told_moves(at_200.moved) in text
+    assert moves_in_words(at_200.moved) in text
     assert (len(at_200.moves), at_200.asking, list(at_200.queue)) == (1, None, [])
     assert "not in the log: jbod replay LOG_DIR --requests FILE adds them" in text
     assert 'id="picture-queue"' not in text
