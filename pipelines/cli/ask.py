@@ -15,7 +15,7 @@ from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.cli.lakes import open_lake, print_json, refuse_damage
 from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
-from pipelines.cli.question import Query, Reply, question
+from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns import (
     DIRECTORIES,
     HISTORY,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @question(OFFLINE, log_argument=True)
-def offline(query: Query) -> Reply:
+def offline(query: Inquiry) -> Reply:
     """Which replicas are offline, why, since when, and what to do. Exit code 0 whatever the answer is."""
     from pipelines.ask.offline_replicas import causes
     from pipelines.ask.offline_replicas import offline as ask
@@ -60,7 +60,7 @@ def offline(query: Query) -> Reply:
 
 
 @question(STATUS, log_argument=True)
-def status(query: Query) -> Reply:
+def status(query: Inquiry) -> Reply:
     """The lake and its cluster on one screen."""
     from pipelines.ask.json_values import jsonable
     from pipelines.ask.lake_status import status as ask
@@ -72,7 +72,7 @@ def status(query: Query) -> Reply:
 
 
 @question(DIRECTORIES, log_argument=True)
-def directories(query: Query) -> Reply:
+def directories(query: Inquiry) -> Reply:
     """Every directory of every broker: whether it is online, since when, and what it holds."""
     from pipelines.ask.lake_status import directories as ask
     from pipelines.show.answers import show_directories
@@ -88,7 +88,7 @@ def directories(query: Query) -> Reply:
 
 @question(HISTORY)
 def history(
-    query: Query,
+    query: Inquiry,
     partition: Annotated[str, typer.Argument(metavar="TOPIC[-PARTITION]", help="For instance orders-3, or orders.")],
 ) -> Reply:
     """The history of one partition, or of all partitions of a topic, record by record."""
@@ -140,7 +140,7 @@ def dump(
 
 @question(INCIDENTS, OUTAGES)
 def incidents(
-    query: Query,
+    query: Inquiry,
     number: Annotated[int | None, typer.Argument(metavar="NO", help="One incident, replica by replica.")] = None,
 ) -> Reply:
     """Every failed directory and lost broker so far: what it took, who took over, how it came back. Exit code 0."""
@@ -179,7 +179,7 @@ def incidents(
 
 
 @question(RISK, log_argument=True)
-def risk(query: Query) -> Reply:
+def risk(query: Inquiry) -> Reply:
     """For each directory and broker: what would be lost if it failed now, worst first. Exit code 0."""
     from pipelines.ask.risk import risk as ask
     from pipelines.show.risk import show_risk
@@ -204,7 +204,7 @@ def risk(query: Query) -> Reply:
 
 @question(WHATIF)
 def whatif(
-    query: Query,
+    query: Inquiry,
     fail: Annotated[
         list[str],
         typer.Option(
@@ -234,7 +234,7 @@ def whatif(
 
 @question(REMOVAL)
 def safe_to_remove(
-    query: Query,
+    query: Inquiry,
     directory: Annotated[str, typer.Argument(metavar="BROKER:DIR", help="For instance 1:r60J, or 1:/data/disk1b.")],
 ) -> Reply:
     """Whether a directory can be removed, and what to do first. Exit code 0: safe, 1: not, 2: no such directory."""
@@ -252,7 +252,7 @@ def safe_to_remove(
 
 
 @question(QUORUM, log_argument=True)
-def quorum(query: Query) -> Reply:
+def quorum(query: Inquiry) -> Reply:
     """Leader, epoch, voters and observers; registered and unregistered controllers.
 
     The exit code is 0 for every answer.
@@ -272,7 +272,7 @@ def quorum(query: Query) -> Reply:
 
 @question(UPGRADE, log_argument=True)
 def upgrade_check(
-    query: Query,
+    query: Inquiry,
     to: Annotated[
         str | None,
         typer.Option(

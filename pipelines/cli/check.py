@@ -13,7 +13,7 @@ from pipelines.check.expectations import docs_page, expectations_folder
 from pipelines.cli import progress
 from pipelines.cli.lakes import print_json
 from pipelines.cli.options import Severity
-from pipelines.cli.question import Query, Reply, question
+from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns import CHECK
 from pipelines.show.rows import Format
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @question(CHECK, log_argument=True)
 def check(
-    query: Query,
+    query: Inquiry,
     only: Annotated[
         list[str] | None, typer.Option("--only", help="Ids or names of checks, separated by commas. Default: all.")
     ] = None,

@@ -1,6 +1,6 @@
 """A question on the command line: its options, the lake or log that it asks, and the output of its answer.
 
-A command is a function of `Asked` and of its own parameters. It returns a `Reply`. ``question`` gives it the options of
+A command is a function of `Inquiry` and of its own parameters. It returns a `Reply`. ``question`` gives it the options of
 all questions, and prints the reply in the form that was asked for.
 """
 
@@ -49,7 +49,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Query:
+class Inquiry:
     """What a question is about. The lake or log is opened at the first use."""
 
     given: Given
@@ -148,7 +148,7 @@ _FILTERS = {"broker": "broker", "topic": "topic", "directory": "dir", "reason": 
 """Parameter -> filter."""
 
 
-_Ask = Callable[[Query], Reply | None]
+_Ask = Callable[[Inquiry], Reply | None]
 """Answers a question. None: the command printed something else."""
 
 
@@ -234,7 +234,7 @@ def _broker(text: str) -> int:
 
 def _answer(ask: _Ask, given: Given, *, heading: bool = True, watched: bool = False) -> int:
     """Asks, prints the reply, and returns the exit code. Raises the error of a damaged log, if it is not watched."""
-    asked = Query(given)
+    asked = Inquiry(given)
     reply = ask(asked)
     if reply is None:
         return 0

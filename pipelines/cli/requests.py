@@ -16,7 +16,7 @@ import typer
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.cli.options import AsJson
-from pipelines.cli.question import Query, Reply, question
+from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns import ASSIGNMENTS, MOVES, QUEUE, REQUESTS
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def audit(
 
 
 @question(MOVES, log_argument=True)
-def moves(query: Query) -> Reply:
+def moves(query: Inquiry) -> Reply:
     """Replicas that moved between the disks of their broker: when asked, accepted, and whether they stayed."""
     from pipelines.ask.moves import moves as ask
     from pipelines.show.incidents import show_moves
@@ -117,7 +117,7 @@ def zone_of(name: str | None) -> tzinfo:
 
 @question(ASSIGNMENTS, REQUESTS, QUEUE)
 def assignments(
-    query: Query,
+    query: Inquiry,
     partition: Annotated[
         str | None, typer.Argument(metavar="TOPIC-PARTITION", help="Only the requests about this topic or partition.")
     ] = None,
