@@ -128,6 +128,18 @@ def save_before_start(broker: int, names: Sequence[str]) -> Advice:
     return Advice(Action.READ, text, broker, partitions=tuple(names))
 
 
+def save_from(holder: int, names: Sequence[str], broker: int) -> Advice:
+    """The last copy is online on ``holder``, which no list has, so that the ``broker`` is elected when it is back."""
+    it = "copy" if len(names) == 1 else "copies"
+    text = (
+        f"first copy {_folder(names)} of {few(names)} from the disks of broker {holder} to a safe place: they have the "
+        f"last complete {it}, no list of the partition has broker {holder}, and the controller elects broker {broker}, "
+        f"which lacks writes, when it is back; the {it} on broker {holder} {'is' if len(names) == 1 else 'are'} "
+        "truncated then"
+    )
+    return Advice(Action.READ, text, holder, partitions=tuple(names), cost=tuple(names))
+
+
 def _folders(names: Sequence[str]) -> str:
     return "the folder of this partition" if len(names) == 1 else "the folders of these partitions"
 

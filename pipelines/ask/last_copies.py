@@ -22,6 +22,7 @@ from pipelines.ask.advice import (
     forbid_unclean,
     read_first,
     save_before_start,
+    save_from,
     start,
     start_or_reassign,
     start_with_disks,
@@ -167,6 +168,8 @@ class LastCopies:
         saved = self.truncated.get(broker)
         if saved:
             yield save_before_start(broker, saved)
+        for other, names in self._elected_instead(broker).items():
+            yield save_from(other, names, broker)
         hit = self._elected_at_start(broker)
         if hit:
             yield forbid_unclean(hit, f"broker {broker} could lead without writes that only a disk offline holds")
@@ -213,6 +216,20 @@ class LastCopies:
                 continue
             found += [_name(member) for member in members if self._may_elect(member[0])]
         return sorted(found)
+
+    def _elected_instead(self, broker: int) -> Mapping[int, Sequence[str]]:
+        """Broker -> partitions whose last copy it has online and in no list, so that the controller elects the
+        ``broker``, which holds less, as soon as that is back (R-ACT-1)."""
+        found: dict[int, list[str]] = {}
+        for fate, members in self.shapes:
+            last, copy, state = last_copies(fate), fate.copies.get(broker), fate.state
+            if copy is None or state is None or copy in last or is_online(fate, copy):
+                continue
+            if broker in (*state.isr, *state.eligible_leader_replicas, *state.last_known_elr):
+                for other in last:
+                    if is_online(fate, other):
+                        found.setdefault(other.broker_id, []).extend(map(_name, members))
+        return {other: sorted(names) for other, names in sorted(found.items())}
 
     def _elected_at_registration(self, broker: int) -> list[str]:
         """Partitions whose last copy a broker has while another replica is online: after an unclean shutdown the

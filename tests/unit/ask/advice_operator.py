@@ -106,7 +106,7 @@ class Operator:
         at = self.world.at.get(broker.id)
         if at is None or at is disk or disk.log is None:
             return
-        if newer_goes and at in broker.disks:
+        if newer_goes:
             at.log, self.world.at[broker.id] = None, disk
         else:
             disk.log = None

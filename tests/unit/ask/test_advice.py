@@ -16,7 +16,7 @@ from pipelines.ask.removal import safe_to_remove
 from pipelines.ask.whatif import whatif
 from pipelines.check.catalogue import run_checks
 from pipelines.cli import main
-from tests.unit.check.story import Story, disk
+from tests.unit.check.story import Story, disk, topic_id
 
 KEPT = [Action.READ, Action.BRING_BACK, Action.REPLACE]
 """The steps for a disk with a last copy: the last one is forbidden."""
@@ -123,6 +123,18 @@ def test_unclean_elections_are_forbidden_before_a_killed_broker_with_the_last_co
     story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))
     steps = only_steps(offline(unclean_on(story.fence(1).change("t", 0, leader=-1)).lake(tmp_path)))
     assert actions(steps) == [Action.FORBID_UNCLEAN, Action.START, Action.ELECT]
+
+
+def test_last_copy_that_is_online_and_in_no_list_is_saved_before_another_broker_starts(tmp_path: Path) -> None:
+    """R-ACT-1: it said to mount a disk again, whose replica was elected and lacked the writes of the other."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))
+    empty = r.PartitionChangeRecord(
+        topic_id=topic_id("t"), partition_id=0, isr=(), leader=-1, eligible_leader_replicas=(), last_known_elr=(2,)
+    )
+    story.append(empty, 2).left(2, "d")
+    steps = only_steps(offline(story.lake(tmp_path)))
+    assert (steps[0].action, steps[0].broker_id, steps[0].cost) == (Action.READ, 1, ("t-0",))
+    assert "the controller elects broker 2, which lacks writes, when it is back" in steps[0].text
 
 
 def test_unregistered_broker_with_an_unplaced_last_copy_starts_with_all_its_disks(tmp_path: Path) -> None:
