@@ -1,7 +1,7 @@
 """A question on the command line: its options, the lake or log that it asks, and the output of its answer.
 
-A command is a function of `Inquiry` and of its own parameters. It returns a `Reply`. ``question`` gives it the options of
-all questions, and prints the reply in the form that was asked for.
+A command is a function of `Inquiry` and of its own parameters. It returns a `Reply`. ``question`` gives it the options
+of all questions, and prints the reply in the form that was asked for.
 """
 
 from __future__ import annotations
