@@ -114,8 +114,6 @@ def test_path_that_is_no_whole_log_is_refused(
         (("", "kafka", "kip858"), (), "made with ids 'kip858', this run has 'kafka'"),
         (("AnotherClusterAltogeth", "kafka", "kafka"), (), "made with cluster_id 'AnotherClusterAltogeth'"),
         (("", "kafka", "kafka"), ("--profile", "kip858"), "made with profile 'kafka', this run has 'kip858'"),
-        (("", "kafka", "kafka"), ("--profile", "zookeeper"), "zookeeper"),
-        (("", "kafka", "kafka"), ("--ids", "none"), "--ids none: no such table of ids"),
     ],
 )
 def test_lake_of_something_else_is_refused(

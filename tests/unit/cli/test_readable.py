@@ -21,7 +21,8 @@ WRONG = {
     ("check", "--fail-on", "all"): "'all' is not one of 'critical', 'warning', 'info'.",
     ("assignments", "--queue", "x"): "'x' is not a valid number.",
     ("incidents", "x"): "'x' is not a valid integer.",
-    ("replay", "log", "--profile", "x"): "'x' is not one of 'kafka', 'kip858'.",
+    ("replay", "log", "--profile", "zookeeper"): "'zookeeper' is not one of 'kafka', 'kip858'.",
+    ("replay", "log", "--ids", "none"): "'none' is not one of 'kafka', 'kip858'.",
     ("replay", "log", "--start", "x"): "'x' is not one of 'auto', 'log', 'snapshot'.",
     ("replay", "log", "--tail", "x"): "'x' is not one of 'wait', 'stop'.",
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jbod_model.errors import UsageError
 from pipelines.fold.rules import PROFILES, rules
 from pipelines.fold.tables import DIR_MIGRATING, DIR_UNASSIGNED
 from tests.support import engine
@@ -81,3 +82,12 @@ def test_rules_of_the_engine_follow_from_the_profile(profile: str) -> None:
     found = rules(profile)
     assert found.absent_directory == numbers[PROFILES[profile].absent_directories]
     assert found.literal_offline == (PROFILES[profile].offline_rule == "kip858")
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [(("zookeeper", "kafka"), "--profile zookeeper: no such"), (("kafka", "none"), "--ids none: no such table of ids")],
+)
+def test_rules_that_do_not_exist_are_refused(names: tuple[str, str], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        rules(*names)
