@@ -53,9 +53,9 @@ def read_log(
     unless ``at_offset`` or ``at_time`` is before the damage.
     """
     from pipelines.run.log_lake import LogLake
-    from pipelines.source.log_options import Options
+    from pipelines.source.log_options import LogOptions
 
-    lake = LogLake.of(Options(path=os.fspath(path)), at_offset, at_time)
+    lake = LogLake.of(LogOptions(path=os.fspath(path)), at_offset, at_time)
     if lake.log.refusal is not None and at_offset is None and at_time is None:
         raise lake.log.refusal
     for line in lake.log.notices:

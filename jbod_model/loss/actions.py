@@ -17,7 +17,7 @@ Kind = Literal["restart", "bring back", "replace", "unregister", "elect", "reass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class OperatorAction:
     """An action of an operator."""
 
     kind: Kind
@@ -56,12 +56,12 @@ def may_be_online(fate: Fate, copy: Copy) -> bool:
     return broker is not None and not broker.fenced and copy.given_up is None and may_serve(copy, broker)
 
 
-def given_up_by(action: Action, fate: Fate) -> tuple[Copy, ...]:
+def given_up_by(action: OperatorAction, fate: Fate) -> tuple[Copy, ...]:
     """The last copies that the action gives up."""
     return tuple(copy for copy in last_copies(fate) if _gives_up(action, fate, copy))
 
 
-def _gives_up(action: Action, fate: Fate, copy: Copy) -> bool:
+def _gives_up(action: OperatorAction, fate: Fate, copy: Copy) -> bool:
     if action.kind in ("elect", "reassign"):  # R-ACT-5, R-ACT-6
         return True
     if copy.broker_id != action.broker_id:

@@ -20,7 +20,7 @@ from pipelines.ask.advice import (
 from pipelines.ask.incidents_brokers import broker_stories
 from pipelines.ask.incidents_directories import UNKNOWN, UNKNOWN_SINCE_SNAPSHOT, Online, directory_stories, unexplained
 from pipelines.ask.incidents_effects import NO_LEADER, Effects, LeaderLoss, Outage, effects, leader_losses, outages
-from pipelines.ask.incidents_story import CAUSES, Event, Registration, Story
+from pipelines.ask.incidents_story import CAUSES, BrokerRow, IncidentEvent, Story
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
@@ -73,7 +73,7 @@ class Incident:
     """Partitions whose last complete copy lies, or lay, on a broker that is not registered."""
     may_lack_writes: Sequence[str]
     """Partitions that continued under a leader whose copy was not complete."""
-    events: Sequence[Event]
+    events: Sequence[IncidentEvent]
     """The events, oldest first."""
     steps: Sequence[Advice]
     """What to do while it lasts, in order. Empty if it has ended."""
@@ -151,7 +151,7 @@ def details(lake: Lake, number: int, default_min_isr: int = 1) -> Details:
 
 def _stories(lake: Lake) -> list[Story]:
     registrations = [
-        Registration._make([*row[:7], time_of(row[7]), row[8], _time(row[9]), *row[10:]])
+        BrokerRow._make([*row[:7], time_of(row[7]), row[8], _time(row[9]), *row[10:]])
         for row in lake.query(
             f"""
             SELECT broker_id, broker_epoch, incarnation_id, fenced, in_controlled_shutdown, log_dirs, from_offset,
@@ -252,19 +252,21 @@ def _incident(number: int, story: Story, done: Effects, state: _State) -> Incide
     )
 
 
-def _consequences(story: Story, done: Effects) -> Iterator[Event]:
+def _consequences(story: Story, done: Effects) -> Iterator[IncidentEvent]:
     """The effects on replicas and leaders."""
     if done.first_loss is not None:
         then = [f"broker {broker} took over {count:,}" for broker, count in done.successors.items() if broker >= 0]
         if NO_LEADER in done.successors:
             then.append(f"{done.successors[NO_LEADER]:,} had no successor")
-        yield Event(*done.first_loss, f"{_many(sum(done.successors.values()), 'leader')} lost: {', '.join(then)}")
+        yield IncidentEvent(
+            *done.first_loss, f"{_many(sum(done.successors.values()), 'leader')} lost: {', '.join(then)}"
+        )
     if done.replicas:
         already = f", {done.already_offline:,} of them already" if done.already_offline else ""
-        yield Event(story.offset, story.time, f"{_many(done.replicas, 'replica')} offline{already}")
+        yield IncidentEvent(story.offset, story.time, f"{_many(done.replicas, 'replica')} offline{already}")
     if done.rehomed_from is not None:
         text = f"{_many(done.rehomed, 'replica')} recreated empty in other directories of the broker"
-        yield Event(*done.rehomed_from, text)
+        yield IncidentEvent(*done.rehomed_from, text)
     for kind, what in (
         (LOST, "data of {} lost"),
         (UNREACHABLE, "data of {} unreachable"),
@@ -273,11 +275,11 @@ def _consequences(story: Story, done: Effects) -> Iterator[Event]:
         hit = [one for one in done.lost if one.kind == kind]
         if hit:
             first = min(hit, key=lambda one: one.offset)
-            yield Event(first.offset, first.time, what.format(_many(len(hit), "partition")))
+            yield IncidentEvent(first.offset, first.time, what.format(_many(len(hit), "partition")))
     if done.led_again is not None:
-        yield Event(*done.led_again, "the last partition without a leader has one again")
+        yield IncidentEvent(*done.led_again, "the last partition without a leader has one again")
     if done.replicas and not done.offline and done.last_offset is not None and done.last_time is not None:
-        yield Event(done.last_offset, done.last_time, "no replica is offline for it any more")
+        yield IncidentEvent(done.last_offset, done.last_time, "no replica is offline for it any more")
 
 
 def _many(count: int, what: str) -> str:

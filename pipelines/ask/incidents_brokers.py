@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pipelines.ask.incidents_story import Registration, Story
+from pipelines.ask.incidents_story import BrokerRow, Story
 
 UNREGISTERED = "unregistered"
 
 
-def broker_stories(registrations: Iterable[Registration]) -> list[Story]:
+def broker_stories(registrations: Iterable[BrokerRow]) -> list[Story]:
     """The losses of every broker. A broker that was never unfenced has no loss."""
     ordered = sorted(registrations, key=lambda row: (row.broker_id, row.from_offset))
     told = []
@@ -36,11 +36,11 @@ class _Life:
     """The incident that has not ended."""
     listed: Sequence[str] = ()
     """The directories before the incident."""
-    before: Registration | None = None
-    leaving: Registration | None = None
+    before: BrokerRow | None = None
+    leaving: BrokerRow | None = None
     """The first row of the current shutdown."""
 
-    def add(self, row: Registration) -> None:
+    def add(self, row: BrokerRow) -> None:
         """Adds the next row of the broker."""
         before = self.before if self.before is not None and self.before.to_offset == row.from_offset else None
         self.leaving = (self.leaving or row) if row.in_controlled_shutdown else None
@@ -55,7 +55,7 @@ class _Life:
             self.now = None
         self.before = row
 
-    def vanish(self, row: Registration, offset: int, time: datetime) -> None:
+    def vanish(self, row: BrokerRow, offset: int, time: datetime) -> None:
         """The registration ended without a new one."""
         unregistered = row.ended_by == "unregistered"
         story = self.now or self._begin(row, "broker unregistered", offset, time)
@@ -63,14 +63,14 @@ class _Life:
         story.from_snapshot = story.from_snapshot or (story.offset == offset and not unregistered)
         story.ending, story.ends_with_replicas = UNREGISTERED, True
 
-    def _appeared(self, row: Registration) -> None:
+    def _appeared(self, row: BrokerRow) -> None:
         """There was no registration before."""
         if self.now is not None:
             self.now.tell(row.from_offset, row.from_time, f"registered again, with {_names(row.log_dirs)}")
         elif row.from_snapshot and row.fenced:
             self._begin(row, "broker stopped" if row.in_controlled_shutdown else "broker lost")
 
-    def _changed(self, before: Registration, row: Registration) -> None:
+    def _changed(self, before: BrokerRow, row: BrokerRow) -> None:
         registered = before.ended_by == "registered"
         new = before.incarnation_id != row.incarnation_id
         if not before.fenced and (row.fenced or registered):
@@ -86,7 +86,7 @@ class _Life:
                 row.from_offset, row.from_time, f"{process} registered, {_compared(self.listed, row.log_dirs)}"
             )
 
-    def _begin(self, row: Registration, kind: str, offset: int | None = None, time: datetime | None = None) -> Story:
+    def _begin(self, row: BrokerRow, kind: str, offset: int | None = None, time: datetime | None = None) -> Story:
         """Begins an incident at a row, or at ``offset``, the row's end."""
         story = Story(
             kind,

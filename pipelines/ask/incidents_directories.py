@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from pipelines.ask.incidents_story import Registration, Story
+from pipelines.ask.incidents_story import BrokerRow, Story
 from pipelines.ask.starting import Start
 
 WITHOUT_THE_BROKER = ("failed", "deregistered", "moved", "resync")
@@ -34,7 +34,7 @@ class Online(NamedTuple):
     ended_by: str | None
 
 
-def directory_stories(rows: Sequence[Online], registrations: Sequence[Registration]) -> list[Story]:
+def directory_stories(rows: Sequence[Online], registrations: Sequence[BrokerRow]) -> list[Story]:
     """Every directory that left while its broker stayed registered."""
     rows = sorted(rows, key=lambda row: row.from_offset)
     return [
@@ -49,7 +49,7 @@ def unexplained(
     missed: Sequence[Online],
     told: Sequence[Story],
     rows: Sequence[Online],
-    registrations: Sequence[Registration],
+    registrations: Sequence[BrokerRow],
     begun: Sequence[Start],
 ) -> list[Story]:
     """Directories with offline replicas that no incident explains.
@@ -72,7 +72,7 @@ def unexplained(
     return found
 
 
-def _reported(one: Online, begun: Sequence[Start], registrations: Sequence[Registration]) -> bool:
+def _reported(one: Online, begun: Sequence[Start], registrations: Sequence[BrokerRow]) -> bool:
     """Whether a process of the broker had reported, and not registered, where the directory's first replica was."""
     now = {
         row.incarnation_id for row in registrations if row.broker_id == one.broker_id and _holds(row, one.from_offset)
@@ -81,12 +81,12 @@ def _reported(one: Online, begun: Sequence[Start], registrations: Sequence[Regis
     return any(start.offset <= one.from_offset and start.incarnation_id in now for start in of_broker)
 
 
-def _holds(registration: Registration, offset: int) -> bool:
+def _holds(registration: BrokerRow, offset: int) -> bool:
     return registration.from_offset <= offset and (registration.to_offset is None or registration.to_offset > offset)
 
 
 def _story(
-    gone: Online, offset: int, time: datetime, rows: Sequence[Online], registrations: Sequence[Registration]
+    gone: Online, offset: int, time: datetime, rows: Sequence[Online], registrations: Sequence[BrokerRow]
 ) -> Story:
     failed = gone.ended_by == "failed"
     story = Story(
@@ -140,9 +140,9 @@ def _back(gone: Online, offset: int, rows: Sequence[Online]) -> Online | None:
     return None
 
 
-def _registered(broker_id: int, offset: int, registrations: Sequence[Registration]) -> Iterator[Registration]:
+def _registered(broker_id: int, offset: int, registrations: Sequence[BrokerRow]) -> Iterator[BrokerRow]:
     """The registrations of a broker from an offset on, each by its first row."""
-    before: Registration | None = None
+    before: BrokerRow | None = None
     for row in registrations:
         if row.broker_id == broker_id:
             begins = before is None or before.to_offset != row.from_offset or before.ended_by == "registered"
@@ -151,7 +151,7 @@ def _registered(broker_id: int, offset: int, registrations: Sequence[Registratio
             before = row
 
 
-def _down_since(broker_id: int, offset: int, registrations: Sequence[Registration]) -> int | None:
+def _down_since(broker_id: int, offset: int, registrations: Sequence[BrokerRow]) -> int | None:
     """Offset where the broker that registered at ``offset`` had been fenced, None if it was not."""
     since = None
     for row in registrations:
@@ -160,7 +160,7 @@ def _down_since(broker_id: int, offset: int, registrations: Sequence[Registratio
     return since
 
 
-def _new_directories(registration: Registration, rows: Sequence[Online]) -> list[str]:
+def _new_directories(registration: BrokerRow, rows: Sequence[Online]) -> list[str]:
     """Directories that the broker had never registered before."""
     known = {
         row.directory_id

@@ -25,7 +25,7 @@ CAUSES = {
 """Kind -> what it means."""
 
 
-class Event(NamedTuple):
+class IncidentEvent(NamedTuple):
     """An event of an incident."""
 
     offset: int
@@ -33,7 +33,7 @@ class Event(NamedTuple):
     what: str
 
 
-class Registration(NamedTuple):
+class BrokerRow(NamedTuple):
     """A row of the brokers table."""
 
     broker_id: int
@@ -71,7 +71,7 @@ class Story:
     """The offset where its broker went down, if the directory left while the broker was down."""
     ends_with_replicas: bool = False
     """Whether it ends as soon as none of its replicas is offline, even if the broker or directory is not back."""
-    events: list[Event] = field(default_factory=list)
+    events: list[IncidentEvent] = field(default_factory=list)
 
     @property
     def since(self) -> int:
@@ -80,7 +80,7 @@ class Story:
 
     def tell(self, offset: int, time: datetime, what: str) -> None:
         """Add an event."""
-        self.events.append(Event(offset, time, what))
+        self.events.append(IncidentEvent(offset, time, what))
 
     def end(self, offset: int, time: datetime, ending: str) -> None:
         """Ends the incident: the broker or directory is back."""

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from jbod_model.ids import Uuid
-from jbod_model.loss.actions import Action as Deed
-from jbod_model.loss.actions import given_up_by, is_online, last_copies
+from jbod_model.loss.actions import OperatorAction, given_up_by, is_online, last_copies
 from jbod_model.loss.copies import Copy
 from jbod_model.loss.fate import Fate
 from pipelines.ask.advice import (
@@ -46,7 +45,7 @@ class LastCopies:
     truncated: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """Partitions that go on without writes which a copy of the broker still holds: its start truncates the copy."""
 
-    def given_up(self, deed: Deed) -> list[str]:
+    def given_up(self, deed: OperatorAction) -> list[str]:
         """The partitions whose last copies an action gives up, by name."""
         return sorted(name for fate, members in self.shapes if given_up_by(deed, fate) for name in map(_name, members))
 
@@ -120,7 +119,7 @@ class LastCopies:
         names = sorted({name for members in held.values() for name in members})
         directories = sorted(directory for directory in held if directory)
         twice = sorted({name for directory in directories for name in self.twice(broker, directory)})
-        restart, unplaced = Deed(kind="restart", broker_id=broker), self._unplaced(broker)
+        restart, unplaced = OperatorAction(kind="restart", broker_id=broker), self._unplaced(broker)
         return [
             *first,
             *self.before_start(broker, running=running),

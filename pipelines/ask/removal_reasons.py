@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from jbod_model.ids import Uuid
-from jbod_model.loss.actions import Action as Deed
+from jbod_model.loss.actions import OperatorAction
 from pipelines.ask.advice import (
     Action,
     Advice,
@@ -98,7 +98,7 @@ def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
 def _gives_up(place: Place, last: LastCopies) -> list[str]:
     """The partitions whose last copy is given up if the directory is replaced."""
     directory = Uuid.parse(place.directory_id or "")
-    return last.given_up(Deed(kind="replace", broker_id=place.broker_id, directory=directory))
+    return last.given_up(OperatorAction(kind="replace", broker_id=place.broker_id, directory=directory))
 
 
 def _keep(place: Place, last: LastCopies) -> list[Advice]:

@@ -28,7 +28,7 @@ from jbod_model.formats.metadata_version import (
     controllers_register,
     controllers_unregister,
 )
-from jbod_model.loss.actions import Action as Deed
+from jbod_model.loss.actions import OperatorAction
 from pipelines.ask.advice import few
 from pipelines.ask.configs import features
 from pipelines.ask.last_copies import LastCopies
@@ -381,7 +381,7 @@ def _blockers(
         if missing:
             needed = _needs(missing, most)
             if one.kind == BROKER:
-                gone = Deed(kind="unregister", broker_id=one.node.node_id)
+                gone = OperatorAction(kind="unregister", broker_id=one.node.node_id)
                 last = [] if one.node.state == ALIVE else last_copies().given_up(gone)
                 advice, command = broker_advice(one.node, needed, who, last)
             else:

@@ -29,7 +29,7 @@ from pipelines.lake.reader import Lake
 
 
 @dataclass(frozen=True)
-class Change:
+class LeaderChange:
     """A partition that would get another leader, or lose something."""
 
     topic: str
@@ -91,7 +91,7 @@ class WhatIf:
     failing: Sequence[Place]
     replicas: int
     """Replicas that would go offline."""
-    changes: Sequence[Change]
+    changes: Sequence[LeaderChange]
     """The changes, those with a loss first, then by topic and number."""
     fault: str
     """Defects that Kafka's controller (4.1) would meet. The answer is that of a repaired controller. Usually empty."""
@@ -107,8 +107,8 @@ class WhatIf:
         """Whether all places have failed already."""
         return len(self.already) == len(self.failing)
 
-    def chosen(self, what: str) -> list[Change]:
-        """The changes for which a property of `Change` holds."""
+    def chosen(self, what: str) -> list[LeaderChange]:
+        """The changes for which a property of `LeaderChange` holds."""
         return [change for change in self.changes if getattr(change, what)]
 
     def as_json(self) -> dict[str, Any]:
@@ -264,7 +264,7 @@ class _Judge:
     tiered: frozenset[str] = frozenset()
     """Topics with remote storage."""
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[LeaderChange]:
         """Partitions with another leader, or with fewer replicas than before."""
         for topic_id, topic, number, was, will in self._partitions():
             failing = self._failing(will)
@@ -272,7 +272,7 @@ class _Judge:
                 continue
             down = self._down(self.before, was)
             down_after = self._down(self.after, will) | failing
-            change = Change(
+            change = LeaderChange(
                 topic=topic,
                 partition=number,
                 replicas=was.replicas,

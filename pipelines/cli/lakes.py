@@ -52,10 +52,10 @@ def open_lake(
 
         choose_kernels(log_dirs)
         from pipelines.run.log_lake import LogLake
-        from pipelines.source.log_options import Options
+        from pipelines.source.log_options import LogOptions
 
         replay = settings.replay
-        options = Options(path=log_dirs[0], tail=replay.tail)
+        options = LogOptions(path=log_dirs[0], tail=replay.tail)
         found = LogLake.of(options, at_offset, time, profile=replay.profile)
         kernels = "plain functions, the log is small" if are_plain() else "numba"
         progress.decision(f"replayed the log {log_dirs[0]} in memory by {kernels}, up to offset {found.offset}")

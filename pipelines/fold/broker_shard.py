@@ -13,10 +13,10 @@ from typing import Any
 
 from jbod_model.errors import ReplayViolation
 from jbod_model.ids import Uuid
-from pipelines.fold.brokers import Change, Registration, load_brokers
+from pipelines.fold.brokers import BrokerChange, RegisteredBroker, load_brokers
 from pipelines.fold.events import CLEAR_ELR, REMOVE_TOPIC, SNAPSHOT_END, TOPIC, Events
 from pipelines.fold.quorum import Quorum
-from pipelines.fold.rows import Rows, row_table
+from pipelines.fold.rows import TableRows, row_table
 from pipelines.formats.arrow_arrays import id_texts
 from pipelines.lake import tables
 from pipelines.lake.tables import CHANGES
@@ -24,7 +24,7 @@ from pipelines.lake.tables import CHANGES
 Row = dict[str, Any]
 
 
-def broker_changes(change: Change, gone: Mapping[str, str], generation: int) -> Iterator[Row]:
+def broker_changes(change: BrokerChange, gone: Mapping[str, str], generation: int) -> Iterator[Row]:
     """Rows for the change of a broker (R-EVENT-5, R-EVENT-6). ``gone``: directories that left, and why."""
     old, new = change.before, change.after
     place = dict.fromkeys(CHANGES.schema.names) | {
@@ -61,11 +61,11 @@ def broker_changes(change: Change, gone: Mapping[str, str], generation: int) -> 
             }
 
 
-def _fencing(broker: Registration) -> str:
+def _fencing(broker: RegisteredBroker) -> str:
     return "fenced" if broker.fenced else "unfenced"
 
 
-def _shutdown(broker: Registration) -> str | None:
+def _shutdown(broker: RegisteredBroker) -> str | None:
     return "shutting down" if broker.in_controlled_shutdown else None
 
 
@@ -73,7 +73,7 @@ METADATA_VERSION = "metadata.version"
 
 
 @dataclass
-class Since:
+class RowStart:
     """Where a row of history began."""
 
     offset: int
@@ -85,9 +85,9 @@ class Since:
 class BrokerShardState:
     """Registrations, the start of each open row, online directories, feature levels, topic ids by name, the quorum."""
 
-    brokers: dict[int, Registration] = field(default_factory=dict)
-    broker_since: dict[int, Since] = field(default_factory=dict)
-    directory_since: dict[tuple[int, str], tuple[int, Since]] = field(default_factory=dict)
+    brokers: dict[int, RegisteredBroker] = field(default_factory=dict)
+    broker_since: dict[int, RowStart] = field(default_factory=dict)
+    directory_since: dict[tuple[int, str], tuple[int, RowStart]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
     topics: dict[str, str] = field(default_factory=dict)
     quorum: Quorum = field(default_factory=Quorum)
@@ -111,8 +111,8 @@ class BrokerShardState:
         raw: dict[str, Any] = json.loads(data)
         return cls(
             brokers=load_brokers(json.dumps(raw["brokers"]).encode()),
-            broker_since={broker: Since(**since) for broker, since in raw["broker_since"]},
-            directory_since={(b, d): (epoch, Since(**at)) for b, d, epoch, at in raw["directory_since"]},
+            broker_since={broker: RowStart(**since) for broker, since in raw["broker_since"]},
+            directory_since={(b, d): (epoch, RowStart(**at)) for b, d, epoch, at in raw["directory_since"]},
             features=raw["features"],
             topics=raw["topics"],
             quorum=Quorum.load(raw["quorum"]),
@@ -157,7 +157,9 @@ def check_topics(topics: dict[str, str], events: Events) -> dict[str, str]:
     return now
 
 
-def broker_rows(state: BrokerShardState, changes: Sequence[Change], generation: int | None = None) -> dict[str, Rows]:
+def broker_rows(
+    state: BrokerShardState, changes: Sequence[BrokerChange], generation: int | None = None
+) -> dict[str, TableRows]:
     """Rows of ``brokers`` and ``directories`` for the changes, and of ``changes``. Updates ``state``."""
     closed: list[dict[str, Any]] = []
     closed_dirs: list[dict[str, Any]] = []
@@ -166,7 +168,7 @@ def broker_rows(state: BrokerShardState, changes: Sequence[Change], generation: 
         if change.before is not None and change.after is not None and change.before == change.after:
             state.brokers[change.broker_id] = change.after
             continue
-        at = Since(change.offset, change.time, change.snapshot)
+        at = RowStart(change.offset, change.time, change.snapshot)
         if change.before is not None:
             row = _broker_row(change.before, state.broker_since.pop(change.broker_id))
             closed.append({**row, **_end(at), "ended_by": change.cause})
@@ -195,13 +197,13 @@ def broker_rows(state: BrokerShardState, changes: Sequence[Change], generation: 
     ]
     told = row_table(tables.CHANGES, happened)
     return {
-        **({} if generation is None else {"changes": Rows(told, told.slice(0, 0))}),
-        "brokers": Rows(row_table(tables.BROKERS, closed), row_table(tables.BROKERS, open_rows)),
-        "directories": Rows(row_table(tables.DIRECTORIES, closed_dirs), row_table(tables.DIRECTORIES, open_dirs)),
+        **({} if generation is None else {"changes": TableRows(told, told.slice(0, 0))}),
+        "brokers": TableRows(row_table(tables.BROKERS, closed), row_table(tables.BROKERS, open_rows)),
+        "directories": TableRows(row_table(tables.DIRECTORIES, closed_dirs), row_table(tables.DIRECTORIES, open_dirs)),
     }
 
 
-def _why_gone(state: BrokerShardState, change: Change, directory: str) -> str:
+def _why_gone(state: BrokerShardState, change: BrokerChange, directory: str) -> str:
     if change.cause == "changed":
         return "failed"
     if change.cause in ("unregistered", "resync"):
@@ -212,11 +214,11 @@ def _why_gone(state: BrokerShardState, change: Change, directory: str) -> str:
     return "moved" if elsewhere else "deregistered"
 
 
-def _end(at: Since) -> dict[str, Any]:
+def _end(at: RowStart) -> dict[str, Any]:
     return {"to_offset": at.offset, "to_time": at.time}
 
 
-def _start(at: Since) -> dict[str, Any]:
+def _start(at: RowStart) -> dict[str, Any]:
     return {
         "from_offset": at.offset,
         "from_time": at.time,
@@ -227,7 +229,7 @@ def _start(at: Since) -> dict[str, Any]:
     }
 
 
-def _broker_row(broker: Registration, since: Since) -> dict[str, Any]:
+def _broker_row(broker: RegisteredBroker, since: RowStart) -> dict[str, Any]:
     return {
         "broker_id": broker.broker_id,
         "broker_epoch": broker.epoch,
@@ -241,5 +243,5 @@ def _broker_row(broker: Registration, since: Since) -> dict[str, Any]:
     }
 
 
-def _directory_row(broker_id: int, directory: str, epoch: int, since: Since) -> dict[str, Any]:
+def _directory_row(broker_id: int, directory: str, epoch: int, since: RowStart) -> dict[str, Any]:
     return {"broker_id": broker_id, "directory_id": directory, "broker_epoch": epoch, **_start(since)}

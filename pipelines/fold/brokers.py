@@ -48,7 +48,7 @@ BROKER_TYPES = tuple(
 
 
 @dataclass(frozen=True)
-class Registration:
+class RegisteredBroker:
     """The registration of a broker, with its directories in Kafka's order."""
 
     broker_id: int
@@ -62,7 +62,7 @@ class Registration:
 
 
 @dataclass(frozen=True)
-class Event:
+class BrokerEvent:
     """A record that changes registrations, with its offset, time and the base offset of its batch. ``record`` None: the
     end of a snapshot."""
 
@@ -74,7 +74,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Change:
+class BrokerChange:
     """The change of a broker by an event. ``after`` is None if the broker is gone, ``cause`` an ended_by of brokers."""
 
     offset: int
@@ -82,8 +82,8 @@ class Change:
     batch: int
     snapshot: bool
     broker_id: int
-    before: Registration | None
-    after: Registration | None
+    before: RegisteredBroker | None
+    after: RegisteredBroker | None
     cause: str
 
 
@@ -92,8 +92,8 @@ def _ordered(ids: Iterable[Uuid]) -> tuple[str, ...]:
 
 
 def _apply(
-    brokers: Mapping[int, Registration], record: Record, offset: int, profile: Profile
-) -> tuple[int, Registration | None, str]:
+    brokers: Mapping[int, RegisteredBroker], record: Record, offset: int, profile: Profile
+) -> tuple[int, RegisteredBroker | None, str]:
     """The change of a broker by a record, with the model's own checks and merge."""
     try:
         match record:
@@ -117,10 +117,10 @@ def _apply(
     raise TypeError(f"{type(record).__name__} is not a record of a broker")
 
 
-def _of(known: BrokerRegistration) -> Registration:
+def _of(known: BrokerRegistration) -> RegisteredBroker:
     """The part of the model's registration that the tables have (R-BROKER-1)."""
     cordoned = known.cordoned_directories
-    return Registration(
+    return RegisteredBroker(
         known.broker_id,
         known.epoch,
         str(known.incarnation_id),
@@ -132,7 +132,7 @@ def _of(known: BrokerRegistration) -> Registration:
     )
 
 
-def _model(broker: Registration) -> BrokerRegistration:
+def _model(broker: RegisteredBroker) -> BrokerRegistration:
     """The model's registration, as far as the tables have it."""
     return BrokerRegistration(
         broker_id=broker.broker_id,
@@ -149,25 +149,25 @@ def _model(broker: Registration) -> BrokerRegistration:
 class FoldedBrokers(NamedTuple):
     """The result of ``fold_brokers``."""
 
-    brokers: dict[int, Registration]
-    changes: list[Change]
+    brokers: dict[int, RegisteredBroker]
+    changes: list[BrokerChange]
     """Without changes that have no effect."""
 
 
 def fold_brokers(
-    brokers: Mapping[int, Registration], events: Iterable[Event], profile: Profile = KAFKA
+    brokers: Mapping[int, RegisteredBroker], events: Iterable[BrokerEvent], profile: Profile = KAFKA
 ) -> FoldedBrokers:
     """Applies events in log order.
 
     A snapshot builds its own registrations, which replace the others at its end (R-REPLAY-2).
     """
     now = dict(brokers)
-    changes: list[Change] = []
-    loading: dict[int, Registration] = {}
+    changes: list[BrokerChange] = []
+    loading: dict[int, RegisteredBroker] = {}
     for event in events:
         if event.record is None:
             changes += [
-                Change(event.offset, event.time, event.batch, True, broker_id, before, after, "resync")
+                BrokerChange(event.offset, event.time, event.batch, True, broker_id, before, after, "resync")
                 for broker_id in sorted({*now, *loading})
                 if (before := now.get(broker_id)) != (after := loading.get(broker_id))
             ]
@@ -187,19 +187,19 @@ def fold_brokers(
             del now[broker_id]
         else:
             now[broker_id] = after
-        changes.append(Change(event.offset, event.time, event.batch, False, broker_id, before, after, cause))
+        changes.append(BrokerChange(event.offset, event.time, event.batch, False, broker_id, before, after, cause))
     return FoldedBrokers(now, changes)
 
 
 def timeline(
-    brokers: Mapping[int, Registration], changes: Sequence[Change], directory_ids: np.ndarray
+    brokers: Mapping[int, RegisteredBroker], changes: Sequence[BrokerChange], directory_ids: np.ndarray
 ) -> tuple[Timeline, np.ndarray]:
     """The states of every broker during the batch, from its registration before it on.
 
     ``directory_ids`` are those that the shard has numbered. Returns the timeline and the ids, with those of the brokers
     appended.
     """
-    steps: dict[int, list[tuple[int, int, int, bool, Registration | None]]] = {
+    steps: dict[int, list[tuple[int, int, int, bool, RegisteredBroker | None]]] = {
         broker_id: [(-1, -1, -1, False, broker)] for broker_id, broker in brokers.items()
     }
     for change in changes:
@@ -230,21 +230,21 @@ def _raw(text: str) -> bytes:
     return Uuid.parse(text).bytes
 
 
-def _state(broker: Registration | None) -> int:
+def _state(broker: RegisteredBroker | None) -> int:
     if broker is None:
         return BROKER_MISSING
     return BROKER_FENCED if broker.fenced else BROKER_ACTIVE
 
 
-def dump_brokers(brokers: Mapping[int, Registration]) -> bytes:
+def dump_brokers(brokers: Mapping[int, RegisteredBroker]) -> bytes:
     """Registrations as JSON, for the state store."""
     return json.dumps([vars(broker) for broker in brokers.values()]).encode()
 
 
-def load_brokers(data: bytes) -> dict[int, Registration]:
+def load_brokers(data: bytes) -> dict[int, RegisteredBroker]:
     """Undo ``dump_brokers``."""
     loaded = [
-        Registration(
+        RegisteredBroker(
             **{
                 **row,
                 "directories": tuple(row["directories"]),

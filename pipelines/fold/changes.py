@@ -260,7 +260,7 @@ def _changes(lists: Lists, versions: Any, parts: Any, old: Any, moments: Any, de
     return out, at
 
 
-class _Columns(NamedTuple):
+class _ChangeColumns(NamedTuple):
     """Changes in columns, one entry a row; -1 is null. ``before`` and ``after`` are numbers of texts."""
 
     offsets: np.ndarray
@@ -322,7 +322,7 @@ def _of_versions(step: Step, directories: pa.Array) -> tuple[np.ndarray, pa.Arra
     return table[:count], texts
 
 
-def _of_intervals(step: Step, reasons: int) -> _Columns:
+def _of_intervals(step: Step, reasons: int) -> _ChangeColumns:
     """Replicas that went offline, came back or have another reason (R-EVENT-3), by broker."""
     spans = step.intervals
     spans = spans[spans[:, o.O_TO] != spans[:, o.O_FROM]]
@@ -352,7 +352,7 @@ def _of_intervals(step: Step, reasons: int) -> _Columns:
     kept = np.flatnonzero(last & (before != after))
     offsets = offsets[kept]
     batches, snapshot = step.batches_at(offsets)
-    return _Columns(
+    return _ChangeColumns(
         offsets=offsets,
         batches=batches,
         times=times[kept],
@@ -368,13 +368,13 @@ def _of_intervals(step: Step, reasons: int) -> _Columns:
     )
 
 
-def _joined(step: Step, table: np.ndarray, spans: _Columns) -> _Columns:
+def _joined(step: Step, table: np.ndarray, spans: _ChangeColumns) -> _ChangeColumns:
     """The changes of versions in ``table`` and those of intervals, in the order of the offsets."""
     order = np.empty(0, np.int64)
     if not _in_order(table, step.moments.offsets):  # a topic was removed
         order = np.argsort(step.moments.offsets[table[:, t.C_MOMENT]], kind="stable")
     n = len(table) + len(spans.offsets)
-    out = _Columns(*(np.empty(n, column.dtype) for column in spans))
+    out = _ChangeColumns(*(np.empty(n, column.dtype) for column in spans))
     _join(table, order, step.moments, step.batches, step.parts, spans, out)
     return out
 
@@ -388,7 +388,9 @@ def _in_order(table: Any, offsets: Any) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _join(table: Any, order: Any, moments: Moments, batches: Any, parts: Any, spans: _Columns, out: _Columns) -> None:
+def _join(
+    table: Any, order: Any, moments: Moments, batches: Any, parts: Any, spans: _ChangeColumns, out: _ChangeColumns
+) -> None:
     """Merges the rows of ``table``, in ``order`` if it has any, with those of ``spans``."""
     done, joined = 0, 0
     for row in range(len(out.offsets)):

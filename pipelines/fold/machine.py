@@ -17,11 +17,19 @@ from jbod_model.formats.batch import read_control
 from jbod_model.formats.control_records import ControlRecord
 from jbod_model.formats.records import Record
 from pipelines.fold.broker_shard import BrokerShardState, broker_rows, check_topics
-from pipelines.fold.brokers import Change, Event, Registration, dump_brokers, fold_brokers, load_brokers, timeline
+from pipelines.fold.brokers import (
+    BrokerChange,
+    BrokerEvent,
+    RegisteredBroker,
+    dump_brokers,
+    fold_brokers,
+    load_brokers,
+    timeline,
+)
 from pipelines.fold.events import Part, join
 from pipelines.fold.pack import compress, decompress, pack, unpack
 from pipelines.fold.quorum import QuorumEvent
-from pipelines.fold.rows import Rows, rows_of
+from pipelines.fold.rows import TableRows, rows_of
 from pipelines.fold.rules import PROFILES, EngineRules
 from pipelines.fold.shard import step
 from pipelines.fold.state import ShardState, empty_state, split
@@ -73,15 +81,15 @@ def packed_values(
     )
 
 
-def _events_of_values(payload: bytes) -> Iterator[Event]:
+def _events_of_values(payload: bytes) -> Iterator[BrokerEvent]:
     arrays = unpack(payload)
     raw, ends = arrays["values"].tobytes(), arrays["ends"].tolist()
     snapshot, closes = arrays["snapshot"].tolist()
     columns = (arrays[name].tolist() for name in ("offsets", "times", "batches"))
     for row, (offset, time, batch) in enumerate(zip(*columns, strict=True)):
-        yield Event(offset, time, batch, snapshot >= 0, codec.decode(raw[ends[row] : ends[row + 1]]).record)
+        yield BrokerEvent(offset, time, batch, snapshot >= 0, codec.decode(raw[ends[row] : ends[row + 1]]).record)
     if closes:
-        yield Event(snapshot, int(arrays["end_time"][0]), snapshot, True, None)
+        yield BrokerEvent(snapshot, int(arrays["end_time"][0]), snapshot, True, None)
 
 
 def _quorum_events(ordered: list[Row]) -> list[QuorumEvent]:
@@ -114,7 +122,7 @@ def fold_rows(
     events: Iterable[tuple[int, Part]] = (),
     keeps_open: bool = False,
     is_last: bool = False,
-) -> tuple[bytes, dict[str, Rows], int | None]:
+) -> tuple[bytes, dict[str, TableRows], int | None]:
     """Folds one batch of a shard: (next state, rows of its tables, ``metadata.version`` if the shard knows it).
 
     ``events``: events that are not among ``rows``, with the sequence of their slice. ``keeps_open``: a table whose open
@@ -154,9 +162,9 @@ def fold_rows(
 class _Registrations(NamedTuple):
     """Registrations before a batch, those after it as bytes, and their changes."""
 
-    before: Mapping[int, Registration]
+    before: Mapping[int, RegisteredBroker]
     after: bytes
-    changes: Sequence[Change]
+    changes: Sequence[BrokerChange]
 
 
 @lru_cache(maxsize=4)
@@ -177,7 +185,7 @@ def _load_shard(job: Shards, state: bytes | None) -> tuple[bytes, ShardState]:
 
 def _fold_broker_shard(
     job: Shards, state: bytes | None, ordered: list[Row], registrations: tuple[bytes, ...]
-) -> tuple[bytes, dict[str, Rows], int | None]:
+) -> tuple[bytes, dict[str, TableRows], int | None]:
     brokers = BrokerShardState() if state is None else BrokerShardState.load(decompress(state))
     held = dump_brokers(brokers.brokers)
     changes = _fold_registrations(job.rules.profile, held, registrations).changes

@@ -52,9 +52,9 @@ from jbod_model.replay.registrations import KEEP_RECOVERY_STATE, NO_LEADER_CHANG
 from pipelines.fold import tables as c
 from pipelines.fold.events import CHANGE, CLEAR_ELR, PARTITION, REMOVE_TOPIC, TOPIC
 from pipelines.fold.tables import (
-    Batch,
     Counts,
     Folded,
+    FoldInput,
     Lists,
     Tables,
     Topics,
@@ -356,7 +356,7 @@ def _end_snapshot(tables: Tables, known: int, topics: Topics, now: int) -> None:
 
 
 @inlined
-def _partition(batch: Batch, tables: Tables, topics: Topics, counts: Counts, e: int) -> Any:
+def _partition(batch: FoldInput, tables: Tables, topics: Topics, counts: Counts, e: int) -> Any:
     """Applies a PartitionRecord or PartitionChangeRecord: (status, number of missing rows, counts)."""
     parts, versions, lists = tables.parts, tables.versions, batch.lists
     topic, number, snapshot = batch.events.topics[e], batch.events.partitions[e], batch.events.snapshot[e]
@@ -401,7 +401,7 @@ def _partition(batch: Batch, tables: Tables, topics: Topics, counts: Counts, e: 
 
 
 @helper
-def _apply(batch: Batch, tables: Tables, topics: Topics, counts: Counts, start: int) -> Any:
+def _apply(batch: FoldInput, tables: Tables, topics: Topics, counts: Counts, start: int) -> Any:
     """Applies events from ``start`` on: (status, event, number of missing rows, counts)."""
     events = batch.events
     for e in range(start, len(events.kinds)):
@@ -427,7 +427,7 @@ def _apply(batch: Batch, tables: Tables, topics: Topics, counts: Counts, start: 
 
 
 @njit(cache=True, nogil=True)
-def fold(batch: Batch, parts: Any, alive: Any, versions: Any, slots: Any) -> Folded:
+def fold(batch: FoldInput, parts: Any, alive: Any, versions: Any, slots: Any) -> Folded:
     """Applies all events in log order.
 
     ``parts`` int32[*, 8] has room for all old and new partitions; topic, number and slot count of the old ones are set.

@@ -20,7 +20,7 @@ from jbod_model.formats.control_records import (
 )
 from jbod_model.formats.records import API_KEY_OF, Record, RegisterControllerRecord, UnregisterControllerRecord
 from jbod_model.replay.quorum import Member, QuorumState, RecordMoment, RegisteredController
-from pipelines.fold.rows import Rows, row_table
+from pipelines.fold.rows import TableRows, row_table
 from pipelines.formats.records import CONTROL_BASE
 from pipelines.lake import tables
 
@@ -52,7 +52,7 @@ class Quorum:
     controllers: dict[int, Row] = field(default_factory=dict)
     voters: dict[int, Row] = field(default_factory=dict)
 
-    def follow(self, events: Iterable[QuorumEvent]) -> dict[str, Rows]:
+    def follow(self, events: Iterable[QuorumEvent]) -> dict[str, TableRows]:
         """Applies events in log order. Returns the rows of both tables: closed ones, and those open afterwards."""
         closed: dict[str, list[Row]] = {"controllers": [], "voters": []}
         for event, records in _steps(events):
@@ -64,7 +64,7 @@ class Quorum:
             ):
                 closed[name] += _replaced(held, wanted, event, why_ended(name, None if event.snapshot else records[0]))
         return {
-            table.name: Rows(
+            table.name: TableRows(
                 row_table(table, closed[table.name]), row_table(table, [held[one] for one in sorted(held)])
             )
             for table, held in ((tables.CONTROLLERS, self.controllers), (tables.VOTERS, self.voters))

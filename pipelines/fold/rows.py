@@ -94,7 +94,7 @@ _Moment = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Rows:
+class TableRows:
     """Rows of one table: the closed rows, which are final, and the open rows, which replace the previous open ones.
 
     If ``keeps_open``, the previous open rows stay, and ``open`` has no row.
@@ -215,7 +215,7 @@ def _offline_rows(build: _Columns, intervals: np.ndarray, still: bool) -> pa.Tab
     return pa.table(columns, names=tables.OFFLINE_REPLICAS.schema.names)
 
 
-def rows_of(step: Step, generation: int | None = None, rest: ShardState | None = None) -> dict[str, Rows]:
+def rows_of(step: Step, generation: int | None = None, rest: ShardState | None = None) -> dict[str, TableRows]:
     """Rows of ``partitions``, ``assignments``, ``offline_replicas`` and ``changes``, by table name.
 
     ``generation`` of the rows of ``changes``; there are none without it. ``rest``: the partitions of the shard that the
@@ -230,18 +230,22 @@ def rows_of(step: Step, generation: int | None = None, rest: ShardState | None =
     changed = {}
     if generation is not None:
         happened = change_rows(step, build.topic_ids, build.names, build.directories, generation)
-        changed["changes"] = Rows(happened, happened.slice(0, 0))
+        changed["changes"] = TableRows(happened, happened.slice(0, 0))
     made = {
-        "partitions": Rows(_partition_rows(build, ended_versions, False), _partition_rows(build, open_versions, True)),
-        "assignments": Rows(_assignment_rows(build, ended_slots, False), _assignment_rows(build, open_slots, True)),
-        "offline_replicas": Rows(
+        "partitions": TableRows(
+            _partition_rows(build, ended_versions, False), _partition_rows(build, open_versions, True)
+        ),
+        "assignments": TableRows(
+            _assignment_rows(build, ended_slots, False), _assignment_rows(build, open_slots, True)
+        ),
+        "offline_replicas": TableRows(
             _offline_rows(build, intervals[done], False), _offline_rows(build, intervals[still], True)
         ),
     }
     return changed | (made if rest is None else _with_rest(made, step, untouched(rest, step)))
 
 
-def _with_rest(made: dict[str, Rows], step: Step, rest: Step) -> dict[str, Rows]:
+def _with_rest(made: dict[str, TableRows], step: Step, rest: Step) -> dict[str, TableRows]:
     """The rows with the open rows of the partitions that the step left out, where any open row changed."""
     build = _Columns(rest)
     intervals = step.intervals

@@ -19,7 +19,7 @@ from pipelines.fold.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events, s
 from pipelines.fold.offline import H_SLOT, Timeline, offline_intervals
 from pipelines.fold.partitions import fold
 from pipelines.fold.state import Moments, ShardState
-from pipelines.fold.tables import Batch, EventColumns, Folded, Lists
+from pipelines.fold.tables import EventColumns, Folded, FoldInput, Lists
 from pipelines.formats.kernels import njit
 from pipelines.formats.lists import columns_of, number_ids, take_lists, zeros
 from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
@@ -333,7 +333,7 @@ def _folded(
     versions = np.empty((old + len(events), c.VERSION_COLUMNS), np.int32)
     open_versions(state, versions)
     columns = EventColumns(events.kinds, events.snapshot, given.topic_of, events.partitions, events.scalars)
-    batch = Batch(old, absent_directory, len(state.when_offsets), columns, lists)
+    batch = FoldInput(old, absent_directory, len(state.when_offsets), columns, lists)
     folded = fold(batch, parts, alive, versions, open_slots(state, parts[:old, c.P_SLOTS], absent_directory))
     if folded.status != c.FINE:
         raise _violation(events, folded.event, folded.status)

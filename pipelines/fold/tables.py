@@ -154,7 +154,7 @@ class Lists(NamedTuple):
     directory_sizes: Any
 
 
-class Batch(NamedTuple):
+class FoldInput(NamedTuple):
     """The input of a fold: events that apply to ``old`` partitions. The first event has moment ``old_moments``.
 
     ``absent_directory`` is the number of the directory that ABSENT means.

@@ -79,7 +79,7 @@ class Records:
         return bytes(self.data[self.value_starts[row] : self.value_ends[row]])
 
 
-class Frames(NamedTuple):
+class RecordFrames(NamedTuple):
     """Of each record its offset, batch, type and version; its value is ``data[starts[i]:ends[i]]``, without the frame
     ``data[bodies[i]:ends[i]]``. Types as in Records."""
 
@@ -93,7 +93,7 @@ class Frames(NamedTuple):
 
 
 @helper
-def _read_frames(data: Any, headers: Any, frames: Frames) -> tuple[int, int]:
+def _read_frames(data: Any, headers: Any, frames: RecordFrames) -> tuple[int, int]:
     row = 0
     for b in range(len(headers)):
         header = headers[b]
@@ -152,7 +152,7 @@ def _read_frames(data: Any, headers: Any, frames: Frames) -> tuple[int, int]:
 
 
 @njit(cache=True, nogil=True)
-def _frames(data: Any, headers: Any, frames: Frames) -> tuple[int, int]:
+def _frames(data: Any, headers: Any, frames: RecordFrames) -> tuple[int, int]:
     return _read_frames(data, headers, frames)
 
 
@@ -164,7 +164,7 @@ def decode(data: np.ndarray, headers: np.ndarray, file: str, *, keep_unknown: bo
     ``keep_unknown`` that one, too (R-REC-4).
     """
     n = int(headers["count"].sum())
-    frames = Frames(
+    frames = RecordFrames(
         offsets=np.empty(n, np.int64),
         batch=np.empty(n, np.int32),
         types=np.empty(n, np.int32),
@@ -193,7 +193,7 @@ def decode_values(data: np.ndarray, ends: np.ndarray, offsets: np.ndarray, times
     if row < n:
         raise MalformedLog(file, int(offsets[row]), _PROBLEMS[_FRAME])
     batch = np.arange(n, dtype=np.int32)
-    frames = Frames(offsets, batch, types, versions, ends[:-1], bodies, ends[1:])
+    frames = RecordFrames(offsets, batch, types, versions, ends[:-1], bodies, ends[1:])
     return _decoded(data, headers, frames, file, keep_unknown=True)
 
 
@@ -210,7 +210,7 @@ def _value_frames(data: Any, ends: Any, types: Any, versions: Any, bodies: Any) 
     return len(types)
 
 
-def _decoded(data: np.ndarray, headers: np.ndarray, frames: Frames, file: str, *, keep_unknown: bool) -> Records:
+def _decoded(data: np.ndarray, headers: np.ndarray, frames: RecordFrames, file: str, *, keep_unknown: bool) -> Records:
     types = frames.types
     entries = programs().entries_of(types, frames.versions)
     is_partition = ((types == PARTITION) | (types == PARTITION_CHANGE)) & (entries >= 0)
@@ -251,7 +251,7 @@ def check_control(data: np.ndarray, headers: np.ndarray, file: str) -> None:
 
 
 def _walk_others(
-    data: np.ndarray, frames: Frames, entries: np.ndarray, rows: np.ndarray, file: str
+    data: np.ndarray, frames: RecordFrames, entries: np.ndarray, rows: np.ndarray, file: str
 ) -> dict[str, np.ndarray]:
     """Walks the bodies of the records ``rows`` and returns the fields that Records keeps."""
     m = len(rows)
@@ -292,7 +292,7 @@ def _offset_of(headers: np.ndarray, row: int) -> int:
     return int(headers["base_offset"][b]) + max(row, 0) - int(firsts[b])
 
 
-def _malformed(data: np.ndarray, frames: Frames, row: int, file: str) -> MalformedLog:
+def _malformed(data: np.ndarray, frames: RecordFrames, row: int, file: str) -> MalformedLog:
     return refusal(bytes(data[frames.starts[row] : frames.ends[row]]), file, int(frames.offsets[row]))
 
 

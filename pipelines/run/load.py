@@ -16,7 +16,7 @@ from pipelines.run.micro_batches import micro_batches
 from pipelines.run.seed import seed_position, seed_state, take_seed, write_seed
 from pipelines.run.stage_options import Job
 from pipelines.run.stages import decode_slice, fold_shard
-from pipelines.source.log_options import Options
+from pipelines.source.log_options import LogOptions
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Slice
 
@@ -26,7 +26,7 @@ Publish = Callable[[Sequence[tuple[str, bytes]]], None]
 
 def load(
     job: Job,
-    options: Options,
+    options: LogOptions,
     publish: Publish,
     stop: threading.Event,
     *,

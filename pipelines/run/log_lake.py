@@ -22,7 +22,7 @@ from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolati
 from jbod_model.formats.records import API_KEY_OF, NoOpRecord
 from pipelines.fold.events import CHANGE, PARTITION, TOPIC, Part, SliceIds
 from pipelines.fold.machine import Row, fold_rows
-from pipelines.fold.rows import Rows, record_rows
+from pipelines.fold.rows import TableRows, record_rows
 from pipelines.fold.rules import rules
 from pipelines.formats.records import first_of
 from pipelines.lake.delta import connect, use_threads
@@ -36,7 +36,7 @@ from pipelines.run.reports import SliceRead, decode
 from pipelines.run.stage_options import Job
 from pipelines.run.stages import other_rows, shard_events
 from pipelines.source.log_dir import LogDir
-from pipelines.source.log_options import Options
+from pipelines.source.log_options import LogOptions
 from pipelines.source.plan import Planner, lines_of_end
 from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
@@ -97,7 +97,7 @@ class ReplayedLog:
             return pa.concat_tables(pool.map(_records, self.pieces))
 
 
-def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") -> ReplayedLog:
+def replay_log(options: LogOptions, *, profile: str = "kafka", ids: str = "kafka") -> ReplayedLog:
     """Replays the log that ``options`` names to its end, or to the first error.
 
     Raises that error if nothing before it can be read, and UsageError if the log has no record yet.
@@ -113,7 +113,7 @@ def replay_log(options: Options, *, profile: str = "kafka", ids: str = "kafka") 
             attempts.failed(problem)
 
 
-class _Plan(NamedTuple):
+class _LogPlan(NamedTuple):
     """The slices up to the end of what may be read, the error that stops the reader there, and what waits there."""
 
     pieces: Sequence[Slice]
@@ -121,7 +121,7 @@ class _Plan(NamedTuple):
     notices: Sequence[str] = ()
 
 
-def _plan(options: Options, refusal: JbodError | None) -> _Plan:
+def _plan(options: LogOptions, refusal: JbodError | None) -> _LogPlan:
     """Plans the whole log."""
     planner = Planner.of(options)
     planner.freeze()
@@ -134,17 +134,17 @@ def _plan(options: Options, refusal: JbodError | None) -> _Plan:
     except (MalformedLog, ReplayViolation) as problem:
         if not pieces:
             raise
-        return _Plan(pieces, refusal or problem)
+        return _LogPlan(pieces, refusal or problem)
     if pieces:
         if refusal is not None:
-            return _Plan(pieces, refusal)
-        return _Plan(pieces, None, lines_of_end(planner)[1])
+            return _LogPlan(pieces, refusal)
+        return _LogPlan(pieces, None, lines_of_end(planner)[1])
     if refusal is not None:
         raise refusal
     raise UsageError(f"{options.path}: no record of this log may be read yet")
 
 
-def _replay(options: Options, plan: _Plan, job: Job) -> ReplayedLog:
+def _replay(options: LogOptions, plan: _LogPlan, job: Job) -> ReplayedLog:
     pieces, stages = plan.pieces, _Stages(job)
     (batch,) = micro_batches([(None, pieces)], stages.decode, stages.fold, {})
     read = [stages.read[number] for number in range(len(pieces))]
@@ -210,7 +210,7 @@ class _Stages:
         yield from ((shard, number, HELD, b"") for shard in np.flatnonzero(np.diff(bounds)).tolist())
         yield from other_rows(self._job, number, piece, records, kept, named)
 
-    def fold(self, shard: int, state: bytes | None, rows: Sequence[Row]) -> tuple[bytes, dict[str, Rows]]:
+    def fold(self, shard: int, state: bytes | None, rows: Sequence[Row]) -> tuple[bytes, dict[str, TableRows]]:
         """Folds a shard."""
         held = (number for _, number, kind, _ in rows if kind == HELD)
         events = [(number, Part(self.read[number].packed, shard)) for number in held]
@@ -241,7 +241,7 @@ class LogLake(Lake):
     @classmethod
     def of(
         cls,
-        options: Options,
+        options: LogOptions,
         at_offset: int | None = None,
         at_time: datetime | str | None = None,
         *,

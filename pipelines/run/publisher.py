@@ -1,7 +1,7 @@
 """Publishes the micro-batches of a run. What was published is read from the ledger, in every kind of Spark session.
 
 Spark calls a function for foreachBatch in the driver's process, or, through Spark Connect, in a process of the server.
-There it gets its parameters by value, and returns nothing. So ``Batches`` has all that it needs to publish, and
+There it gets its parameters by value, and returns nothing. So ``ForeachBatch`` has all that it needs to publish, and
 ``Publications`` follows the ledger. The run holds its lock: a query that survives its client publishes nothing more.
 ``batch_of`` combines the reports of both stages on one micro-batch.
 """
@@ -78,7 +78,7 @@ class LakeLock:
 
 
 @dataclass
-class Batches:
+class ForeachBatch:
     """The function for foreachBatch of the log's query, and of that of the request logs.
 
     It is pickled to a server of Spark Connect, and then called by one process.
@@ -157,11 +157,11 @@ class Publications:
         """The run holds its lock under this name (pipelines.lake.lock.only_run)."""
         self._run = run
 
-    def function(self, *, of_requests: bool = False) -> Batches:
+    def function(self, *, of_requests: bool = False) -> ForeachBatch:
         """What foreachBatch calls, for a query that starts now. It takes the open tables of this lake."""
         if not of_requests:
             self._newest = _key(self.lake.ledger)
-        return Batches(self.lake.handed_over(), self._run, self._wanted, of_requests)
+        return ForeachBatch(self.lake.handed_over(), self._run, self._wanted, of_requests)
 
     def look(self, *, last: bool = False) -> None:
         """Counts what was published since the last look. ``last``: waits for a publication that is under way."""

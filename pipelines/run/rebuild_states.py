@@ -21,7 +21,7 @@ from jbod_model.formats.control_records import (
     VotersRecord,
 )
 from pipelines.fold.machine import QUORUM, Row, fold_rows, packed_values
-from pipelines.fold.rows import Rows
+from pipelines.fold.rows import TableRows
 from pipelines.formats.records import CONTROL_BASE, Records, decode_values
 from pipelines.lake.delta import connect, data_files, read_parquet
 from pipelines.lake.publish import LakeWriter
@@ -60,7 +60,7 @@ def states_at(lake: LakeWriter, job: Job, offset: int, *, max_records: int = CHU
 
 def folded(
     lake: LakeWriter, job: Job, offset: int, *, max_records: int = CHUNK, newly_known: bool = False
-) -> Iterator[tuple[int, bytes, dict[str, Rows]]]:
+) -> Iterator[tuple[int, bytes, dict[str, TableRows]]]:
     """The same, chunk by chunk: (shard, its state after the chunk, the rows that the chunk gave its tables).
 
     The shards of a chunk are folded in threads, while another one reads the next chunk.
@@ -75,7 +75,7 @@ def folded(
     def decode(number: int, chunk: Chunk) -> list[Row]:
         return _rows_of(job, number, chunk)
 
-    def fold(shard: int, state: bytes | None, rows: list[Row]) -> tuple[bytes, dict[str, Rows]]:
+    def fold(shard: int, state: bytes | None, rows: list[Row]) -> tuple[bytes, dict[str, TableRows]]:
         after, tables, _ = fold_rows(job, shard, state, rows)
         return after, tables
 

@@ -39,7 +39,7 @@ from pipelines.run.seed import (
 from pipelines.run.stage_options import Job
 from pipelines.run.stages import clear_staged
 from pipelines.source.log_dir import LogDir
-from pipelines.source.log_options import Options
+from pipelines.source.log_options import LogOptions
 from pipelines.source.plan import Planner, lines_of_end
 from pipelines.source.positions import Position, Tail
 from pipelines.spark.versions import check_version
@@ -262,7 +262,7 @@ class Runner:
                 self._publications.look(last=True)
 
         try:
-            load(job, Options.read(self._options()), published, self._stop, say=self._say, threads=threads)
+            load(job, LogOptions.read(self._options()), published, self._stop, say=self._say, threads=threads)
         except Exception as problem:
             raise explained(self.wanted.lake, problem) from None
 
@@ -313,7 +313,7 @@ class RunLog:
 
     def has_more(self, end: int | None, limit: int) -> bool:
         """Whether any record between ``end`` (None: nothing is read yet) and ``limit`` may be read."""
-        planner = Planner.of(Options.read(self.options(limit)))
+        planner = Planner.of(LogOptions.read(self.options(limit)))
         with suppress(JbodError):
             begin = planner.begin(self._wanted.start)
             here = begin if end is None else Position(end)

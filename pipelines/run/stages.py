@@ -41,7 +41,7 @@ from pipelines.fold.events import (
 )
 from pipelines.fold.machine import BROKERS, END, EVENTS, FEATURES, QUORUM, TOPICS, Row, fold_rows, packed_values
 from pipelines.fold.quorum import QUORUM_TYPES
-from pipelines.fold.rows import Rows, record_rows
+from pipelines.fold.rows import TableRows, record_rows
 from pipelines.formats.records import Records, unknown_kinds
 from pipelines.lake.tables import BY_NAME
 from pipelines.run.reports import (
@@ -210,7 +210,7 @@ def fold_shard(job: Job, shard: int, state: bytes | None, rows: Iterable[Row]) -
     return after, reports if level is None else [*reports, report_row(MetadataVersion(level), shard)]
 
 
-def _write(job: Job, shard: int, tables: dict[str, Rows]) -> list[Row]:
+def _write(job: Job, shard: int, tables: dict[str, TableRows]) -> list[Row]:
     """Writes a shard's rows: open ones to a new file that replaces the old one, closed ones to a file if many."""
     from pipelines.lake import files
 

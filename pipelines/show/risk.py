@@ -10,7 +10,7 @@ from pipelines.ask.failed_places import Already
 from pipelines.ask.removal import Removal
 from pipelines.ask.removal_reasons import Reason
 from pipelines.ask.risk import Exposure, Risk
-from pipelines.ask.whatif import Change, WhatIf
+from pipelines.ask.whatif import LeaderChange, WhatIf
 from pipelines.ask.whatif_places import Place
 from pipelines.show.answers import only_local
 from pipelines.show.rows import Chosen
@@ -254,7 +254,7 @@ def _hit(answer: WhatIf, what: str) -> list[str]:
     return [one.name for one in answer.chosen(what) if not (what == "last_complete" and one.all_offline)]
 
 
-def _show_changes(out: Console, changes: Sequence[Change], every: bool) -> None:
+def _show_changes(out: Console, changes: Sequence[LeaderChange], every: bool) -> None:
     shown = changes if every else changes[:SCREENFUL]
     show_table(
         out,
@@ -278,7 +278,7 @@ def _show_changes(out: Console, changes: Sequence[Change], every: bool) -> None:
         say(out, f"and {len(changes) - len(shown):,} more: --all, or --json", "dim")
 
 
-def _losses(change: Change) -> Iterable[str]:
+def _losses(change: LeaderChange) -> Iterable[str]:
     if change.without_leader:
         yield "its leader"
     if change.all_offline:

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from jbod_model.errors import crossing
-from pipelines.source.request_options import PARTS, PARTS_SCHEMA, REQUESTS, Options
+from pipelines.source.request_options import PARTS, PARTS_SCHEMA, REQUESTS, RequestOptions
 from pipelines.spark.versions import check_streams
 
 
@@ -39,7 +39,7 @@ class KafkaRequestLog(DataSource):
     @crossing()
     def schema(self) -> StructType | str:
         """Columns of the layout."""
-        layout = Options.read(self.options).layout
+        layout = RequestOptions.read(self.options).layout
         if layout == PARTS:
             return PARTS_SCHEMA
         from pyspark.sql.pandas.types import from_arrow_schema
@@ -51,17 +51,17 @@ class KafkaRequestLog(DataSource):
     @crossing()
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """A batch read of all whole lines."""
-        from pipelines.source.request_readers import BatchReader
+        from pipelines.source.request_readers import RequestBatchReader
 
-        return BatchReader(Options.read(self.options))
+        return RequestBatchReader(RequestOptions.read(self.options))
 
     @crossing()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read."""
         check_streams()
-        from pipelines.source.request_readers import StreamReader
+        from pipelines.source.request_readers import RequestStreamReader
 
-        return StreamReader(Options.read(self.options))
+        return RequestStreamReader(RequestOptions.read(self.options))
 
 
 def register(spark: Any) -> None:

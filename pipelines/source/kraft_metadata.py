@@ -30,7 +30,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from jbod_model.errors import crossing
-from pipelines.source.log_options import SLICES, SLICES_SCHEMA, Options
+from pipelines.source.log_options import SLICES, SLICES_SCHEMA, LogOptions
 from pipelines.spark.versions import check_streams
 
 
@@ -45,7 +45,7 @@ class KraftMetadata(DataSource):
     @crossing()
     def schema(self) -> StructType | str:
         """Columns of the layout."""
-        if Options.read(self.options).layout == SLICES:
+        if LogOptions.read(self.options).layout == SLICES:
             return SLICES_SCHEMA
         from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -58,7 +58,7 @@ class KraftMetadata(DataSource):
         """A batch read to the end of what may be read."""
         from pipelines.source.readers import BatchReader
 
-        return BatchReader(Options.read(self.options))
+        return BatchReader(LogOptions.read(self.options))
 
     @crossing()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
@@ -66,7 +66,7 @@ class KraftMetadata(DataSource):
         check_streams()
         from pipelines.source.readers import StreamReader
 
-        return StreamReader(Options.read(self.options))
+        return StreamReader(LogOptions.read(self.options))
 
 
 def register(spark: Any) -> None:

@@ -19,7 +19,7 @@ _SETTLE = re.compile(r"(\d+)|(\d+(?:\.\d+)?)s")
 
 
 @dataclass(frozen=True)
-class Options:
+class LogOptions:
     """The source's options, read and checked."""
 
     path: str
@@ -36,7 +36,7 @@ class Options:
     limit: int = -1
 
     @classmethod
-    def read(cls, raw: Mapping[str, str]) -> Options:
+    def read(cls, raw: Mapping[str, str]) -> LogOptions:
         """Reads Spark's options, whose names are case-insensitive. Raises UsageError that names the wrong option."""
         if not raw.get("path"):
             raise UsageError("kraft_metadata: no path: load(DIR) or option path")

@@ -48,7 +48,7 @@ import numpy as np
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, UsageError
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
-from pipelines.source.log_options import Options, Settle
+from pipelines.source.log_options import LogOptions, Settle
 from pipelines.source.positions import Position, Slice, Tail, log_slices, snapshot_slices
 from pipelines.source.scan import Scan, batches_of, check_follows, is_complete
 
@@ -65,7 +65,7 @@ class Planner:
     """
 
     @classmethod
-    def of(cls, options: Options) -> Planner:
+    def of(cls, options: LogOptions) -> Planner:
         """The planner of the log that the options of the data source name."""
         planner = cls(LogDir(options.path), tail=options.tail, settle=Settle.parse(options.settle))
         planner.limit = options.limit if options.limit >= 0 else None

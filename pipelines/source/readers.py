@@ -19,14 +19,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from jbod_model.errors import LogChanged, crossing
 from pipelines.source.log_dir import LogDir
-from pipelines.source.log_options import SLICES, Options
+from pipelines.source.log_options import SLICES, LogOptions
 from pipelines.source.positions import Position, Slice
 
 if TYPE_CHECKING:
     from pipelines.source.plan import Planner
 
 
-class Part(InputPartition):
+class LogPart(InputPartition):
     """Consecutive slices for one task, numbered from ``first``."""
 
     def __init__(self, first: int, slices: Sequence[Slice]) -> None:
@@ -38,14 +38,14 @@ TASK_BYTES = 1 << 20
 """Bytes of the log for each task after the second: a smaller one takes longer to start than to run."""
 
 
-def parts_of(slices: Sequence[Slice], tasks: int) -> list[Part]:
+def parts_of(slices: Sequence[Slice], tasks: int) -> list[LogPart]:
     """Slices divided among at most ``tasks`` tasks in log order."""
     tasks = min(tasks, 2 + sum(piece.end - piece.start for piece in slices) // TASK_BYTES)
     size = max(-(-len(slices) // tasks), 1)
-    return [Part(at, slices[at : at + size]) for at in range(0, len(slices), size)]
+    return [LogPart(at, slices[at : at + size]) for at in range(0, len(slices), size)]
 
 
-def read_part(options: Options, part: Part) -> Iterator[pa.RecordBatch]:
+def read_part(options: LogOptions, part: LogPart) -> Iterator[pa.RecordBatch]:
     """The contents of a part in the columns of the layout."""
     if options.layout == SLICES:
         numbers = list(range(part.first, part.first + len(part.slices)))
@@ -65,7 +65,7 @@ def read_part(options: Options, part: Part) -> Iterator[pa.RecordBatch]:
 class BatchReader(DataSourceReader):
     """Reads from the beginning (or the newest snapshot) to the present end."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: LogOptions) -> None:
         self._options = options
 
     @crossing()
@@ -79,7 +79,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one task."""
-        assert isinstance(partition, Part)
+        assert isinstance(partition, LogPart)
         with crossing():
             yield from read_part(self._options, partition)
 
@@ -91,7 +91,7 @@ LOOK_SECONDS = 0.1
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the log. Its offsets are positions with the fingerprint of the last batch read."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: LogOptions) -> None:
         self._options = options
         self._planner: Planner | None = None
         self._ends = False
@@ -182,7 +182,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one task."""
-        assert isinstance(partition, Part)
+        assert isinstance(partition, LogPart)
         with crossing():
             yield from read_part(self._options, partition)
 

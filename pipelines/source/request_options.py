@@ -15,7 +15,7 @@ PARTS_SCHEMA = "kind string, payload binary"
 
 
 @dataclass(frozen=True)
-class Options:
+class RequestOptions:
     """The source's options, read and checked."""
 
     paths: tuple[str, ...]
@@ -25,7 +25,7 @@ class Options:
     partitions: int = 4
 
     @classmethod
-    def read(cls, raw: Mapping[str, str]) -> Options:
+    def read(cls, raw: Mapping[str, str]) -> RequestOptions:
         """Reads Spark's options, whose names are case-insensitive. Raises UsageError that names the wrong option."""
         paths = _paths(raw)
         if not paths:

@@ -18,7 +18,7 @@ from jbod_model.errors import crossing
 from jbod_model.formats.request_log import Reject, RequestLine
 from pipelines.formats.requests import Parser, Rejects, TooLong, assignments_table, lines, requests_batch
 from pipelines.source.request_files import LogFile, RequestFiles, Text, file_id
-from pipelines.source.request_options import PARTS, REJECTS, REQUESTS, Options
+from pipelines.source.request_options import PARTS, REJECTS, REQUESTS, RequestOptions
 
 SLICE = 16 << 20
 """Bytes of a log for one task. A packed log is not divided: to read its end, a task unpacks it from the beginning."""
@@ -36,7 +36,7 @@ class Piece:
     problem: str = ""
 
 
-class Part(InputPartition):
+class RequestPart(InputPartition):
     """Pieces for one task."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
@@ -53,22 +53,22 @@ def cut(log: LogFile, start: int, end: int) -> Iterator[Piece]:
         yield Piece(log.file_id, log.path, start, end, log.problem)
 
 
-def parts(pieces: Sequence[Piece], most: int) -> list[Part]:
+def parts(pieces: Sequence[Piece], most: int) -> list[RequestPart]:
     """Combines pieces into tasks: at least ``most`` of them if there are enough pieces, and none too large."""
     share = max(min(sum(piece.end - piece.start for piece in pieces) // most, SLICE), 1)
-    found: list[Part] = []
+    found: list[RequestPart] = []
     held: list[Piece] = []
     size = 0
     for piece in pieces:
         held.append(piece)
         size += piece.end - piece.start
         if size >= share:
-            found.append(Part(held))
+            found.append(RequestPart(held))
             held, size = [], 0
-    return [*found, Part(held)] if held else found
+    return [*found, RequestPart(held)] if held else found
 
 
-def read_pieces(options: Options, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+def read_pieces(options: RequestOptions, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
     """The contents of pieces in the columns of the layout."""
     parser = Parser(options.time_zone, assignments=options.layout == PARTS)
     for piece in pieces:
@@ -85,7 +85,9 @@ def read_pieces(options: Options, pieces: Sequence[Piece]) -> Iterator[pa.Record
             yield from _packed("rejects", rejects.table())
 
 
-def _requests(options: Options, piece: Piece, parser: Parser, rejects: Rejects) -> Iterator[tuple[int, RequestLine]]:
+def _requests(
+    options: RequestOptions, piece: Piece, parser: Parser, rejects: Rejects
+) -> Iterator[tuple[int, RequestLine]]:
     """The requests of a piece. Lines that cannot be read go to ``rejects``."""
     source = _open(options, piece)
     if source is None:
@@ -102,7 +104,7 @@ def _requests(options: Options, piece: Piece, parser: Parser, rejects: Rejects) 
         rejects.add(piece.end, Reject(piece.problem, 0))
 
 
-def _open(options: Options, piece: Piece) -> Text | None:
+def _open(options: RequestOptions, piece: Piece) -> Text | None:
     """Opens the log at its current path: a rotation may have moved it since the batch was planned."""
     try:
         if (seen := file_id(piece.path)) and seen[0] == piece.file_id:
@@ -123,10 +125,10 @@ def _packed(kind: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"kind": [kind], "payload": [payload]})
 
 
-class BatchReader(DataSourceReader):
+class RequestBatchReader(DataSourceReader):
     """Reads all lines that are complete now."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RequestOptions) -> None:
         self._options = options
 
     @crossing()
@@ -139,7 +141,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one task."""
-        assert isinstance(partition, Part)
+        assert isinstance(partition, RequestPart)
         with crossing():
             yield from read_pieces(self._options, partition.pieces)
 
@@ -150,10 +152,10 @@ Offset = dict[str, Any]
 """``{"files": [[file_id, position, path], ...]}`` in the order in which they were begun."""
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RequestStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the logs. Its offset holds the id of each log and how far it was read."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: RequestOptions) -> None:
         self._options = options
         self._files = RequestFiles(options.paths)
         self._files.check()
@@ -202,7 +204,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one task."""
-        assert isinstance(partition, Part)
+        assert isinstance(partition, RequestPart)
         with crossing():
             yield from read_pieces(self._options, partition.pieces)
 

@@ -99,7 +99,7 @@ def markers(data: np.ndarray, headers: np.ndarray, file: str) -> list[tuple[int,
     return [(offset, kind) for offset, kind, _, _ in said]
 
 
-class Transactions:
+class MarkerState:
     """Takes markers in log order, up to the first illegal one."""
 
     def __init__(self) -> None:

@@ -70,11 +70,11 @@ def typed_batches(records: Records, kept: np.ndarray, snapshot: int | None) -> I
     for run in np.split(counted, np.flatnonzero(np.diff(counted) != 1) + 1):
         for start in range(0, len(run), BATCH_ROWS):
             rows = slice(int(run[start]), int(run[min(start + BATCH_ROWS, len(run)) - 1]) + 1)
-            yield _batch(records, rows, _Parts.of(records, rows), snapshot)
+            yield _batch(records, rows, _PartitionRows.of(records, rows), snapshot)
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _PartitionRows:
     """The partition records among the ``n`` records of a batch.
 
     They are the rows ``[first, last)`` of ``columns``. ``at`` int64[last - first] holds their rows in the batch.
@@ -87,7 +87,7 @@ class _Parts:
     at: np.ndarray
 
     @classmethod
-    def of(cls, records: Records, rows: slice) -> _Parts:
+    def of(cls, records: Records, rows: slice) -> _PartitionRows:
         first, last = np.searchsorted(records.partition_at, (rows.start, rows.stop)).tolist()
         at = records.partition_at[first:last] - rows.start
         return cls(rows.stop - rows.start, records.partitions, first, last, at)
@@ -126,7 +126,7 @@ class _Parts:
         return pa.Array.from_buffers(kind, self.n, parts, children=[values(start, end)])
 
 
-def _batch(records: Records, rows: slice, part: _Parts, snapshot: int | None) -> pa.RecordBatch:
+def _batch(records: Records, rows: slice, part: _PartitionRows, snapshot: int | None) -> pa.RecordBatch:
     n, columns = part.n, part.columns
     batch, types, brokers = records.batch[rows], records.types[rows], records.broker_ids[rows]
     headers = records.headers[batch[0] : batch[-1] + 1]
@@ -176,14 +176,14 @@ def _bits(given: np.ndarray) -> pa.Buffer | None:
     return None if given.all() else pa.py_buffer(np.packbits(given, bitorder="little"))
 
 
-def _ints(part: _Parts, slot: int) -> pa.Array:
+def _ints(part: _PartitionRows, slot: int) -> pa.Array:
     values = part.columns.ints[slot]
     return part.list_of(
         slot, part.columns.int_ends[slot], INTS, lambda start, end: _plain(pa.int32(), values[start:end])
     )
 
 
-def _topic_ids(records: Records, rows: slice, part: _Parts, hits: np.ndarray) -> pa.Array:
+def _topic_ids(records: Records, rows: slice, part: _PartitionRows, hits: np.ndarray) -> pa.Array:
     ids, named = part.spread(part.columns.topics[part.first : part.last]), records.topic_at[rows]
     others = np.flatnonzero(named >= 0)
     if len(others):

@@ -53,7 +53,7 @@ class Merged:
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovedFiles:
     """The files that ``vacuum`` deleted from a table, or would delete."""
 
     table: str
@@ -185,7 +185,7 @@ def _optimize_ledger(ledger: DeltaTable) -> Merged:
 # -- vacuum -----------------------------------------------------------------------------------------------------------
 
 
-def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: datetime | None = None) -> list[Removed]:
+def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: datetime | None = None) -> list[RemovedFiles]:
     """Deletes files that belong only to versions replaced more than ``keep`` ago.
 
     It keeps the versions of the newest ledger row and of every row that was the newest since then, the tables' present
@@ -239,7 +239,7 @@ def _files_of(table: str, version: int) -> set[str]:
         return set()
 
 
-def _delete(location: str, name: str, needed: set[str], before: datetime, dry_run: bool) -> Removed:
+def _delete(location: str, name: str, needed: set[str], before: datetime, dry_run: bool) -> RemovedFiles:
     fs, root = lake_filesystem(location)
     folder = f"{root}/{name}"
     found = [
@@ -250,7 +250,7 @@ def _delete(location: str, name: str, needed: set[str], before: datetime, dry_ru
     if not dry_run:
         for info in found:
             fs.delete_file(info.path)
-    return Removed(name, len(found), sum(info.size for info in found))
+    return RemovedFiles(name, len(found), sum(info.size for info in found))
 
 
 def _is_unneeded(path: str, folder: str, needed: set[str]) -> bool:

@@ -14,7 +14,7 @@ from pipelines.run.log_lake import LogLake
 from pipelines.show.answers import show_offline
 from pipelines.show.columns import OFFLINE
 from pipelines.show.rows import Wanted
-from pipelines.source.log_options import Options
+from pipelines.source.log_options import LogOptions
 from tests.support.paths import metadata_dir
 
 OFFSET = 200
@@ -39,7 +39,7 @@ def offline_picture() -> str:
     """The picture as SVG. It fetches no font: any monospaced font of the reader's will do."""
     printed = io.StringIO()
     terminal = Console(force_terminal=True, width=WIDTH, file=printed, highlight=False)
-    answer = offline(LogLake.of(Options(str(metadata_dir("kafka-4.1.2"))), at_offset=OFFSET))
+    answer = offline(LogLake.of(LogOptions(str(metadata_dir("kafka-4.1.2"))), at_offset=OFFSET))
     show_offline(answer, Wanted().choose(OFFLINE, answer.replicas), out=terminal)
     # Rows are written to the file itself, so a recording of the terminal lacks them.
     out = Console(record=True, width=WIDTH, file=io.StringIO(), highlight=False)

@@ -26,7 +26,7 @@ from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import Table
 from pipelines.lake.uris import home_of
 from pipelines.run.options import Replay
-from pipelines.run.publisher import Batches
+from pipelines.run.publisher import ForeachBatch
 from pipelines.run.runner import Runner
 from pipelines.storage import lease, objects
 from pipelines.upkeep.compact import optimize, vacuum
@@ -183,14 +183,14 @@ def test_a_run_that_follows_publishes_with_at_most_160_requests(
     lake: str, s3: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[int] = []
-    publish = Batches.publish_reports
+    publish = ForeachBatch.publish_reports
 
-    def count(self: Batches, *arguments: object) -> None:
+    def count(self: ForeachBatch, *arguments: object) -> None:
         s3.forget()
         publish(self, *arguments)  # type: ignore[arg-type]
         counted.append(len(s3.log))
 
-    monkeypatch.setattr(Batches, "publish_reports", count)
+    monkeypatch.setattr(ForeachBatch, "publish_reports", count)
     replay(LOG, lake, max_records=10)
     assert len(counted) > 40
     print(f"requests of a publication of 10 records: {sum(counted) / len(counted):.0f}, at most {max(counted)}")

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.fold.machine import Row, fold_rows
-from pipelines.fold.rows import Rows
+from pipelines.fold.rows import TableRows
 from pipelines.fold.rules import rules
 from pipelines.lake.tables import BY_NAME, DERIVED
 from pipelines.run.micro_batches import micro_batches
@@ -51,7 +51,7 @@ class Run:
     def _decode(self, sequence: int, piece: Slice) -> Iterator[Row]:
         return shard_rows(self._job, sequence, piece, *read_slice(piece))
 
-    def _fold(self, shard: int, state: bytes | None, rows: list[Row]) -> tuple[bytes, dict[str, Rows]]:
+    def _fold(self, shard: int, state: bytes | None, rows: list[Row]) -> tuple[bytes, dict[str, TableRows]]:
         after, tables, _ = fold_rows(self._job, shard, state, reversed(rows), keeps_open=True)
         return after, tables
 

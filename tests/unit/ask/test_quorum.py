@@ -26,7 +26,7 @@ from pipelines.ask.quorum import Levels, QuorumAnswer, quorum
 from pipelines.ask.upgrade import upgrade_check
 from pipelines.cli import main
 from pipelines.run.log_lake import LogLake
-from pipelines.source.log_options import Options
+from pipelines.source.log_options import LogOptions
 from tests.support.lakes import write_lake
 from tests.support.logs import Entry
 from tests.support.paths import CLUSTERS, metadata_dir
@@ -44,7 +44,7 @@ def lake(cluster_lakes: Mapping[str, Path]) -> Path:
 
 
 def of_log(offset: int | None = None, kafka: str = KAFKA) -> QuorumAnswer:
-    return quorum(LogLake.of(Options(path=str(metadata_dir(kafka))), offset))
+    return quorum(LogLake.of(LogOptions(path=str(metadata_dir(kafka))), offset))
 
 
 def states(answer: QuorumAnswer) -> dict[int, tuple[str, int | None]]:

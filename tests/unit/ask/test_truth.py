@@ -25,7 +25,7 @@ from pipelines.ask.whatif import whatif
 from pipelines.check.catalogue import run_checks
 from pipelines.cli import main
 from pipelines.run.log_lake import LogLake
-from pipelines.source.log_options import Options
+from pipelines.source.log_options import LogOptions
 from tests.support.truth import (
     EMPTY,
     KILLED,
@@ -91,7 +91,7 @@ def test_what_the_model_says_of_each_partition_is_what_consumers_read(kafka: str
 def test_what_check_and_offline_say_of_each_partition_is_what_consumers_read(kafka: str) -> None:
     """At each checkpoint, as ``--at-offset`` of it answers."""
     judged: Counter[str] = Counter()
-    log = LogLake.of(Options(path=str(metadata_dir(kafka))))
+    log = LogLake.of(LogOptions(path=str(metadata_dir(kafka))))
     for number, (offset, cells) in enumerate(checkpoints(kafka).items()):
         lake = replace(log, offset=offset)
         found = sorted((one.subject, CHECKS[one.check.id]) for one in run_checks(lake, [*CHECKS]))
@@ -121,7 +121,7 @@ def test_image_of_a_cluster_whose_partitions_were_read_equals_kafkas(kafka: str)
 )
 def test_unclean_election_belongs_to_the_directory_that_failed(kafka: str, partition: str, broker: int) -> None:
     """Those that stand before the failure's record in the same append were dropped, or blamed on an older loss."""
-    lake = LogLake.of(Options(path=str(metadata_dir(kafka))))
+    lake = LogLake.of(LogOptions(path=str(metadata_dir(kafka))))
     first, *_ = (one for one in incidents(lake) if partition in one.may_lack_writes)
     assert (first.what, first.broker_id) == (f"broker {broker}: directory failed", broker)
 
@@ -129,7 +129,7 @@ def test_unclean_election_belongs_to_the_directory_that_failed(kafka: str, parti
 def test_history_moves_and_incidents_say_the_same_of_a_replica_on_a_new_disk() -> None:
     """Broker 4 is killed and starts within its session, with a blank disk in the place of the old one. Its reports
     (517 to 523) come before its registration (542). History said "moved", moves said "recreated"."""
-    lake = LogLake.of(Options(path=str(metadata_dir("kafka-4.0.1"))))
+    lake = LogLake.of(LogOptions(path=str(metadata_dir("kafka-4.0.1"))))
     found = {one.accepted_offset: one for one in moves(lake) if 517 <= one.accepted_offset <= 523}
     assert {one.outcome for one in found.values()} == {"recreated"}
     for offset in (517, 519, 520, 523):
@@ -147,7 +147,7 @@ def test_history_moves_and_incidents_say_the_same_of_a_replica_on_a_new_disk() -
 def test_start_that_has_not_registered_yet_is_told_alike_and_no_disk_of_it_may_be_wiped() -> None:
     """At 530 its reports are there, its registration is not. ``offline`` said to bring the blank disk back ("holds
     the only complete copy"), ``safe-to-remove`` that the old one could go, ``history`` that the replica moved."""
-    lake = replace(LogLake.of(Options(path=str(metadata_dir("kafka-4.0.1")))), offset=530)
+    lake = replace(LogLake.of(LogOptions(path=str(metadata_dir("kafka-4.0.1")))), offset=530)
     new, old, other = "xnWvO701RhWOVniwivJerQ", "vrdTs6cClfegDF5jaNp1PA", "A_NnMt_Wt11DYpKzV5UIVg"
     five = ("__consumer_offsets-0", "ah1-0", "am1-0", "am3-0", "ara3-0")
     (cause,) = offline(lake).causes
@@ -184,7 +184,7 @@ def test_disks_not_to_wipe_are_one_or_the_other_while_a_start_is_under_way(capsy
 
 def test_history_and_moves_say_the_same_of_every_change_of_a_directory() -> None:
     """Broker 4 of 4.2.0 has its old disk back: some replicas move back, others are empty there."""
-    lake = LogLake.of(Options(path=str(metadata_dir("kafka-4.2.0"))))
+    lake = LogLake.of(LogOptions(path=str(metadata_dir("kafka-4.2.0"))))
     told = {
         (topic, at): what
         for topic, at, what in lake.query(f"SELECT topic, at_offset, meaning FROM {directory_changes(lake)}")
@@ -203,7 +203,7 @@ def test_history_and_moves_say_the_same_of_every_change_of_a_directory() -> None
 def test_disk_that_failed_as_another_replica_was_elected_without_it_is_to_be_saved() -> None:
     """It said that the copy there was truncated when it followed, and to restore a backup: the election stands before
     the failure in the same append."""
-    lake = replace(LogLake.of(Options(path=str(metadata_dir("kafka-4.0.1")))), offset=360)
+    lake = replace(LogLake.of(LogOptions(path=str(metadata_dir("kafka-4.0.1")))), offset=360)
     (loss,) = [one for one in offline(lake).data.losses if one.name == "ag2u-0"]
     assert loss.advice.startswith("save directory HjYyzLLEbQypaXoSvh86dw of broker 3 before broker 3 starts with it")
     (loss,) = [one for one in offline(replace(lake, offset=391)).data.losses if one.name == "ag2u-0"]
@@ -213,5 +213,5 @@ def test_disk_that_failed_as_another_replica_was_elected_without_it_is_to_be_sav
 
 def test_no_move_is_called_undone_where_the_replica_was_recreated_in_between() -> None:
     """B-14 took the reports of a process that had not registered for moves of the one before it."""
-    lake = LogLake.of(Options(path=str(metadata_dir("kafka-4.2.0"))))
+    lake = LogLake.of(LogOptions(path=str(metadata_dir("kafka-4.2.0"))))
     assert run_checks(lake, ["B-05", "B-14"]) == []

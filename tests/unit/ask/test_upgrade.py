@@ -14,14 +14,14 @@ from jbod_model.ids import Uuid
 from pipelines.ask.quorum import Levels
 from pipelines.ask.upgrade import Blocker, UpgradeCheck, upgrade_check
 from pipelines.run.log_lake import LogLake
-from pipelines.source.log_options import Options
+from pipelines.source.log_options import LogOptions
 from tests.support.paths import metadata_dir
 from tests.unit.ask.test_quorum import dynamic, run
 from tests.unit.check.story import Story, disk
 
 
 def of_log(kafka: str, to: str | None, offset: int | None = None) -> UpgradeCheck:
-    return upgrade_check(LogLake.of(Options(path=str(metadata_dir(kafka))), offset), to)
+    return upgrade_check(LogLake.of(LogOptions(path=str(metadata_dir(kafka))), offset), to)
 
 
 def only(answer: UpgradeCheck) -> Blocker:

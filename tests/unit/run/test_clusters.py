@@ -18,7 +18,7 @@ from pipelines.run.errors import fault_of_cluster
 from pipelines.run.seed import lake_has_checkpoint
 from pipelines.run.stage_options import Job
 from pipelines.settings import load
-from pipelines.source.request_options import Options
+from pipelines.source.request_options import RequestOptions
 from pipelines.spark.session import is_local
 from tests.support.local import replay
 from tests.support.paths import metadata_dir
@@ -47,8 +47,8 @@ def test_request_logs_are_the_same_files_for_a_process_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert Options.read({"path": "a.log*"}).paths == (str(tmp_path / "a.log*"),)
-    assert Options.read({"paths": '["a.log", "/b.log"]'}).paths == (str(tmp_path / "a.log"), "/b.log")
+    assert RequestOptions.read({"path": "a.log*"}).paths == (str(tmp_path / "a.log*"),)
+    assert RequestOptions.read({"paths": '["a.log", "/b.log"]'}).paths == (str(tmp_path / "a.log"), "/b.log")
 
 
 def test_write_where_the_lake_is_not_there_names_the_machine(tmp_path: Path) -> None:

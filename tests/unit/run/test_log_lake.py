@@ -27,7 +27,7 @@ from pipelines.lake.tables import BY_NAME, CHANGES, HISTORY, RECORDS
 from pipelines.run.log_lake import LogLake
 from pipelines.settings import load
 from pipelines.source.log_dir import LOG_NAME as LOG
-from pipelines.source.log_options import Options
+from pipelines.source.log_options import LogOptions
 from tests.support import engine, local
 from tests.support.paths import CLUSTERS, EVERY_KAFKA, metadata_dir
 from tests.support.tables import differences, in_order, rows_of
@@ -76,7 +76,7 @@ def _answer(lake: Lake, question: str) -> Any:
 
 def _same_tables(log: Path, lake: Path) -> list[str]:
     expected = {name: rows for name, rows in rows_of(lake).items() if name in {t.name for t in (*HISTORY, RECORDS)}}
-    return differences(_tables(LogLake.of(Options(path=str(log)))), expected)
+    return differences(_tables(LogLake.of(LogOptions(path=str(log)))), expected)
 
 
 @pytest.mark.parametrize("copy", sampled(COPIES, 4), ids=_name)
@@ -95,12 +95,12 @@ def test_log_of_a_random_history_has_the_tables_of_the_engine_in_small_batches(r
             expected = engine.replay(log, most=3)
         except ReplayViolation as problem:
             try:
-                refusal = LogLake.of(Options(path=str(log))).log.refusal
+                refusal = LogLake.of(LogOptions(path=str(log))).log.refusal
             except ReplayViolation as raised:
                 refusal = raised
             assert str(refusal) == str(problem)
             return
-        found = _tables(LogLake.of(Options(path=str(log))))
+        found = _tables(LogLake.of(LogOptions(path=str(log))))
         expected.pop(CHANGES.name, None)  # for streams, not for questions
         assert differences(found | {RECORDS.name: []}, {n: in_order(n, rows) for n, rows in expected.items()}) == []
 
@@ -110,7 +110,7 @@ def test_questions_to_a_log_are_answered_as_by_its_lake(tmp_path: Path, kafka: s
     source = metadata_dir(kafka)
     local.replay(source, tmp_path / "lake")
     newest = Lake.open(tmp_path / "lake").offset
-    log = LogLake.of(Options(path=str(source)))
+    log = LogLake.of(LogOptions(path=str(source)))
     for offset in (newest // 3, newest):
         lake, ours = Lake.open(tmp_path / "lake", offset), log._at(offset)
         for question in QUESTIONS:
@@ -124,7 +124,7 @@ def test_log_is_asked_as_of_a_time_like_its_lake(tmp_path: Path) -> None:
     source = metadata_dir("kafka-4.1.2")
     local.replay(source, tmp_path / "lake")
     at = Lake.open(tmp_path / "lake", 231).time
-    found = LogLake.of(Options(path=str(source)), at_time=at)
+    found = LogLake.of(LogOptions(path=str(source)), at_time=at)
     assert (found.offset, found.time) == (Lake.open(tmp_path / "lake", at_time=at).offset, at)
 
 
@@ -135,8 +135,8 @@ def test_damaged_log_answers_from_what_is_sound_and_says_why_not_from_more(tmp_p
     data[-10] ^= 1
     segment.write_bytes(data)
     whole, found = (
-        LogLake.of(Options(path=str(metadata_dir("kafka-4.1.2")))),
-        LogLake.of(Options(path=str(tmp_path / "log"))),
+        LogLake.of(LogOptions(path=str(metadata_dir("kafka-4.1.2")))),
+        LogLake.of(LogOptions(path=str(tmp_path / "log"))),
     )
     assert isinstance(found.log.refusal, MalformedLog)
     assert whole.offset > found.offset > 0
@@ -150,28 +150,28 @@ def test_log_of_nothing_but_damage_is_refused(tmp_path: Path) -> None:
     for snapshot in (tmp_path / "log" / LOG).glob("*.checkpoint"):
         snapshot.unlink()
     with pytest.raises(JbodError):
-        LogLake.of(Options(path=str(tmp_path / "log")))
+        LogLake.of(LogOptions(path=str(tmp_path / "log")))
 
 
 def test_questions_to_a_log_write_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(metadata_dir("kafka-4.1.2"), tmp_path / "log")
     monkeypatch.chdir(tmp_path)
     before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
-    LogLake.of(Options(path="log")).query("SELECT 1")
-    _answer(LogLake.of(Options(path="log")), "offline")
+    LogLake.of(LogOptions(path="log")).query("SELECT 1")
+    _answer(LogLake.of(LogOptions(path="log")), "offline")
     assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("copy", sampled(COPIES, 3), ids=_name)
 def test_log_in_several_shards_has_the_tables_of_one(monkeypatch: pytest.MonkeyPatch, copy: Path) -> None:
-    one = _tables(LogLake.of(Options(path=str(copy))))
+    one = _tables(LogLake.of(LogOptions(path=str(copy))))
     monkeypatch.setattr("pipelines.run.log_lake.SHARD_BYTES", 4_000)
-    assert differences(_tables(LogLake.of(Options(path=str(copy)))), one) == []
+    assert differences(_tables(LogLake.of(LogOptions(path=str(copy)))), one) == []
 
 
 @pytest.mark.parametrize("copy", sampled(COPIES, 3), ids=_name)
 def test_times_of_offsets_of_a_log_are_those_of_its_records(copy: Path) -> None:
-    lake = LogLake.of(Options(path=str(copy)))
+    lake = LogLake.of(LogOptions(path=str(copy)))
     offsets = [offset for (offset,) in lake.query(f"SELECT DISTINCT log_offset FROM {lake.records()} ORDER BY 1")]
     assert len(offsets) > 1
     assert lake.times(offsets) == Lake.times(lake, offsets)
@@ -179,7 +179,7 @@ def test_times_of_offsets_of_a_log_are_those_of_its_records(copy: Path) -> None:
 
 @pytest.mark.parametrize("copy", sampled(COPIES, 3), ids=_name)
 def test_batches_of_offsets_of_a_log_are_those_of_its_records(copy: Path) -> None:
-    lake = LogLake.of(Options(path=str(copy)))
+    lake = LogLake.of(LogOptions(path=str(copy)))
     offsets = [offset for (offset,) in lake.query(f"SELECT log_offset FROM {lake.records()} WHERE NOT snapshot")]
     batches = lake.batches(offsets)
     assert batches == Lake.batches(lake, offsets)

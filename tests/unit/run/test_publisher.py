@@ -15,7 +15,7 @@ from jbod_model.errors import JbodError
 from pipelines.lake.commit import Overtaken
 from pipelines.lake.lock import only_run
 from pipelines.run.options import Replay, RunOutcome
-from pipelines.run.publisher import Batches, Publications
+from pipelines.run.publisher import ForeachBatch, Publications
 from pipelines.run.runner import Runner
 from pipelines.upkeep.compact import optimize
 from tests.support.lakes import Reference
@@ -43,8 +43,8 @@ def pickled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes the function for foreachBatch to another process and back, as Spark does."""
     made = Publications.function
 
-    def function(self: Publications, **options: bool) -> Batches:
-        found: Batches = pickle.loads(cloudpickle.dumps(made(self, **options)))
+    def function(self: Publications, **options: bool) -> ForeachBatch:
+        found: ForeachBatch = pickle.loads(cloudpickle.dumps(made(self, **options)))
         return found
 
     monkeypatch.setattr(Publications, "function", function)

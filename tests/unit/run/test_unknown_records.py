@@ -22,7 +22,7 @@ from pipelines.formats import records
 from pipelines.formats.programs import programs
 from pipelines.lake.reader import Lake
 from pipelines.run.log_lake import LogLake
-from pipelines.source.log_options import Options
+from pipelines.source.log_options import LogOptions
 from pipelines.upkeep.rebuild import rebuild
 from tests.support import local
 from tests.support.tables import differences, rows_of
@@ -89,7 +89,7 @@ def test_lake_is_incomplete_from_the_first_unknown_record_on(lake: Path) -> None
 
 
 def test_log_is_incomplete_as_its_lake_is(lake: Path) -> None:
-    found = LogLake.of(Options(path=str(lake.parent / "log")))
+    found = LogLake.of(LogOptions(path=str(lake.parent / "log")))
     assert found.incomplete_since == Lake.open(lake).incomplete_since
     assert found._at(1).incomplete_since is None
     assert list(run_checks(found, ["B-36"])) == list(run_checks(Lake.open(lake), ["B-36"]))

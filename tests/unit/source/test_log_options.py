@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jbod_model.errors import UsageError
-from pipelines.source.log_options import Options
+from pipelines.source.log_options import LogOptions
 
 
 @pytest.mark.parametrize(
@@ -16,10 +16,10 @@ from pipelines.source.log_options import Options
     ],
 )
 def test_option_tail_is_read_and_waits_by_default(given: dict[str, str], tail: str) -> None:
-    assert Options.read({"path": "log", **given}).tail == tail
+    assert LogOptions.read({"path": "log", **given}).tail == tail
 
 
 @pytest.mark.parametrize("value", ["go", "fail"])
 def test_option_tail_with_an_unknown_value_is_refused_by_its_name(value: str) -> None:
     with pytest.raises(UsageError, match=f"option tail is '{value}', not one of wait, stop"):
-        Options.read({"path": "log", "tail": value})
+        LogOptions.read({"path": "log", "tail": value})

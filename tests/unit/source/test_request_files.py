@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from jbod_model.errors import UsageError
 from jbod_model.formats.request_log import LONGEST_LINE, RequestLine, parse_line
 from pipelines.source.request_files import HEAD, RequestFiles
-from pipelines.source.request_options import Options
-from pipelines.source.request_readers import BatchReader, StreamReader
+from pipelines.source.request_options import RequestOptions
+from pipelines.source.request_readers import RequestBatchReader, RequestStreamReader
 from tests.support.request_lakes import request_lines
 
 LINES = request_lines("kafka-4.1.2")
@@ -30,14 +30,14 @@ class Reader:
     """A stream over some paths that reads when told to, as Spark would; ``restart`` keeps only the offset."""
 
     def __init__(self, *paths: Path, layout: str = "requests", most: int | None = None) -> None:
-        self.options = Options(tuple(map(str, paths)), layout=layout)
+        self.options = RequestOptions(tuple(map(str, paths)), layout=layout)
         self.most = most
-        self.stream = StreamReader(self.options)
+        self.stream = RequestStreamReader(self.options)
         self.offset = self.stream.initialOffset()
 
     def restart(self) -> None:
         self.offset = json.loads(json.dumps(self.offset))
-        self.stream = StreamReader(self.options)
+        self.stream = RequestStreamReader(self.options)
 
     def read(self, during: Any = None) -> list[Row]:
         """The rows of a batch; ``during`` happens between its planning and its reading."""
@@ -61,7 +61,7 @@ def rows(batches: Any) -> list[Row]:
 
 
 def batch(*paths: Path, layout: str = "requests") -> list[Row]:
-    reader = BatchReader(Options(tuple(map(str, paths)), layout=layout))
+    reader = RequestBatchReader(RequestOptions(tuple(map(str, paths)), layout=layout))
     return rows(part for each in reader.partitions() for part in reader.read(each))
 
 
@@ -306,4 +306,4 @@ def test_a_path_that_means_no_log_is_refused_by_name(tmp_path: Path, path: str, 
 )
 def test_a_wrong_option_is_named(options: dict[str, str], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        Options.read(options)
+        RequestOptions.read(options)

@@ -15,7 +15,7 @@ from jbod_model.errors import UsageError
 from jbod_model.formats.records import NoOpRecord, TopicRecord
 from jbod_model.ids import Uuid
 from pipelines.run.options import Replay
-from pipelines.source.log_options import Options
+from pipelines.source.log_options import LogOptions
 from pipelines.source.readers import StreamReader
 from tests.unit.fold.histories import log_of
 
@@ -37,7 +37,7 @@ def controller(log: Path) -> Iterator[Controller]:
 
 def reader(log: Path, wait_seconds: float) -> tuple[StreamReader, dict[str, int]]:
     """A stream that has read the whole log, and its offset."""
-    stream = StreamReader(Options(path=str(log), wait_seconds=wait_seconds))
+    stream = StreamReader(LogOptions(path=str(log), wait_seconds=wait_seconds))
     return stream, stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
 
 
@@ -86,4 +86,4 @@ def test_source_waits_only_where_a_run_follows_a_log_on_a_disk(
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
 def test_wait_that_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="waitSeconds"):
-        Options.read({"path": "/log", "waitSeconds": text})
+        LogOptions.read({"path": "/log", "waitSeconds": text})

@@ -35,12 +35,12 @@ def said(log: str, profiles: Sequence[str] = ("kafka",)) -> list[str]:
     """Every table of a log under some profiles, or the error: a line each."""
     from jbod_model.errors import JbodError
     from pipelines.run.log_lake import replay_log
-    from pipelines.source.log_options import Options
+    from pipelines.source.log_options import LogOptions
 
     lines = []
     for profile in profiles:
         try:
-            found = replay_log(Options(path=log), profile=profile)
+            found = replay_log(LogOptions(path=log), profile=profile)
         except JbodError as problem:
             lines.append(f"{profile}: {problem}")
             continue

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from jbod_model.ids import Uuid
-from jbod_model.loss.actions import Action, given_up_by, last_copies
+from jbod_model.loss.actions import OperatorAction, given_up_by, last_copies
 from tests.unit.model.loss.loss_story import UNASSIGNED, A, B, C, D, Story, alone, pair
 
 
 def given_up(story: Story, kind: str, broker: int | None = None, directory: Uuid | None = None) -> list[int]:
-    action = Action(kind=kind, broker_id=broker, directory=directory)  # type: ignore[arg-type]
+    action = OperatorAction(kind=kind, broker_id=broker, directory=directory)  # type: ignore[arg-type]
     return [copy.broker_id for copy in given_up_by(action, story.fate)]
 
 
