@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from pipelines.start.session import cache_dir
@@ -37,9 +39,8 @@ def test_session_has_delta_lake_without_a_network_only_if_its_jars_are_kept(tmp_
     home.mkdir()
     write_lake(lake, read_log(metadata_dir(KAFKAS[0]), "log")[:50])
 
-    done = opened(lake, home, cache_dir().parent)
+    with ThreadPoolExecutor(2) as pool:
+        done, refused = pool.map(partial(opened, lake, home), (cache_dir().parent, tmp_path / "cache"))
     assert done.stdout.split() == ["True", "1"], done.stderr
-
-    refused = opened(lake, home, tmp_path / "cache")
     assert refused.returncode == 1
     assert "run jbod warm --delta once" in refused.stderr.splitlines()[-1]

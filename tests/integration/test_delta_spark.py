@@ -26,16 +26,16 @@ from tests.support.foreign import parts
 from tests.support.logs import read_log
 from tests.support.paths import EVERY_KAFKA, ROOT, metadata_dir
 from tests.support.spark_engine import SparkEngine
-from tests.support.volume import sampled
+from tests.support.volume import amount, sampled
 
-PUBLICATIONS = 6
+PUBLICATIONS = amount(3, 6)
 APPENDED = {"changes": "log_offset", "ledger": "start_offset"}
 """Tables whose rows never change, and the column that says since when a row is there."""
 
 
 @pytest.fixture(scope="module")
 def lakes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The lake of a bundled cluster, published in six parts. It is made when it is first asked for."""
+    """The lake of a bundled cluster, published in parts. It is made when it is first asked for."""
 
     @cache
     def lake_of(kafka: str) -> Path:
