@@ -213,7 +213,11 @@ BUGS = (
     Bug(
         "a confirmation is overheard",
         "move",
-        edit(process, "if assignment.reason is AssignmentReason.PROMOTION:", "if assignment.reason is AssignmentReason.REVERT:"),
+        edit(
+            process,
+            "if assignment.reason is AssignmentReason.PROMOTION:",
+            "if assignment.reason is AssignmentReason.REVERT:",
+        ),
         {**MOVES, "failures": False},
     ),
     Bug(
