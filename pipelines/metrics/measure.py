@@ -161,7 +161,7 @@ def measure(
     log: Behind | None = None,
     findings: RecordedFindings | None = None,
 ) -> Iterator[GaugeMetricFamily]:
-    """The metrics of a lake at its offset, and of ``log`` and the findings ``found`` if they are given."""
+    """The metrics of a lake at its offset, and of ``log`` and ``findings`` if they are given."""
     yield from of_moment(lake.published, now)
     if log is not None:
         yield from of_log(log)

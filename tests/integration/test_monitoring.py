@@ -179,7 +179,7 @@ def test_every_other_alert_fires_alone_and_ends(lake: Path, tmp_path: Path) -> N
     assert alerts_fire(states, tmp_path) == ""
     fired = {alert.split()[0] for _, wanted in states for alert in wanted}
     in_incidents = {"JbodDirectoryFailed", "JbodBrokerFenced", "JbodBrokerMissing", "JbodReplicasUnassigned"}
-    in_incidents |= UNAVAILABLE | {"JbodDataLost", "JbodWritesMayBeLost"}
+    in_incidents |= UNAVAILABLE | {"JbodDataLost", "JbodDataUnreachable", "JbodWritesMayBeLost"}
     assert fired | in_incidents == {one.name for one in ALERTS}
 
 
@@ -195,7 +195,7 @@ def test_findings_that_checks_kept_fire_by_check(tmp_path: Path) -> None:
     }
     assert wanted
     others = {*WAITING, *UNAVAILABLE, FAILED_1, FAILED_2}
-    assert alerts_fire([(series(lake, found=recorded(lake)), wanted | others)], tmp_path) == ""
+    assert alerts_fire([(series(lake, findings=recorded(lake)), wanted | others)], tmp_path) == ""
 
 
 def test_alert_has_the_problem_and_the_advice(tmp_path: Path) -> None:
