@@ -201,7 +201,7 @@ def test_session_that_exists_reads_the_log_and_the_lake_and_keeps_its_settings(
     assert at == then.query(f"SELECT count(*) FROM {then.at('offline_replicas')}")[0][0]
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 600) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
