@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from pipelines.cli.piped import take_pipe
 from pipelines.show.rows import Format
 
 _WHAT, _WHICH, _HOW = "What is asked", "Which rows", "How it is printed"
@@ -26,11 +27,14 @@ Logs = Annotated[
     typer.Option(
         "--log",
         metavar="DIR",
-        help="Ask this log in place of a lake: a metadata.log.dir, its __cluster_metadata-0 or a URI.",
+        help="Ask this log in place of a lake: a metadata.log.dir, its __cluster_metadata-0 or a URI; -: a tar stream.",
         rich_help_panel=_WHAT,
+        callback=take_pipe,
     ),
 ]
-LogDirs = Annotated[list[str] | None, typer.Argument(metavar="LOG_DIR", help="The same as --log DIR.")]
+LogDirs = Annotated[
+    list[str] | None, typer.Argument(metavar="LOG_DIR", help="The same as --log DIR.", callback=take_pipe)
+]
 AtOffset = Annotated[
     int | None,
     typer.Option("--at-offset", help="The state after the record at this offset.", rich_help_panel=_WHAT),

@@ -13,6 +13,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
+from pipelines.cli.piped import is_piped, take_pipe
 from pipelines.cli.process import Interrupts, Stopped
 from pipelines.run.decision import PRELOAD, Way, decide
 from pipelines.run.options import Replay, Requests
@@ -34,7 +35,12 @@ Rules = Literal["kafka", "kip858"]
 
 def replay(
     log_dir: Annotated[
-        str, typer.Argument(metavar="LOG_DIR", help="A metadata.log.dir, its __cluster_metadata-0, or a URI.")
+        str,
+        typer.Argument(
+            metavar="LOG_DIR",
+            help="A metadata.log.dir, its __cluster_metadata-0, or a URI; -: a tar stream.",
+            callback=take_pipe,
+        ),
     ],
     lake: Annotated[str | None, typer.Option(help="The folder of the tables; created if it does not exist.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Continue as the log grows, until Ctrl-C.")] = False,
@@ -58,6 +64,8 @@ def replay(
 ) -> None:
     """Replay a KRaft metadata log into Delta tables, from the lake's end offset to the end of the log."""
     started = time.monotonic()
+    if follow and is_piped(log_dir):
+        raise UsageError("--follow: a pipe holds the log as it was: leave out --follow, or name a folder")
     settings = load(
         lake=lake,
         replay={"profile": profile, "max_records": max_records, "tail": tail},

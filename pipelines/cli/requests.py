@@ -16,6 +16,7 @@ import typer
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.cli.options import AsJson
+from pipelines.cli.piped import take_pipe
 from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns import ASSIGNMENTS, MOVES, QUEUE, REQUESTS
 
@@ -39,7 +40,12 @@ TimeZone = Annotated[
 
 
 def audit(
-    log_dir: Annotated[Path, typer.Argument(metavar="LOG_DIR", help="The controller's metadata log.")],
+    log_dir: Annotated[
+        str,
+        typer.Argument(
+            metavar="LOG_DIR", help="The controller's metadata log; -: a tar stream of it.", callback=take_pipe
+        ),
+    ],
     requests: Requests = None,
     lake: Annotated[str | None, typer.Option("--lake", help="Write the table audit into this lake.")] = None,
     invariants: Annotated[bool, typer.Option("--invariants", help="Check the invariants of the log itself.")] = False,
@@ -60,7 +66,7 @@ def audit(
 
     zone = zone_of(time_zone) if requests else UTC
     logs = [RequestLog(path, zone) for path in requests or ()]
-    summary = run(log_dir, logs, lake, static_configs(config or ()), invariants=invariants)
+    summary = run(Path(log_dir), logs, lake, static_configs(config or ()), invariants=invariants)
     if as_json:
         sys.stdout.write(json.dumps(summary.as_json(logs)) + "\n")
     else:

@@ -7,6 +7,8 @@ outcome is a finding: another exception, a disagreement of two readers, unbounde
 from __future__ import annotations
 
 import gzip
+import io
+import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +25,8 @@ from pipelines.fold.events import join
 from pipelines.fold.pack import CorruptState, compress, decompress, unpack
 from pipelines.formats import batches, records
 from pipelines.formats.requests import Parser
-from tests.support.paths import CLUSTERS, FIXTURES
+from pipelines.source.piped_log import BadStream, unpacked
+from tests.support.paths import CLUSTERS, FIXTURES, metadata_dir
 
 LIMIT = 1 << 22
 """Bytes that a mutated input may unfold to before it is refused: small, so that a bomb shows."""
@@ -140,6 +143,21 @@ def _properties(data: bytes) -> bool:
     return True
 
 
+def _tar() -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        tar.add(metadata_dir("kafka-4.1.2"), "")
+    return packed.getvalue()
+
+
+def _piped(data: bytes) -> bool:
+    try:
+        with unpacked(io.BytesIO(data), LIMIT):
+            return True
+    except BadStream:
+        return False
+
+
 @cache
 def targets() -> Mapping[str, Target]:
     """Every target by name."""
@@ -150,5 +168,6 @@ def targets() -> Mapping[str, Target]:
         "batch": Target(_batch, _batches(), refit),
         "request-line": Target(_request_line, _request_lines()),
         "state": Target(_state, [compress(join([]).to_bytes())]),
+        "piped-log": Target(_piped, [_tar(), gzip.compress(_tar())]),
         "properties": Target(_properties, [config, b"a\\\n  b=\\u0041\nnode.id : 3\n"]),
     }
