@@ -14,6 +14,7 @@ from jbod_model.loss.actions import OperatorAction, given_up_by, is_online, last
 from jbod_model.loss.copies import Copy
 from jbod_model.loss.fate import Fate
 from pipelines.ask.advice import (
+    Action,
     Advice,
     bring_back,
     do_not_replace,
@@ -136,8 +137,20 @@ class LastCopies:
         ]
 
     def about_directory(self, broker: int, ordinary: Advice, *, running: bool) -> list[Advice]:
-        """The steps for a directory that a broker lacks: ``ordinary``, unless the broker lacks a last copy."""
-        return self.steps(broker, running=running) or [*self.before_start(broker, running=running), ordinary]
+        """The steps for a directory that a broker lacks, or lacked: ``ordinary``, unless a last copy is at stake."""
+        kept = self.steps(broker, running=running)
+        if kept:
+            return kept
+        if ordinary.action == Action.REPLACE and self._back_with_last_copy(broker, ordinary.directories):
+            return self.about_fenced(broker, in_order=False)
+        return [*self.before_start(broker, running=running), ordinary]
+
+    def _back_with_last_copy(self, broker: int, directories: Sequence[str]) -> bool:
+        """Whether a fenced broker lists one of the directories again, and a last copy lies there."""
+        known = ((fate, copy) for fate, _ in self.shapes for copy in last_copies(fate) if copy.broker_id == broker)
+        return any(
+            _listed(fate, copy) and not {*map(str, _places(copy))}.isdisjoint(directories) for fate, copy in known
+        )
 
     def about_fenced(self, broker: int, *, in_order: bool) -> list[Advice]:
         """The steps for a fenced broker: what its disks need comes first."""

@@ -73,7 +73,17 @@ class Operator:
     def follow(self, step: Advice) -> bool:
         """Do one step; whether it did something after which jbod is asked again."""
         self.world.tell(f"OPERATOR {step.action}: {step.text}")
-        return self.acts[step.action](step)
+        return not self._lost_a_disk_unseen(step) and self.acts[step.action](step)
+
+    def _lost_a_disk_unseen(self, step: Advice) -> bool:
+        """Whether the step's broker stopped and lost a disk within its session: no record tells, and any start
+        recreates what lay there. The operator sees that the broker is down, and waits until the controller knows."""
+        broker = self._broker(step)
+        known = self.world.image.brokers.get(step.broker_id or -1)
+        if broker is None or known is None or broker.up or known.fenced:
+            return False
+        others = {str(directory) for directory in known.directories} - {*step.directories}
+        return any(self._disk(broker, directory) is None for directory in others)
 
     def _broker(self, step: Advice) -> Broker | None:
         return self.world.brokers.get(step.broker_id or -1)

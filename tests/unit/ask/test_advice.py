@@ -250,6 +250,14 @@ def test_stopped_broker_with_the_last_copy_starts_with_all_its_disks(tmp_path: P
     assert "start it with all its disks" in step.text
 
 
+def test_disk_that_is_back_with_the_last_copy_is_not_replaced_while_its_broker_is_fenced(tmp_path: Path) -> None:
+    """The incident of the failed disk lasted, and said "repair or replace it, then restart the broker"."""
+    story = one_copy().fence(1).broker(1, "ab", process=2, fenced=True)
+    steps = [step for incident in incidents(story.lake(tmp_path)) for step in incident.steps]
+    assert steps
+    assert {(step.action, step.every_disk) for step in steps} == {(Action.START, True)}
+
+
 def test_partition_without_a_leader_whose_replicas_are_online_is_reported_with_what_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -24,6 +24,8 @@ HISTORIES, CHUNK = amount(20, 2_000), 10
 ROUNDS = 3
 FOUND = (7, 23, 28, 74, 121, 190, 220, 255, 666, 734, 1071, 1258, 1712)
 """Seeds for which the advice once gave something up; 1712: the operator started without a broken disk, against it."""
+FOUND_BY_RESTARTS = (746, 1437)
+"""The same, for histories with restarts; 1437: the operator restarted a broker whose disk somebody had replaced."""
 FORBIDDEN = (19, 28, 35)
 """Seeds for which an action is forbidden."""
 
@@ -45,6 +47,11 @@ def test_operator_who_follows_the_advice_after_restarts_in_a_session_gives_up_no
 @pytest.mark.parametrize("seed", FOUND)
 def test_history_whose_advice_once_gave_something_up_has_advice_that_does_not(seed: int) -> None:
     follow(seed)
+
+
+@pytest.mark.parametrize("seed", FOUND_BY_RESTARTS)
+def test_history_with_restarts_whose_advice_once_gave_something_up_has_advice_that_does_not(seed: int) -> None:
+    follow(seed, MORE)
 
 
 @pytest.mark.parametrize("seed", FORBIDDEN)
