@@ -19,14 +19,19 @@ _uuid = cache(Uuid.parse)
 
 
 def touched(lake: Lake, brokers: Sequence[int], directories: Sequence[str]) -> Image:
-    """Every broker, and the partitions with a replica on one of ``brokers`` or in one of ``directories``.
+    """Every broker, and the partitions with a replica on one of ``brokers`` or in one of ``directories``."""
+    return image_of(lake, _condition(brokers, directories))
+
+
+def image_of(lake: Lake, condition: str) -> Image:
+    """Every broker, and the partitions for which an SQL condition on the table partitions holds.
 
     Partition 0 of their topics is included, because the controller reads the replication factor from it. A log without
     a metadata.version counts as the first version with directories.
     """
     topics: dict[Uuid, Topic] = {}
     partitions: dict[Uuid, dict[int, Partition]] = {}
-    for name, id_text, number, partition in _partitions(lake, _condition(brokers, directories)):
+    for name, id_text, number, partition in _partitions(lake, condition):
         topic_id = _uuid(id_text)
         if topic_id not in topics:
             partitions[topic_id] = {}

@@ -1,0 +1,404 @@
+"""What happens at a broker's next start if a directory does not come back as it was.
+
+The model's broker, controller and loss rules play the start (``jbod_model.next_start``). Only the partitions that the
+directory can matter to are asked about: those with a replica in it, and those that have no complete copy in use besides
+the broker's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+from jbod_model.controller.cluster import MIN_ISR
+from jbod_model.formats.kafka_errors import ControllerFault
+from jbod_model.formats.metadata_version import ELR_FEATURE
+from jbod_model.ids import Uuid
+from jbod_model.loss.actions import is_online
+from jbod_model.loss.fate import Fate
+from jbod_model.loss.losses import Loss
+from jbod_model.next_start import BLANK, Key, NextStart, Started, start
+from jbod_model.profiles import PROFILES
+from jbod_model.replay.image import Image
+from pipelines.ask.advice import Advice, told
+from pipelines.ask.advice_before_start import add_replica, keep_in_use, start_holder, wait_until_in_sync
+from pipelines.ask.configs import tiered_topics
+from pipelines.ask.json_values import jsonable
+from pipelines.ask.loss import followed
+from pipelines.ask.lost_data import Losses, losses
+from pipelines.ask.whatif_image import image_of
+from pipelines.ask.whatif_places import Place, find_place
+from pipelines.lake.reader import Lake
+
+_uuid = cache(Uuid.parse)
+
+How = Literal["back", "blank", "gone", "broken"]
+"""What becomes of a directory: it comes back with its id; a blank disk takes its place; it is taken out of log.dirs; it
+stays in log.dirs, and cannot be read."""
+HOWS: Sequence[How] = ("back", "blank", "gone", "broken")
+
+
+class GivenUp(NamedTuple):
+    """A partition whose last complete copy is given up."""
+
+    topic: str
+    partition: int
+    kind: str
+    """lost, may lack writes or unreachable."""
+    leader: int | None
+    """The broker that leads without the data; None if there is no leader."""
+    tiered: bool
+    """Whether only the local part is at stake, which was not copied to remote storage yet."""
+
+    @property
+    def name(self) -> str:
+        """``topic-0``"""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class StartOutcome:
+    """What one start does. Partitions by name."""
+
+    back: Sequence[str]
+    """Directories that come back with their ids."""
+    blank: Sequence[str]
+    gone: Sequence[str]
+    broken: Sequence[str]
+    refused: str
+    """Why the broker does not start; empty if it does."""
+    recreated: Sequence[str]
+    """Partitions whose replica the broker creates empty."""
+    perhaps_recreated: Sequence[str]
+    """Those among them whose log may be in another directory: no record says where it lies."""
+    leads: Sequence[str]
+    """Partitions that the broker leads afterwards, and does not lead now."""
+    leads_empty: Sequence[str]
+    """Partitions that it leads with a log that it created empty."""
+    without_leader: Sequence[str]
+    """Partitions without a leader afterwards."""
+    gives_up: Sequence[GivenUp]
+    """Partitions whose last complete copy is given up."""
+    two_folders: Sequence[str]
+    """Partitions that were recreated in another directory of the broker while a directory that comes back was away: one
+    of the two folders has to leave before the start."""
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        found: dict[str, Any] = jsonable(self)
+        return {**found, "gives_up": [{**one._asdict(), "name": one.name} for one in self.gives_up]}
+
+
+@dataclass(frozen=True)
+class NextStarts:
+    """The answer."""
+
+    offset: int
+    time: datetime
+    broker_id: int
+    broker: str
+    """online, fenced or missing."""
+    away: Sequence[str]
+    """Directories that the broker does not list and that may have replicas."""
+    starts: Sequence[StartOutcome]
+    """If directories were named: the start with them blank or gone. Else what becomes of ``away``: it comes back, comes
+    back blank, is taken out of log.dirs, stays broken. Empty if no directory is away."""
+    steps: Sequence[Advice]
+    """What to do before the start, in order. Empty if no start gives anything up."""
+    fault: str = ""
+    """Defects that Kafka's controller (4.1) would meet. The answer is that of a repaired controller. Usually empty."""
+
+    @property
+    def gives_up(self) -> Sequence[str]:
+        """The partitions whose last complete copy one of the starts gives up."""
+        return sorted({one.name for start in self.starts for one in start.gives_up})
+
+    @property
+    def advice(self) -> str:
+        """The steps as one line."""
+        return told(self.steps)
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "offset": self.offset,
+            "time": self.time.isoformat(),
+            "broker_id": self.broker_id,
+            "broker": self.broker,
+            "away": list(self.away),
+            "starts": [one.as_json() for one in self.starts],
+            "steps": jsonable(list(self.steps)),
+            "fault": self.fault,
+        }
+
+
+def next_starts(
+    lake: Lake,
+    broker: int,
+    *,
+    blank: Sequence[str] = (),
+    gone: Sequence[str] = (),
+    default_min_isr: int = 1,
+) -> NextStarts:
+    """What the next start of a broker does to its partitions, by what becomes of its directories.
+
+    ``blank`` and ``gone`` name directories of the broker by their ids, the beginning of one, a path or a label. Without
+    them the directories in question are those that the broker does not list. A directory that it does not list, and
+    that is not named, counts as taken out of log.dirs, because then its replicas are recreated, too. Raises UsageError
+    if the broker or a directory does not exist.
+    """
+    asked: dict[How, list[Place]] = {
+        "blank": [find_place(lake, f"{broker}:{text}") for text in blank],
+        "gone": [find_place(lake, f"{broker}:{text}") for text in gone],
+    }
+    data = losses(lake, default_min_isr)
+    disks = _disks(lake, broker, data)
+    named = {place.directory_id or "": how for how, places in asked.items() for place in places}
+    choices: list[Mapping[str, How]]
+    if named:
+        choices = [{**dict.fromkeys(disks.away, "gone"), **named}]
+    else:
+        choices = [dict.fromkeys(disks.away, how) for how in HOWS] if disks.away else []
+    if not choices:
+        return NextStarts(lake.offset, lake.time, broker, disks.state, disks.away, (), ())
+    player = _player(lake, broker, {*disks.away, *named}, disks, default_min_isr)
+    outcomes = [player.outcome(choice, data) for choice in choices]
+    steps = _steps(player, data, disks, outcomes, named)
+    return NextStarts(lake.offset, lake.time, broker, disks.state, disks.away, outcomes, steps, player.fault)
+
+
+# DISKS
+
+
+@dataclass(frozen=True)
+class _Disks:
+    """What the log says about a broker's directories."""
+
+    state: str
+    """online, fenced or missing."""
+    listed: Sequence[str]
+    """The directories in its registration."""
+    away: Sequence[str]
+    """Further directories that may have replicas. All of them, if the broker is not registered."""
+    in_order: bool | None
+    """Whether its last process was shut down in order. None: it is not known, or it runs."""
+
+    @property
+    def running(self) -> bool:
+        return self.state == "online"
+
+
+def _disks(lake: Lake, broker: int, data: Losses) -> _Disks:
+    rows = lake.query(
+        f"""
+        SELECT log_dirs, fenced, in_controlled_shutdown, to_offset IS NULL FROM {lake.until("brokers")}
+        WHERE broker_id = {int(broker)} ORDER BY from_offset DESC LIMIT 1
+        """
+    )
+    if not rows:
+        find_place(lake, str(broker))  # raises UsageError with the names of the brokers
+    ((listed, fenced, stopping, registered),) = rows
+    assigned = lake.query(
+        f"SELECT DISTINCT directory_id FROM {lake.at('assignments')} WHERE broker_id = {int(broker)} "
+        "AND kind = 'assigned'"
+    )
+    known = {directory for (directory,) in assigned} | {*data.last_copies.away.get(broker, {})} - {""}
+    state = "missing" if not registered else "fenced" if fenced else "online"
+    if not registered:
+        return _Disks(state, (), sorted(known | {*listed}), None)
+    return _Disks(state, listed, sorted(known - {*listed}), True if fenced and stopping else None)
+
+
+# PLAY
+
+
+@dataclass
+class _Player:
+    """Plays starts of a broker on the part of the lake that its directories matter to."""
+
+    lake: Lake
+    broker: int
+    disks: _Disks
+    image: Image
+    fates: Mapping[Key, Fate]
+    static: Mapping[str, str]
+    tiered: frozenset[str]
+    fault: str = ""
+
+    def outcome(self, choice: Mapping[str, How], data: Losses) -> StartOutcome:
+        """What a start does, if each directory of ``choice`` becomes what it says there."""
+
+        def become(wanted: How) -> list[str]:
+            return [directory for directory, how in choice.items() if how == wanted]
+
+        played = [self._play(how) for how in self._starts(choice)]
+        first = played[0]
+        every = [one for started in played for one in self._given_up(started)]
+        back = become("back")
+        twice = sorted({name for directory in back for name in data.last_copies.twice(self.broker, directory)})
+        leads = {key for started in played for key in self._led(started)} - {*self._led(None)}
+        without = {key for started in played for key, leader in _leaders(started.image) if leader < 0}
+        asked = {key for key, _ in _leaders(self.image) if self._has_replica(key)}
+
+        return StartOutcome(
+            back=become("back"),
+            blank=become("blank"),
+            gone=become("gone"),
+            broken=become("broken"),
+            refused=first.refused,
+            recreated=self._names(first.recreated),
+            perhaps_recreated=self._names(first.perhaps),
+            leads=self._names(leads),
+            leads_empty=self._names(key for started in played for key in {*self._led(started)} & started.recreated),
+            without_leader=self._names(without & asked),
+            gives_up=sorted({one.name: one for one in every}.values(), key=lambda one: (one.topic, one.partition)),
+            two_folders=twice,
+        )
+
+    def _starts(self, choice: Mapping[str, How]) -> list[NextStart]:
+        """The start; both ways if no record tells whether the disks have the mark of a shutdown in order."""
+        blank = [Uuid(BLANK, 2 + number) for number, how in enumerate(choice.values()) if how == "blank"]
+        kept = [directory for directory in self.disks.listed if choice.get(directory, "back") == "back"]
+        back = [directory for directory, how in choice.items() if how == "back" and directory not in kept]
+        has_offline = "broken" in choice.values()
+        marked = not blank and not back and not has_offline
+        known = self.disks.running or self.disks.in_order or not self.image.features.get(ELR_FEATURE)
+        return [
+            NextStart(
+                broker_id=self.broker,
+                directories=(*map(_uuid, [*kept, *back]), *blank),
+                has_offline=has_offline,
+                clean=clean,
+                was_stopped=bool(self.disks.in_order),
+            )
+            for clean in ([False] if not marked else [True] if known else [True, False])
+        ]
+
+    def _play(self, how: NextStart) -> Started:
+        profile = PROFILES[self.lake.published.profile]
+        offset = self.lake.offset + 1
+        try:
+            return start(self.image, self.fates, how, offset=offset, profile=profile, static_configs=self.static)
+        except ControllerFault as problem:
+            self.fault = problem.problem
+            profile = replace(profile, controller=profile.controller.without())
+            return start(self.image, self.fates, how, offset=offset, profile=profile, static_configs=self.static)
+
+    def _given_up(self, started: Started) -> Iterable[GivenUp]:
+        for (topic_id, number), fate in started.fates.items():
+            before = {_seen(loss) for loss in self.fates[topic_id, number].losses}
+            recreated = (topic_id, number) in started.recreated
+            for loss in fate.losses:
+                if _seen(loss) not in before and loss.until is None and (recreated or not _unflushed(loss)):
+                    topic = self.image.topics[topic_id].name
+                    yield GivenUp(topic, number, loss.kind, loss.leader, topic in self.tiered)
+
+    def _led(self, started: Started | None) -> Iterable[Key]:
+        image = self.image if started is None else started.image
+        return (key for key, leader in _leaders(image) if leader == self.broker)
+
+    def _has_replica(self, key: Key) -> bool:
+        return self.broker in self.image.topics[key[0]].partitions[key[1]].replicas
+
+    def _names(self, keys: Iterable[Key]) -> list[str]:
+        return [f"{topic}-{number}" for topic, number in sorted({(self.topic(key), key[1]) for key in keys})]
+
+    def topic(self, key: Key) -> str:
+        """The topic's name."""
+        return self.image.topics[key[0]].name
+
+
+def _leaders(image: Image) -> Iterable[tuple[Key, int]]:
+    for topic_id, topic in image.topics.items():
+        for number, partition in topic.partitions.items():
+            yield (topic_id, number), partition.leader
+
+
+def _seen(loss: Loss) -> tuple[int, str, bool]:
+    return loss.offset, loss.kind, loss.went_on is not None
+
+
+def _unflushed(loss: Loss) -> bool:
+    """Whether the leader's own copy was the last one: it may lack what its broker had not flushed, whatever the disks
+    of the start are."""
+    return [copy.broker_id for copy in loss.copies] == [loss.leader] and loss.copies[0].given_up is None
+
+
+def _player(lake: Lake, broker: int, directories: Iterable[str], disks: _Disks, default_min_isr: int) -> _Player:
+    table = f"next_start_{lake.offset}_{broker}"
+    lake.query(f"CREATE OR REPLACE TEMP TABLE {table} AS {_wanted(lake, broker, directories)}")
+    alone = f"SELECT topic_id, partition FROM {table} WHERE alone"
+    image = image_of(lake, f"(topic_id, partition) IN (SELECT (topic_id, partition) FROM {table})")
+    keys = {(topic_id, number) for topic_id, topic in image.topics.items() for number in topic.partitions}
+    found = (((_uuid(one.topic_id), one.partition), one.shape) for one in followed(lake, default_min_isr, alone))
+    fates = {key: fate for key, fate in found if key in keys and broker in fate.copies}
+    static = {MIN_ISR: str(default_min_isr)}
+    return _Player(lake, broker, disks, image, fates, static, tiered_topics(lake))
+
+
+def _wanted(lake: Lake, broker: int, directories: Iterable[str]) -> str:
+    """SQL: topic_id, partition and alone of the partitions that the directories matter to. ``alone``: no other replica
+    that is in sync or eligible is online."""
+    ids = ", ".join(f"'{directory}'" for directory in sorted(directories))
+    return f"""
+        WITH o AS (
+            SELECT topic_id, partition, list(broker_id) AS down FROM {lake.at("offline_replicas")} GROUP BY ALL
+        ), p AS (
+            SELECT p.topic_id, p.partition, a.kind, a.directory_id,
+                   len(list_filter(list_concat(p.isr, p.elr), lambda b: b <> {int(broker)}
+                       AND NOT list_contains(coalesce(o.down, []), b))) = 0 AS alone
+            FROM {lake.at("partitions")} p
+            JOIN {lake.at("assignments")} a ON a.topic_id = p.topic_id AND a.partition = p.partition
+                 AND a.broker_id = {int(broker)}
+            LEFT JOIN o ON o.topic_id = p.topic_id AND o.partition = p.partition
+        )
+        SELECT topic_id, partition, alone FROM p
+        WHERE alone OR kind <> 'assigned' OR directory_id IN ({ids or "NULL"})
+    """
+
+
+# STEPS
+
+
+def _steps(
+    player: _Player, data: Losses, disks: _Disks, outcomes: Sequence[StartOutcome], named: Mapping[str, How]
+) -> list[Advice]:
+    """What has to come before the start: what saves the last copies that are offline, then those in use."""
+    last, broker = data.last_copies, player.broker
+    given_up = {one.name for outcome in outcomes for one in outcome.gives_up}
+    if not given_up:
+        return []
+    steps = {
+        "online": lambda: last.steps(broker, running=True) or [*last.before_start(broker, running=True)],
+        "fenced": lambda: last.about_fenced(broker, in_order=bool(disks.in_order)),
+        "missing": lambda: last.about_missing(broker),
+    }[disks.state]()
+    told_of = {name for step in steps if step.forbidden for name in step.cost}
+    rest = sorted(given_up - told_of)
+    return [*steps, *_save(player, rest, [one for one in named if one in disks.listed])] if rest else steps
+
+
+def _save(player: _Player, names: Sequence[str], directories: Sequence[str]) -> list[Advice]:
+    """What brings another complete copy of the partitions into use, then what has to wait for it."""
+    catching_up: dict[int, list[str]] = {}
+    offline: dict[int, list[str]] = {}
+    single: list[str] = []
+    for key, fate in player.fates.items():
+        name = f"{player.topic(key)}-{key[1]}"
+        others = [copy for copy in fate.copies.values() if copy.broker_id != player.broker]
+        if name not in names:
+            continue
+        for copy in others:
+            if is_online(fate, copy):
+                catching_up.setdefault(copy.broker_id, []).append(name)
+            elif copy.usable:
+                offline.setdefault(copy.broker_id, []).append(name)
+        if not others:
+            single.append(name)
+    steps = [wait_until_in_sync(other, held) for other, held in sorted(catching_up.items())]
+    steps += [start_holder(other, held) for other, held in sorted(offline.items())]
+    steps += [add_replica(single)] if single else []
+    return [*steps, keep_in_use(player.broker, directories, names, registered=player.disks.state != "missing")]

@@ -1,0 +1,128 @@
+"""What a broker's next start does if a directory does not come back as it was."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from jbod_model.errors import UsageError
+from pipelines.ask.next_start import NextStarts, next_starts
+from pipelines.show.next_start import show_next_starts
+from tests.unit.check.story import Story, disk
+
+A, B = str(disk("a")), str(disk("b"))
+
+
+def failed() -> Story:
+    """The disk a of broker 1 failed. It has the only replica of solo-0, and one of two of pair-0."""
+    story = Story().broker(1, "ab").broker(2, "c").topic("solo", {1: "a"}).topic("pair", {2: "c", 1: "a"})
+    story = story.topic("elsewhere", {1: "b"})
+    return story.left(1, "b").change("solo", 0, leader=-1).change("pair", 0, isr=(2,))
+
+
+def shown(answer: NextStarts) -> str:
+    out = io.StringIO()
+    show_next_starts(answer, out=Console(file=out, width=200))
+    return out.getvalue()
+
+
+def test_blank_disk_and_one_out_of_log_dirs_give_up_the_last_copy_and_the_others_do_not(tmp_path: Path) -> None:
+    """R-ACT-2, R-ACT-3."""
+    answer = next_starts(failed().lake(tmp_path), 1)
+    assert answer.away == [A]
+    back, blank, gone, broken = answer.starts
+    for start in (blank, gone):
+        assert (start.recreated, start.leads, start.leads_empty) == (["pair-0", "solo-0"], ["solo-0"], ["solo-0"])
+        assert [(one.name, one.kind, one.leader) for one in start.gives_up] == [("solo-0", "lost", 1)]
+    assert (back.recreated, back.leads, back.gives_up) == ([], ["solo-0"], [])
+    assert (broken.recreated, broken.leads, broken.gives_up, broken.without_leader) == ([], [], [], ["solo-0"])
+    assert (back.back, blank.blank, gone.gone, broken.broken) == ([A], [A], [A], [A])
+
+
+def test_steps_before_the_start_save_the_last_copy_and_name_the_cost(tmp_path: Path) -> None:
+    steps = next_starts(failed().lake(tmp_path), 1).steps
+    assert [step.action for step in steps] == ["read the disk", "bring back", "replace"]
+    assert steps[-1].forbidden and steps[-1].cost == ("solo-0",)
+
+
+def test_directory_without_a_last_copy_needs_no_steps(tmp_path: Path) -> None:
+    story = Story().broker(1, "ab").broker(2, "c").topic("pair", {2: "c", 1: "a"})
+    answer = next_starts(story.left(1, "b").change("pair", 0, isr=(2,)).lake(tmp_path), 1)
+    assert [start.recreated for start in answer.starts] == [[], ["pair-0"], ["pair-0"], []]
+    assert (answer.steps, answer.gives_up) == ([], [])
+
+
+def test_directory_in_use_is_asked_about_by_name(tmp_path: Path) -> None:
+    """Another replica is offline and complete, another is online and not in sync, or there is none."""
+    story = Story().broker(1, "ab").broker(2, "c").broker(3, "d")
+    story = story.topic("solo", {1: "a"}).topic("slow", {1: "a", 2: "c"}, isr=(1,)).topic("safe", {1: "a", 2: "c"})
+    lake = story.change("slow", 0, isr=(1,)).lake(tmp_path)
+    assert next_starts(lake, 1).starts == ()
+    answer = next_starts(lake, 1, blank=[A])
+    (start,) = answer.starts
+    assert start.recreated == ["safe-0", "slow-0", "solo-0"]
+    assert answer.gives_up == ["slow-0", "solo-0"]
+    wait, add, keep = answer.steps
+    assert (wait.broker_id, wait.partitions, add.partitions) == (2, ("slow-0",), ("solo-0",))
+    assert keep.forbidden and keep.cost == ("slow-0", "solo-0") and "until then do not replace or format" in keep.text
+    assert next_starts(lake, 1, gone=[B]).starts[0].recreated == []
+
+
+def test_broker_without_a_directory_that_works_does_not_start(tmp_path: Path) -> None:
+    story = Story().broker(1, "a").broker(2, "c").topic("solo", {1: "a"})
+    (gone,) = next_starts(story.lake(tmp_path), 1, gone=[A]).starts
+    assert gone.refused and not gone.gives_up
+    (blank,) = next_starts(story.lake(tmp_path / "again"), 1, blank=[A]).starts
+    assert not blank.refused and [one.name for one in blank.gives_up] == ["solo-0"]
+
+
+def test_directory_that_is_on_another_broker_is_refused_when_it_comes_back(tmp_path: Path) -> None:
+    """R-REG-7."""
+    story = failed().broker(2, "ac")
+    back, *_ = next_starts(story.lake(tmp_path), 1).starts
+    assert "is registered by broker 2" in back.refused
+
+
+def test_broker_that_is_not_registered_has_all_its_directories_away(tmp_path: Path) -> None:
+    """R-COPY-9."""
+    story = Story().broker(1, "ab").broker(2, "c").topic("solo", {1: "a"})
+    answer = next_starts(story.fence(1).change("solo", 0, leader=-1).unregister(1).lake(tmp_path), 1)
+    assert (answer.broker, answer.away) == ("missing", [A, B])
+    back, blank, gone, _ = answer.starts
+    assert (back.leads, [one.name for one in back.gives_up]) == (["solo-0"], [])
+    assert [one.name for one in blank.gives_up] == ["solo-0"]
+    assert gone.refused
+
+
+def test_copy_that_no_record_has_placed_is_recreated_perhaps(tmp_path: Path) -> None:
+    """R-ACT-2: it may be in the directory that failed."""
+    story = Story().broker(1, "ab").broker(2, "c").topic("solo", {1: "unassigned"}, {1: "a"}).left(1, "b")
+    answer = next_starts(story.change("solo", 1, leader=-1).lake(tmp_path), 1)
+    _, blank, _, broken = answer.starts
+    assert (blank.perhaps_recreated, broken.perhaps_recreated) == (["solo-0"], ["solo-0"])
+    assert [one.name for one in broken.gives_up] == ["solo-0"]
+
+
+def test_unknown_broker_and_directory_are_bad_usage(tmp_path: Path) -> None:
+    lake = failed().lake(tmp_path)
+    with pytest.raises(UsageError, match="broker 9 is not registered"):
+        next_starts(lake, 9)
+    with pytest.raises(UsageError, match="no such directory"):
+        next_starts(lake, 1, blank=["nowhere"])
+
+
+def test_text_says_the_case_the_cost_and_the_steps(tmp_path: Path) -> None:
+    text = shown(next_starts(failed().lake(tmp_path), 1))
+    assert f"if a blank disk takes the place of {A}: the last complete copy of 1 partition is given up" in text
+    assert f"if {A} stays in log.dirs and cannot be read: no replica is recreated" in text
+    assert text.index("Before the start") > text.index("solo-0")
+
+
+def test_json_names_what_is_given_up(tmp_path: Path) -> None:
+    said = next_starts(failed().lake(tmp_path), 1).as_json()
+    assert said["starts"][1]["gives_up"] == [
+        {"topic": "solo", "partition": 0, "kind": "lost", "leader": 1, "tiered": False, "name": "solo-0"}
+    ]

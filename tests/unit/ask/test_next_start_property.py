@@ -1,0 +1,169 @@
+"""What jbod says before a broker starts is what the broker, the controller and the loss rules do then.
+
+Random histories of clusters whose disks hold logs: 20 in a run, 2,000 with ``--exhaustive``. After each, one broker
+starts with its disks as one of the four cases says. A failure names its seed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+
+from pipelines.ask.next_start import HOWS, How, StartOutcome, next_starts
+from tests.support.volume import amount
+from tests.unit.ask.advice_operator import NAME, RecordedWorld, history
+from tests.unit.model.loss.loss_disks import Broker, Disk, Log, Unsound
+from tests.unit.model.loss.loss_operations import WEIGHTS, Operation
+from tests.unit.model.loss.loss_restarts import MORE
+
+HISTORIES, CHUNK = amount(20, 2_000), 10
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, CHUNK))
+@pytest.mark.parametrize("weights", [WEIGHTS, MORE], ids=["usual", "restarts in a session"])
+def test_start_does_what_was_said_before_it(first: int, weights: Sequence[tuple[Operation, int]]) -> None:
+    for seed in range(first, first + CHUNK):
+        compare(seed, HOWS[seed % len(HOWS)], weights)
+
+
+def compare(seed: int, how: How, weights: Sequence[tuple[Operation, int]] = WEIGHTS) -> Counter[str]:
+    """Ask about a broker, let it start, and compare."""
+    counts: Counter[str] = Counter()
+    try:
+        world = history(seed, weights=weights)
+        random = Random(seed)
+        broker = random.choice([*world.brokers.values()])
+        found = asked(world, broker, how, random)
+        if found is None:
+            counts["nothing to ask"] += 1
+            return counts
+        outcome = found
+        if world.partition is None:
+            return counts
+        if recreated_unseen(world, broker):
+            counts["recreated, and not reported yet"] += 1
+            return counts
+        before = State.of(world, broker)
+        if not arrange(world, broker, outcome):
+            counts["disks thrown away"] += 1
+            return counts
+        check(world, broker, before, outcome, counts)
+    except Unsound:
+        counts["unsound"] += 1
+    return counts
+
+
+def asked(world: RecordedWorld, broker: Broker, how: How, random: Random) -> StartOutcome | None:
+    """The answer about the broker's directories that are away, or about one that it lists."""
+    lake = world.lake()
+    known = world.image.brokers.get(broker.id)
+    if known is None and broker.id not in world.fates.unregistered:
+        return None
+    answer = next_starts(lake, broker.id)
+    if answer.starts:
+        return answer.starts[HOWS.index(how)]
+    if known is None or how not in ("blank", "gone"):
+        return None
+    directory = str(random.choice(known.directories))
+    answer = next_starts(lake, broker.id, **{how: [directory]})  # type: ignore[arg-type]
+    return answer.starts[0]
+
+
+def arrange(world: RecordedWorld, broker: Broker, outcome: StartOutcome) -> bool:
+    """Stop the broker, and make its disks what the outcome says. False if a disk that it needs is thrown away."""
+    known = world.image.brokers.get(broker.id)
+    if broker.up and (known is None or known.incarnation_id != broker.incarnation):
+        return False  # a process is starting already
+    disks = {str(disk.id): disk for disk in [*broker.disks, *broker.shelf]}
+    listed = [str(directory) for directory in known.directories] if known else []
+    away = {*outcome.blank, *outcome.gone, *outcome.broken}
+    kept = [*(one for one in listed if one not in away), *outcome.back]
+    if not {*kept} <= {*disks}:
+        return False
+    if not all(disks[one].works for one in listed if one in kept):
+        return False  # a failure that nobody reported yet
+    if known is not None and not (known.fenced or broker.up):
+        return False  # a death that nobody noticed yet
+    world.shut_down(broker)
+    broker.shelf = [disk for disk in disks.values() if str(disk.id) not in kept]
+    broker.disks = [disks[one] for one in kept]
+    for disk in broker.disks:
+        if str(disk.id) in outcome.back:
+            disk.works, disk.clean_epoch = True, -1
+            one_folder(world, broker, disk)
+    broker.disks += [world.new_disk() for _ in outcome.blank]
+    broker.disks += [Disk(world.new_disk().id, works=False) for _ in outcome.broken]
+    return True
+
+
+def one_folder(world: RecordedWorld, broker: Broker, disk: Disk) -> None:
+    """R-ACT-7: the newer folder leaves if the disk has the last copy, and the older one otherwise."""
+    at = world.at.get(broker.id)
+    if at is None or at is disk or disk.log is None or at.log is None:
+        return
+    fate = world.fate
+    pending = bool(fate.losses) and fate.losses[-1].went_on is None and fate.losses[-1].until is None
+    last = [copy for copy in fate.gone if copy.broker_id == broker.id and copy.directory == disk.id]
+    if pending and last:
+        at.log, world.at[broker.id] = None, disk
+    else:
+        disk.log = None
+
+
+def recreated_unseen(world: RecordedWorld, broker: Broker) -> bool:
+    """Whether the broker has recreated the replica already, and has not reported it: no record can tell."""
+    at, partition = world.at.get(broker.id), world.partition
+    if at is None or at.log is None or partition is None or broker.id not in partition.replicas:
+        return False
+    return at.log.recreated and partition.directory(broker.id) != at.id
+
+
+@dataclass(frozen=True)
+class State:
+    """What a start can change."""
+
+    leads: bool
+    log: Log | None
+    losses: set[tuple[int, str, bool]]
+    """Left out: what a crash may have taken, and a restart brings to light."""
+
+    @classmethod
+    def of(cls, world: RecordedWorld, broker: Broker) -> State:
+        """The state now."""
+        losses: set[tuple[int, str, bool]] = {
+            (loss.offset, loss.kind, loss.went_on is not None)
+            for loss in world.fate.losses
+            if loss.until is None
+            and not ([copy.broker_id for copy in loss.copies] == [loss.leader] and loss.copies[0].given_up is None)
+        }
+        assert world.partition is not None
+        return cls(world.partition.leader == broker.id, world.copy(broker.id), losses)
+
+
+def check(world: RecordedWorld, broker: Broker, before: State, outcome: StartOutcome, counts: Counter[str]) -> None:
+    """Start the broker, and compare what happens with what was said."""
+    offset, held = world.offset, world.copy(broker.id)
+    world.start(broker)
+    if broker.up:
+        world.report(broker)
+        world.heartbeat(broker)
+        world.report(broker)
+    after, vague = State.of(world, broker), NAME in outcome.perhaps_recreated
+    facts = {
+        "recreated": (after.log is not held, NAME in outcome.recreated),
+        "leads": (after.leads and not before.leads, NAME in outcome.leads),
+        "gives up": (bool(after.losses - before.losses), bool(outcome.gives_up)),
+    }
+    for what, (is_so, was_said) in facts.items():
+        counts[f"{what} {is_so}{', perhaps' if vague else ''}"] += 1
+        if is_so != was_said and not (vague and was_said):
+            story = "\n".join(world.story[-40:])
+            pytest.fail(
+                f"{story}\nseed {world.seed} at {offset}, broker {broker.id}: {what} is {is_so}, said {was_said}: "
+                f"{outcome}\n{world.fate.losses}",
+                pytrace=False,
+            )
