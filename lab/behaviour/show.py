@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from rich.console import Console
-
 from jbod_model.audit.log_invariants import INVARIANTS, LogBreach
 from lab.behaviour import Refusal, Verdict
 from pipelines.audit.summary import differences, short
 from pipelines.audit.table import records_as_json
 from pipelines.show.audit import FIELDS, RECORDS, SHOWN, in_words
-from pipelines.show.text import console, many, say, show_table
+from pipelines.show.text import Screen, many, say, show_table
 
 
 def show_behaviour(verdict: Verdict) -> None:
     """The answer, why it is no, the actions by kind, then the invariants."""
-    out = console()
+    out = Screen()
     _show_answer(out, verdict)
     if verdict.kinds:
         show_table(out, ("ACTION", "TIMES"), _ranked(verdict.kinds), range(1, 2))
@@ -66,7 +64,7 @@ def behaviour_as_json(verdict: Verdict) -> dict[str, Any]:
     return answer
 
 
-def _show_answer(out: Console, verdict: Verdict) -> None:
+def _show_answer(out: Screen, verdict: Verdict) -> None:
     end = verdict.end
     explained = f"{many(verdict.batches, 'batch', 'batches')}, {many(verdict.kinds.total(), 'action')}"
     if verdict.snapshot_at is not None:

@@ -9,12 +9,12 @@ from typing import Any
 
 from jbod_model.formats.request_log_file import RequestLog
 from lab.control.control import Control
-from pipelines.show.text import console, many, say, show_table
+from pipelines.show.text import Screen, many, say, show_table
 
 
 def show_control(controller: Control, logs: Sequence[RequestLog], out: Path) -> None:
     """The number of applied requests, the answers that differ from the stream's, and values taken from the stream."""
-    screen, outcome = console(), controller.outcome
+    screen, outcome = Screen(), controller.outcome
     taken, refused = outcome.applied.total(), outcome.refused.total()
     say(
         screen,

@@ -32,6 +32,7 @@ from pipelines.show.columns import (
 
 if TYPE_CHECKING:
     from pipelines.settings import Settings
+    from pipelines.show.text import Screen
 
 
 @question(OFFLINE, log_argument=True)
@@ -55,7 +56,7 @@ def offline(query: Inquiry) -> Reply:
             **answer.as_json(()),
             "replicas": query.objects(chosen, chosen.rows if wanted.orders else answer.replicas),
         },
-        lambda: show_offline(answer, chosen, query.every),
+        lambda out: show_offline(out, answer, chosen, query.every),
     )
 
 
@@ -68,7 +69,7 @@ def status(query: Inquiry) -> Reply:
 
     answer = ask(query.lake, query.min_isr, query.accepted_until)
     rows = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in jsonable(answer).items()]
-    return Reply(query.choose(STATUS, rows), lambda: answer, lambda: show_status(answer))
+    return Reply(query.choose(STATUS, rows), lambda: answer, lambda out: show_status(out, answer))
 
 
 @question(DIRECTORIES, log_argument=True)
@@ -82,7 +83,7 @@ def directories(query: Inquiry) -> Reply:
     return Reply(
         chosen,
         lambda: {**query.position, "directories": query.objects(chosen)},
-        lambda: show_directories(query.lake.offset, query.lake.time, answer, chosen),
+        lambda out: show_directories(out, query.lake.offset, query.lake.time, answer, chosen),
     )
 
 
@@ -103,7 +104,7 @@ def history(
     return Reply(
         chosen,
         lambda: {**query.position, **said, "events": query.objects(chosen)},
-        lambda: show_history(query.lake.offset, answer, chosen),
+        lambda out: show_history(out, query.lake.offset, answer, chosen),
     )
 
 
@@ -156,15 +157,15 @@ def incidents(
         return Reply(
             chosen,
             lambda: {**query.position, **one.as_json(), "outages": query.objects(chosen)},
-            lambda: show_details(one, chosen, lake.time, query.every),
+            lambda out: show_details(out, one, chosen, lake.time, query.every),
         )
     answer = ask(lake, query.min_isr)
     chosen = query.choose(INCIDENTS, answer)
     moved, queue = moving(lake)
 
-    def show() -> None:
-        show_incidents(lake.offset, lake.time, answer, chosen, query.every)
-        show_moving(moved, queue)
+    def show(out: Screen) -> None:
+        show_incidents(out, lake.offset, lake.time, answer, chosen, query.every)
+        show_moving(out, moved, queue)
 
     return Reply(
         chosen,
@@ -198,7 +199,7 @@ def risk(query: Inquiry) -> Reply:
             "brokers": query.objects(chosen, shown.brokers),
             "directories": query.objects(chosen, shown.directories),
         },
-        lambda: show_risk(answer, shown, chosen, query.every),
+        lambda out: show_risk(out, answer, shown, chosen, query.every),
     )
 
 
@@ -228,7 +229,7 @@ def whatif(
     return Reply(
         chosen,
         lambda: {**answer.as_json(), "changes": query.objects(chosen)},
-        lambda: show_whatif(answer, chosen, query.every),
+        lambda out: show_whatif(out, answer, chosen, query.every),
     )
 
 
@@ -246,7 +247,7 @@ def safe_to_remove(
     return Reply(
         chosen,
         lambda: {**answer.as_json(), "held": query.objects(chosen)},
-        lambda: show_removal(answer, chosen, query.every),
+        lambda out: show_removal(out, answer, chosen, query.every),
         exit_code=0 if answer.safe else 1,
     )
 
@@ -266,7 +267,7 @@ def quorum(query: Inquiry) -> Reply:
     return Reply(
         chosen,
         lambda: {**jsonable(answer), "nodes": query.objects(chosen)},
-        lambda: show_quorum(answer, chosen),
+        lambda out: show_quorum(out, answer, chosen),
     )
 
 
@@ -292,7 +293,7 @@ def upgrade_check(
     return Reply(
         chosen,
         lambda: {**jsonable(answer), "features": query.objects(chosen)},
-        lambda: show_upgrade_check(answer, chosen),
+        lambda out: show_upgrade_check(out, answer, chosen),
         exit_code=0 if answer.ready else 1,
     )
 
@@ -324,5 +325,5 @@ def report(
         size = write_page(out, page(content))
         typer.echo(f"{out}: {size / 1e6:.1f} MB. {content.headline}", err=as_json)
     if as_json:
-        print_json(content.as_json(opened.names), opened)
+        print_json(content.as_json(), opened)
     refuse_damage(opened)

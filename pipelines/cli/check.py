@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pipelines.check.expectations.validate import Validation
     from pipelines.lake.reader import Lake
     from pipelines.settings import Settings
+    from pipelines.show.text import Screen
 
 
 @question(CHECK, log_argument=True)
@@ -78,10 +79,10 @@ def check(
         }
         return said if validation is None else said | {"expectations": validation.as_json()}
 
-    def show() -> None:
-        show_findings(lake.offset, lake.time, ran, findings, chosen, query.every)
+    def show(out: Screen) -> None:
+        show_findings(out, lake.offset, lake.time, ran, findings, chosen, query.every)
         if validation is not None:
-            show_validation(validation)
+            show_validation(out, validation)
 
     def keep_findings() -> None:
         from pipelines.check.findings import record
@@ -121,8 +122,9 @@ def _show_docs(folder: Path) -> None:
 def _show_catalogue(as_json: bool) -> None:
     if not as_json:
         from pipelines.show.findings import show_catalogue
+        from pipelines.show.text import Screen
 
-        show_catalogue()
+        show_catalogue(Screen())
         return
     from pipelines.ask.json_values import jsonable
     from pipelines.check.catalogue import CHECKS, ELSEWHERE

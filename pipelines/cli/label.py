@@ -47,7 +47,7 @@ def label(
 
         write_statements(opened.path, kept)
     from pipelines.lake.names import Names
-    from pipelines.show.text import show_incomplete
+    from pipelines.show.text import Screen, show_incomplete
 
     names = Names.of(kept)
     for line in (*read.notes, *names.conflicts):
@@ -56,7 +56,7 @@ def label(
         said: list[dict[str, Any]] = [row._asdict() for row in kept]
         print_json({"statements": said, "conflicts": names.conflicts, "notes": read.notes}, opened)
     else:
-        show_incomplete(opened)
+        show_incomplete(Screen(), opened)
         _show(kept, names)
 
 
@@ -83,10 +83,9 @@ def _is_about(one: Statement, forget: Sequence[str]) -> bool:
 
 
 def _show(kept: Sequence[Statement], names: Names) -> None:
-    from pipelines.show.text import call_directories, console, many, say, show_table
+    from pipelines.show.text import Screen, many, say, show_table
 
-    call_directories(type(names)())  # the ids are shown beside the names
-    out = console()
+    out = Screen()  # the ids are shown beside the names
     say(out, f"{many(len(names.by_id), 'directory', 'directories')} with a name.", "bold")
     brokers = {one.directory_id: one.broker_id for one in kept if one.broker_id is not None}
     kinds: dict[str | None, list[str]] = {}

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.lake.times import is_exact, parse_time
-from pipelines.show.text import call_directories
 
 if TYPE_CHECKING:
     from pipelines.lake.reader import Lake
@@ -74,7 +73,6 @@ def open_lake(
     if at_time is not None and time is not None and not is_exact(at_time):
         meant = f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         progress.notice(f"--at-time {at_time} is {meant}: the answer is of offset {found.offset}")
-    call_directories(found.names)
     return found, settings
 
 
@@ -89,7 +87,9 @@ def print_json(answer: Any, lake: Lake | None = None) -> None:
     from pipelines.ask.json_values import jsonable
     from pipelines.show.text import with_names
 
-    said = with_names(jsonable(answer))
+    said = jsonable(answer)
+    if lake is not None:
+        said = with_names(said, lake.names)
     if lake is not None and lake.incomplete_since is not None and isinstance(said, dict):
         said["incomplete_since"] = lake.incomplete_since.as_json()
     sys.stdout.write(json.dumps(said) + "\n")

@@ -127,11 +127,11 @@ def jobs() -> typer.Typer:
 def show(bundle: Bundle = None) -> None:
     """The jobs, their tasks and parameters."""
     from pipelines.jobs.bundle import default_bundle, read_bundle
-    from pipelines.show.text import console, show_table
+    from pipelines.show.text import Screen, show_table
 
     known = read_bundle(bundle or default_bundle())
     rows = [[name, " ".join(task.key for task in job.tasks), " ".join(job.parameters)] for name, job in known.items()]
-    show_table(console(), ["JOB", "TASKS", "PARAMETERS"], rows)
+    show_table(Screen(), ["JOB", "TASKS", "PARAMETERS"], rows)
 
 
 def run(

@@ -89,7 +89,7 @@ def settings(
         values = {one.name: {"value": one.value, "source": one.source} for one in found}
         sys.stdout.write(json.dumps({"files": [str(file) for file in read], "settings": values}) + "\n")
         return
-    from pipelines.show.text import console, show_table
+    from pipelines.show.text import Screen, show_table
 
     typer.echo("Files, later wins:")
     for file in (MACHINE_FILE, user_file(), *named_files()):
@@ -99,4 +99,4 @@ def settings(
     if not rows:
         typer.echo("Every setting has its default; --all shows them.")
         return
-    show_table(console(), ["SETTING", "VALUE", "FROM"], rows)
+    show_table(Screen(), ["SETTING", "VALUE", "FROM"], rows)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pipelines.lake.names import Names
     from pipelines.lake.reader import Lake
     from pipelines.settings import Settings
+    from pipelines.show.text import Screen
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Reply:
 
     chosen: Chosen
     as_json: Callable[[], Any]
-    show: Callable[[], None]
+    show: Callable[[Screen], None]
     """Prints the answer as text."""
     exit_code: int = 0
     rest: Callable[[], None] | None = field(default=None)
@@ -272,13 +273,14 @@ def _object(said: Any) -> dict[str, Any]:
     return found
 
 
-def _show(lake: Lake, answer: Callable[[], None]) -> None:
+def _show(lake: Lake, answer: Callable[[Screen], None]) -> None:
     """Prints an answer. If it is longer than the terminal, its first line is repeated at the end."""
-    from pipelines.show.text import show_incomplete
+    from pipelines.show.text import Screen, show_incomplete
 
     def show() -> None:
-        show_incomplete(lake)
-        answer()
+        out = Screen(lake.names)
+        show_incomplete(out, lake)
+        answer(out)
 
     if not sys.stdout.isatty():
         show()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pipelines.ask.assignment_requests import Asked as AskedFor
     from pipelines.ask.assignment_requests import Assignments
     from pipelines.show.rows import Chosen
+    from pipelines.show.text import Screen
 
 Requests = Annotated[
     list[Path] | None,
@@ -71,8 +72,9 @@ def audit(
         sys.stdout.write(json.dumps(summary.as_json(logs)) + "\n")
     else:
         from pipelines.show.audit import show_audit
+        from pipelines.show.text import Screen
 
-        show_audit(summary, logs)
+        show_audit(Screen(), summary, logs)
     if summary.found:
         raise typer.Exit(1)
     if summary.undecided_because is not None:
@@ -90,7 +92,7 @@ def moves(query: Inquiry) -> Reply:
     return Reply(
         chosen,
         lambda: {**query.position, "moves": query.objects(chosen)},
-        lambda: show_moves(query.lake.offset, query.lake.time, answer, chosen),
+        lambda out: show_moves(out, query.lake.offset, query.lake.time, answer, chosen),
     )
 
 
@@ -147,11 +149,13 @@ def assignments(
         return Reply(
             found,
             lambda: {**query.position, "requests": query.objects(found)},
-            lambda: _show_requests(partition, found),
+            lambda out: _show_requests(out, partition, found),
         )
     if queue is not None:
         steps = query.choose(QUEUE, ask.queue(query.lake, timedelta(seconds=queue)))
-        return Reply(steps, lambda: {**query.position, "queue": query.objects(steps)}, lambda: _show_queue(steps))
+        return Reply(
+            steps, lambda: {**query.position, "queue": query.objects(steps)}, lambda out: _show_queue(out, steps)
+        )
     check = query.settings.check
     answer = ask.assignments(query.lake, check.refusals, timedelta(hours=check.window_hours))
     chosen = query.choose(ASSIGNMENTS, answer.unassigned)
@@ -165,14 +169,13 @@ def assignments(
     return Reply(
         chosen,
         lambda: {**jsonable(shown), "unassigned": query.objects(chosen)},
-        lambda: _show(shown, chosen),
+        lambda out: _show(out, shown, chosen),
     )
 
 
-def _show(answer: Assignments, chosen: Chosen) -> None:
-    from pipelines.show.text import age, console, many, say, show_table, when
+def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
+    from pipelines.show.text import age, many, say, show_table, when
 
-    out = console()
     waiting = many(chosen.of, "replica")
     say(
         out,
@@ -256,10 +259,9 @@ def _told(asked: AskedFor, now: datetime) -> tuple[str, str, str]:
     return f"{age(asked.requested_time, now)} ago", asked.directory_id, (asked.error or asked.outcome) + again
 
 
-def _show_requests(name: str, found: Chosen) -> None:
-    from pipelines.show.text import console, many, say, show_table, when
+def _show_requests(out: Screen, name: str, found: Chosen) -> None:
+    from pipelines.show.text import many, say, show_table, when
 
-    out = console()
     say(out, f"{name}: {many(len(found.rows), 'assignment')} requested.", "bold")
     show_table(
         out,
@@ -280,11 +282,11 @@ def _show_requests(name: str, found: Chosen) -> None:
     )
 
 
-def _show_queue(steps: Chosen) -> None:
-    from pipelines.show.text import console, show_table, when
+def _show_queue(out: Screen, steps: Chosen) -> None:
+    from pipelines.show.text import show_table, when
 
     show_table(
-        console(),
+        out,
         ("TIME", "BROKER", "REQUESTS", "ENTRIES", "LARGEST", "RETRIES", "REFUSED", "ANSWER MS", "RECORD MS", "WAITING"),
         (
             (

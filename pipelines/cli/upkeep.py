@@ -15,7 +15,7 @@ from pipelines.cli.options import AsJson, MaintainedLake
 
 def optimize(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
     """Merge small files into fewer, larger, sorted ones. Rows stay the same, and readers see no difference."""
-    from pipelines.show.text import console, show_table
+    from pipelines.show.text import Screen, show_table
     from pipelines.upkeep import compact
 
     location = _location(lake)
@@ -24,7 +24,7 @@ def optimize(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
         print_json({"lake": location, "tables": [asdict(one) for one in done]})
         return
     rows = [(one.table, one.before, one.after) for one in done]
-    show_table(console(), ["TABLE", "FILES BEFORE", "AFTER"], rows, numbers=(1, 2))
+    show_table(Screen(), ["TABLE", "FILES BEFORE", "AFTER"], rows, numbers=(1, 2))
 
 
 def vacuum(
@@ -36,7 +36,7 @@ def vacuum(
     as_json: AsJson = False,
 ) -> None:
     """Delete files of no version that the ledger names, or named in the last hours (--keep)."""
-    from pipelines.show.text import console, show_table
+    from pipelines.show.text import Screen, show_table
     from pipelines.upkeep import compact
 
     location = _location(lake)
@@ -45,12 +45,12 @@ def vacuum(
         print_json({"lake": location, "dry_run": dry_run, "tables": [asdict(one) for one in done]})
         return
     rows = [(one.table, f"{one.files:,}", f"{one.size:,}") for one in done]
-    show_table(console(), ["TABLE", "FILES TO DELETE" if dry_run else "FILES DELETED", "BYTES"], rows, numbers=(1, 2))
+    show_table(Screen(), ["TABLE", "FILES TO DELETE" if dry_run else "FILES DELETED", "BYTES"], rows, numbers=(1, 2))
 
 
 def rebuild(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
     """Rebuild all tables from the records table, and replace the old tables at the end."""
-    from pipelines.show.text import console, show_table
+    from pipelines.show.text import Screen, show_table
     from pipelines.upkeep.rebuild import rebuild as run
 
     location = _location(lake)
@@ -59,7 +59,7 @@ def rebuild(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"lake": location, "rows": rows})
         return
-    show_table(console(), ["TABLE", "ROWS"], [(name, f"{count:,}") for name, count in rows.items()], numbers=(1,))
+    show_table(Screen(), ["TABLE", "ROWS"], [(name, f"{count:,}") for name, count in rows.items()], numbers=(1,))
 
 
 def verify(
@@ -71,7 +71,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Replay a lake's records again and compare its history row by row. Exit code 1 if something differs."""
-    from pipelines.show.text import console, say
+    from pipelines.show.text import Screen, say
     from pipelines.upkeep.verify import verify as run
 
     location = _location(lake)
@@ -79,7 +79,7 @@ def verify(
     if as_json:
         print_json({"lake": location, "ok": not found.differences, **asdict(found)})
     else:
-        out = console()
+        out = Screen()
         for one in found.differences:
             at = "" if one.offset is None else f" at offset {one.offset}"
             say(out, f"{one.table}{at}: {one.key}: {one.what}")

@@ -141,15 +141,18 @@ class Content:
     risk: Risk
     findings: Sequence[Finding]
     """Most severe first."""
+    names: Names
+    """Of the directories."""
 
-    def as_json(self, names: Names) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """One JSON object. Rows have the keys that ``--format csv`` of their question has as columns."""
         numbers: dict[str, Any] = jsonable(replace(self, offline=[], incidents=[], moves=[], findings=[]))
+        del numbers["names"]
         numbers["data"] = self.data.as_json()
-        numbers["offline"] = jsonable(OFFLINE.objects(self.offline, names))
-        numbers["moves"] = jsonable(MOVES.objects(self.moves, names))
-        numbers["incidents"] = jsonable(INCIDENTS.objects(self.incidents, names))
-        numbers["findings"] = jsonable(CHECK.objects(self.findings, names))
+        numbers["offline"] = jsonable(OFFLINE.objects(self.offline, self.names))
+        numbers["moves"] = jsonable(MOVES.objects(self.moves, self.names))
+        numbers["incidents"] = jsonable(INCIDENTS.objects(self.incidents, self.names))
+        numbers["findings"] = jsonable(CHECK.objects(self.findings, self.names))
         return numbers
 
 
@@ -184,6 +187,7 @@ def gather(lake: Lake, settings: Settings) -> Content:
         queue_step=step,
         risk=risk(lake, default_min_isr),
         findings=findings,
+        names=lake.names,
     )
 
 

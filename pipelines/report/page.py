@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pipelines.ask.json_values import jsonable
 from pipelines.ask.lake_status import Directory, Status
 from pipelines.ask.risk import Exposure
 from pipelines.check.definition import SEVERITIES, Check, Finding
+from pipelines.lake.names import Names
 from pipelines.report.content import Content
 from pipelines.report.tables import kind_of, tables
 from pipelines.show.incidents import lasted, moves_in_words, queue_in_words
@@ -46,7 +48,7 @@ def page(content: Content) -> str:
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {
-        "plain": plain,
+        "plain": partial(plain, names=content.names),
         "when": when,
         "listed": listed,
         "many": many,
@@ -82,14 +84,14 @@ def page(content: Content) -> str:
 def pictures(content: Content) -> dict[str, Any]:
     """The data of the script, in columns, so that a thousand directories stay small."""
     series = content.over_time
-    cells = content.cells
+    cells, names = content.cells, content.names
     return {
         "end": [_time(content.status.time), content.status.offset],
         "map": {
             "broker": [cell.directory.broker_id for cell in cells],
             "broker_is": [cell.directory.broker for cell in cells],
-            "directory": [called(cell.directory.directory_id) for cell in cells],
-            "name": [_name(cell.directory) for cell in cells],
+            "directory": [called(cell.directory.directory_id, names) for cell in cells],
+            "name": [_name(cell.directory, names) for cell in cells],
             "is": [cell.directory.state for cell in cells],
             "state": [cell.state for cell in cells],
             "replicas": [cell.directory.replicas for cell in cells],
@@ -103,28 +105,28 @@ def pictures(content: Content) -> dict[str, Any]:
             "offline": series.offline,
             "leaderless": series.leaderless,
         },
-        "incidents": [_incident(one) for one in content.incidents[:_LANES]],
+        "incidents": [_incident(one, names) for one in content.incidents[:_LANES]],
         "queue": _queue(content),
         "risk": {
-            "directory": [_exposure(one) for one in content.risk.directories[:_BARS]],
-            "broker": [_exposure(one) for one in content.risk.brokers[:_BARS]],
+            "directory": [_exposure(one, names) for one in content.risk.directories[:_BARS]],
+            "broker": [_exposure(one, names) for one in content.risk.brokers[:_BARS]],
         },
     }
 
 
-def _name(directory: Directory) -> str | None:
+def _name(directory: Directory, names: Names) -> str | None:
     """The text in the cell of a directory: its state if it is a reserved id, else its path; None shows the id."""
     if directory.state in ("unassigned", "lost", "migrating"):
         return directory.state
-    name = called(directory.directory_id)
+    name = called(directory.directory_id, names)
     return None if name == directory.directory_id else name.split(" (")[0]
 
 
-def _incident(one: Incident) -> dict[str, Any]:
+def _incident(one: Incident, names: Names) -> dict[str, Any]:
     return {
         "number": one.number,
         "what": one.what,
-        "directory": one.directory_id and called(one.directory_id),
+        "directory": one.directory_id and called(one.directory_id, names),
         "kind": kind_of(one),
         "from": _time(one.from_time),
         "to": _time(one.to_time),
@@ -164,10 +166,10 @@ def _queue(content: Content) -> dict[str, Any]:
     }
 
 
-def _exposure(one: Exposure) -> dict[str, Any]:
+def _exposure(one: Exposure, names: Names) -> dict[str, Any]:
     return {
         "broker": one.broker_id,
-        "directory": one.directory_id and called(one.directory_id),
+        "directory": one.directory_id and called(one.directory_id, names),
         "replicas": one.replicas,
         "without_leader": one.without_leader,
         "last_replicas": one.last_replicas,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pipelines.ask.incident_list import Incident
 from pipelines.check.definition import Finding
@@ -45,7 +45,10 @@ def tables(content: Content) -> dict[str, ChartTable]:
         _risk(content),
         _findings(content),
     )
-    return {table.name: table for table in made}
+    names = content.names
+    return {
+        table.name: replace(table, rows=[[plain(cell, names) for cell in row] for row in table.rows]) for table in made
+    }
 
 
 def _table(
@@ -59,7 +62,7 @@ def _table(
     rest: str = "",
 ) -> ChartTable:
     """Without ``in_all``, ``rows`` are all rows."""
-    shown = [["" if cell is None else plain(str(cell)) for cell in row] for row in rows][:MOST_ROWS]
+    shown = [["" if cell is None else str(cell) for cell in row] for row in rows][:MOST_ROWS]
     whole = len(shown) if in_all is None else in_all
     return ChartTable(
         name, caption, columns, frozenset(numbers), shown, list(kinds[: len(shown)]), whole, rest * (whole > len(shown))

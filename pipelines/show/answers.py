@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from rich.console import Console
-
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import told
 from pipelines.ask.lake_status import Directory, Status
@@ -18,7 +16,7 @@ from pipelines.ask.offline_replicas import Offline, OfflineReplica
 from pipelines.ask.partition_history import PartitionHistory
 from pipelines.ask.troubled_partitions import Leaderless
 from pipelines.show.rows import Chosen
-from pipelines.show.text import age, console, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, when
 
 MOST_GROUPS = 8
 """Groups, unless all are asked for."""
@@ -49,7 +47,7 @@ def only_local(tiered: Sequence[str]) -> str:
     )
 
 
-def show_losses(out: Console, answer: Losses, time: datetime, every: bool = False) -> None:
+def show_losses(out: Screen, answer: Losses, time: datetime, every: bool = False) -> None:
     """Lost data, the disks that may still have a copy, and what to do; then the disks that must not be wiped."""
     groups = answer.groups if every else answer.groups[:MOST_GROUPS]
     if groups:
@@ -90,12 +88,11 @@ MOST_CAUSES = 8
 """Causes, unless all are asked for: the loss of a zone gives thirty causes."""
 
 
-def show_offline(answer: Offline, chosen: Chosen, every: bool = False, out: Console | None = None) -> None:
+def show_offline(out: Screen, answer: Offline, chosen: Chosen, every: bool = False) -> None:
     """What is offline. ``answer`` is about the replicas that match the filters of ``chosen``.
 
     The causes come first. The list of replicas after them is short unless ``every``.
     """
-    out = out or console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
     if not chosen.of:
         stuck = len(answer.leaderless)
@@ -124,7 +121,7 @@ def show_offline(answer: Offline, chosen: Chosen, every: bool = False, out: Cons
     _show_replicas(out, answer, chosen, every)
 
 
-def _show_causes(out: Console, answer: Offline, every: bool) -> None:
+def _show_causes(out: Screen, answer: Offline, every: bool) -> None:
     """Why, since when, and what to do."""
     say(out)
     say(out, "Why", "bold")
@@ -151,7 +148,7 @@ def _show_causes(out: Console, answer: Offline, every: bool) -> None:
             say(out, f"     {text}", hang=5)
 
 
-def _show_leaderless(out: Console, answer: Offline, every: bool) -> None:
+def _show_leaderless(out: Screen, answer: Offline, every: bool) -> None:
     """Partitions without a leader although their replicas are online, by reason."""
     groups: dict[tuple[str, str], list[Leaderless]] = {}
     for one in answer.leaderless:
@@ -172,7 +169,7 @@ def _show_leaderless(out: Console, answer: Offline, every: bool) -> None:
         say(out, f"  and {many(len(groups) - len(shown), 'group')} more: --all, or --json", "dim")
 
 
-def _show_replicas(out: Console, answer: Offline, chosen: Chosen, every: bool) -> None:
+def _show_replicas(out: Screen, answer: Offline, chosen: Chosen, every: bool) -> None:
     rows: Sequence[OfflineReplica] = chosen.rows
     shown = rows
     if not every and not chosen.wanted.orders:
@@ -207,7 +204,7 @@ def _worst_first(answer: Offline) -> Sequence[OfflineReplica]:
     return sorted(answer.replicas, key=lambda one: (one.topic, one.partition) not in hurt)
 
 
-def _show_hurt(out: Console, answer: Offline) -> None:
+def _show_hurt(out: Screen, answer: Offline) -> None:
     """What clients notice."""
     lines = (
         ("without_leader", "without a leader: no reads, no writes"),
@@ -225,9 +222,8 @@ def _show_hurt(out: Console, answer: Offline) -> None:
         say(out, "All of these partitions still have a leader and enough in-sync replicas.")
 
 
-def show_status(answer: Status) -> None:
+def show_status(out: Screen, answer: Status) -> None:
     """The lake and its cluster."""
-    out = console()
     behind = "" if answer.offset == answer.newest_offset else f" (newest is {answer.newest_offset})"
     ago = "" if behind else f", {age(answer.time, datetime.now(UTC))} ago"
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in answer.replicas.items() if kind != "assigned")
@@ -273,11 +269,8 @@ def _level(feature: str, level: int) -> str:
     return level_text(level) if feature == METADATA_VERSION else str(level)
 
 
-def show_directories(
-    offset: int, time: datetime, answer: Sequence[Directory], chosen: Chosen, out: Console | None = None
-) -> None:
+def show_directories(out: Screen, offset: int, time: datetime, answer: Sequence[Directory], chosen: Chosen) -> None:
     """The directories, by broker."""
-    out = out or console()
     registered = [one for one in answer if one.state == "online"]
     dark = sum(one.broker != "online" for one in registered)
     gone = [one for one in answer if one.state not in ("online", "unassigned", "migrating")]
@@ -313,9 +306,8 @@ def show_directories(
     )
 
 
-def show_history(offset: int, answer: Sequence[PartitionHistory], chosen: Chosen) -> None:
+def show_history(out: Screen, offset: int, answer: Sequence[PartitionHistory], chosen: Chosen) -> None:
     """The history of a partition, or of all partitions of a topic, oldest first."""
-    out = console()
     for one in answer:
         say(out, f"{one.name} at offset {offset}: {_now(one)}.", "bold")
     show_selection(out, chosen)

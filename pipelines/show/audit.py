@@ -13,7 +13,7 @@ from jbod_model.audit.log_invariants import INVARIANTS
 from jbod_model.formats.request_log_file import RequestLog
 from jbod_model.profiles.releases import NEWEST
 from pipelines.audit.summary import Summary, differing_fields, out_of_place, record_text, short
-from pipelines.show.text import console, many, say, show_table, when
+from pipelines.show.text import Screen, many, say, show_table, when
 
 SHOWN = 10
 """The number of differences, and of breaches per invariant, printed. --json has more, the table has all."""
@@ -25,11 +25,10 @@ RECORDS = 5
 """Records of a difference that are printed."""
 
 
-def show_audit(summary: Summary, logs: Sequence[RequestLog]) -> None:
+def show_audit(out: Screen, summary: Summary, logs: Sequence[RequestLog]) -> None:
     """Verdicts, differences, the controller's own work, then the invariants."""
-    out = console()
     if logs:
-        _show_requests(summary, logs)
+        _show_requests(out, summary, logs)
     if summary.checked:
         broken = {number: count for number, count in summary.breach_counts.items() if count}
         for number, kind in sorted(summary.unknown.items()):
@@ -46,8 +45,7 @@ def show_audit(summary: Summary, logs: Sequence[RequestLog]) -> None:
                 say(out, f"  offset {breach.offset}: {breach.problem}", hang=4)
 
 
-def _show_requests(summary: Summary, logs: Sequence[RequestLog]) -> None:
-    out = console()
+def _show_requests(out: Screen, summary: Summary, logs: Sequence[RequestLog]) -> None:
     rejected: Counter[str] = sum((log.rejected for log in logs), Counter())
     undecided = summary.count(Verdict.UNDECIDED)
     requests = many(summary.judged, "request")
@@ -66,7 +64,7 @@ def _show_requests(summary: Summary, logs: Sequence[RequestLog]) -> None:
     for quirk, count in summary.quirks.most_common():
         say(out, f"Explained by {quirk}: {many(count, 'request')}.")
     for one in summary.differences[:SHOWN]:
-        _show_difference(one)
+        _show_difference(out, one)
     more = summary.count(Verdict.DIFFERS) + summary.count(Verdict.ORDER) - SHOWN
     if more > 0:
         say(out, f"and {more:,} more")
@@ -98,8 +96,7 @@ def outside(summary: Summary) -> bool:
     return 2 * (counts["it is older than the log"] + counts["it is newer than the log"]) > summary.judged
 
 
-def _show_difference(one: Judged) -> None:
-    out = console()
+def _show_difference(out: Screen, one: Judged) -> None:
     time = when(datetime.fromtimestamp(one.line.completed_ms / 1000, UTC))
     place = "" if one.from_offset is None else f" at offset {one.from_offset}"
     say(out, f"{one.verdict.value}: {one.line.api} of {one.line.client_id}, {time}{place}: {one.reason}", hang=2)

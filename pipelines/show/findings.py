@@ -8,12 +8,10 @@ from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from pipelines.check.catalogue import CHECKS, ELSEWHERE
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.show.rows import Chosen
-from pipelines.show.text import age, console, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, when
 
 if TYPE_CHECKING:
     from pipelines.check.expectations.validate import Validation
@@ -24,10 +22,15 @@ _STYLES = {"critical": "bold red", "warning": "bold yellow", "info": "bold"}
 
 
 def show_findings(
-    offset: int, time: datetime, ran: Sequence[Check], findings: Sequence[Finding], chosen: Chosen, every: bool = False
+    out: Screen,
+    offset: int,
+    time: datetime,
+    ran: Sequence[Check],
+    findings: Sequence[Finding],
+    chosen: Chosen,
+    every: bool = False,
 ) -> None:
     """The chosen findings by check and by cause, with a few subjects of each, or ``every`` one."""
-    out = console()
     say(out, f"At offset {offset}, {when(time)}: {_answer(ran, findings)}.", "bold")
     show_selection(out, chosen)
     for (severity, check), group in groupby(chosen.rows, key=lambda one: (one.severity, one.check)):
@@ -45,7 +48,7 @@ def show_findings(
         say(out, f"  why it matters: {check.why}", "dim", hang=4)
 
 
-def _show_members(out: Console, finding: str, members: Sequence[Finding], time: datetime, every: bool) -> None:
+def _show_members(out: Screen, finding: str, members: Sequence[Finding], time: datetime, every: bool) -> None:
     """Several subjects of one cause, in groups that began together."""
     begun = [list(group) for _, group in groupby(sorted(members, key=_begin), key=_begin)]
     most = len(members) if every else _MOST
@@ -70,9 +73,8 @@ def _since(one: Finding, time: datetime) -> str:
     return f"since offset {one.from_offset}, {age(one.from_time, time)}"
 
 
-def show_validation(validation: Validation) -> None:
+def show_validation(out: Screen, validation: Validation) -> None:
     """The result of Great Expectations for the tables, and the path of the Data Docs."""
-    out = console()
     say(out)
     unmet = [one for one in validation.failures if one.suite != "checks"]
     met = "the tables are as they should be" if not unmet else f"{len(unmet):,} about the tables are not met"
@@ -85,9 +87,8 @@ def show_validation(validation: Validation) -> None:
     say(out, f"  Data Docs: {validation.docs}", hang=4)
 
 
-def show_catalogue() -> None:
+def show_catalogue(out: Screen) -> None:
     """Every check, and the commands for those that the tables cannot decide."""
-    out = console()
     show_table(out, ("ID", "NAME", "SEVERITY", "WHAT IT FINDS"), ((c.id, c.name, c.severity, c.title) for c in CHECKS))
     say(out)
     say(out, "The tables cannot decide these:", "bold")

@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
 
-from rich.console import Console
-
 from pipelines.ask.directory_changes import RECREATED, RETURNED, UNDECIDED
 from pipelines.ask.incident_list import Details, Incident
 from pipelines.ask.incidents_effects import LeaderLoss
 from pipelines.ask.lost_data import LOST, MAY_LACK
 from pipelines.ask.moves import Asking, Move, MoveCounts
+from pipelines.lake.names import Names
 from pipelines.show.rows import Chosen
-from pipelines.show.text import console, listed, many, say, short_name, show_selection, show_table, when
+from pipelines.show.text import Screen, listed, many, say, short_name, show_selection, show_table, when
 
 OTHERS = {
     RECREATED: "recreated empty in another directory",
@@ -30,9 +29,8 @@ def others_in_words(outcomes: Mapping[str, int]) -> str:
     return "".join(f"; {many(outcomes[one], 'replica')} {what}" for one, what in OTHERS.items() if outcomes.get(one))
 
 
-def show_moves(offset: int, time: datetime, moves: Sequence[Move], chosen: Chosen) -> None:
+def show_moves(out: Screen, offset: int, time: datetime, moves: Sequence[Move], chosen: Chosen) -> None:
     """The number of moves by outcome, then each move."""
-    out = console()
     counts = Counter(move.outcome for move in moves)
     others = others_in_words(counts)
     counts = Counter({outcome: number for outcome, number in counts.items() if outcome not in OTHERS})
@@ -85,15 +83,9 @@ STORIES = 12
 
 
 def show_incidents(
-    offset: int,
-    time: datetime,
-    answer: Sequence[Incident],
-    chosen: Chosen,
-    every: bool = False,
-    out: Console | None = None,
+    out: Screen, offset: int, time: datetime, answer: Sequence[Incident], chosen: Chosen, every: bool = False
 ) -> None:
     """All incidents as a table, then each of them in a few lines."""
-    out = out or console()
     at = f"Up to offset {offset}, {when(time)}:"
     if not answer:
         say(out, f"{at} no broker and no directory ever failed.", "green")
@@ -121,7 +113,7 @@ def show_incidents(
     columns = ["NO", "BEGAN", "LASTED", "WHAT", "REPLICAS", "LONGEST", "LEADERS LOST", "NO LEADER", "LONGEST"]
     if len(told) < len(answer):
         columns.append("END")
-    show_table(out, columns, (_row(one)[: len(columns)] for one in shown), numbers=(0, 2, 4, 5, 6, 7, 8))
+    show_table(out, columns, (_row(one, out.names)[: len(columns)] for one in shown), numbers=(0, 2, 4, 5, 6, 7, 8))
     for one in told:
         say(out)
         show_story(out, one)
@@ -130,12 +122,12 @@ def show_incidents(
         say(out, "One of them, replica by replica: jbod incidents NO", "dim")
 
 
-def _row(one: Incident) -> tuple[object, ...]:
+def _row(one: Incident, names: Names) -> tuple[object, ...]:
     return (
         one.number,
         when(one.from_time),
         "still going" if one.to_time is None else lasted(one.to_time - one.from_time),
-        one.what if one.directory_id is None else f"{one.what} {short_name(one.directory_id)}",
+        one.what if one.directory_id is None else f"{one.what} {short_name(one.directory_id, names)}",
         one.replicas_taken,
         lasted(one.longest_offline) if one.replicas_taken else None,
         one.leaders,
@@ -145,7 +137,7 @@ def _row(one: Incident) -> tuple[object, ...]:
     )
 
 
-def show_story(out: Console, incident: Incident) -> None:
+def show_story(out: Screen, incident: Incident) -> None:
     """One incident in a few lines."""
     state = _state(incident)
     lost = "".join(
@@ -195,9 +187,8 @@ def incident_losses_in_words(lost: Sequence[str], away: Sequence[str], lacking: 
     return said + ([f"{many(len(lacking), 'partition')} may lack writes"] if lacking else [])
 
 
-def show_moving(moved: MoveCounts, asked: Asking | None, out: Console | None = None) -> None:
+def show_moving(out: Screen, moved: MoveCounts, asked: Asking | None) -> None:
     """Moves between disks and the assignment queue, in two lines."""
-    out = out or console()
     say(out)
     say(out, moves_in_words(moved) + (" Each of them: jbod moves" if moved.count else ""), hang=2)
     if asked is None:
@@ -238,11 +229,8 @@ def queue_in_words(asked: Asking) -> str:
     )
 
 
-def show_details(
-    answer: Details, chosen: Chosen, time: datetime, every: bool = False, out: Console | None = None
-) -> None:
+def show_details(out: Screen, answer: Details, chosen: Chosen, time: datetime, every: bool = False) -> None:
     """One incident with all its replicas and leaders. ``time`` is that of the lake's offset."""
-    out = out or console()
     show_story(out, answer.incident)
     if answer.leader_losses:
         say(out)
@@ -290,7 +278,7 @@ def _next(loss: LeaderLoss, time: datetime) -> tuple[str, str | None, str | None
     return "none", "still not" if loss.led_again_time is None else "removed", waited
 
 
-def _show_rest(out: Console, more: int) -> None:
+def _show_rest(out: Screen, more: int) -> None:
     if more:
         say(out, f"and {more:,} more: --all, or --json", "dim")
 

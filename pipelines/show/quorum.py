@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from rich.console import Console
-
 from jbod_model.formats.metadata_version import METADATA_VERSION
 from pipelines.ask.quorum import ALIVE, GHOST, Moment, Node, QuorumAnswer
 from pipelines.ask.upgrade import JBOD, Blocker, UpgradeCheck, named
 from pipelines.show.rows import Chosen
-from pipelines.show.text import age, console, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, when
 
 
-def show_quorum(answer: QuorumAnswer, chosen: Chosen) -> None:
+def show_quorum(out: Screen, answer: QuorumAnswer, chosen: Chosen) -> None:
     """Leader and voters, then every node."""
-    out = console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
     if answer.leader_id is None or answer.leader_since is None:
         say(out, f"{at} the log that was read names no leader; epoch {answer.epoch}.")
@@ -88,9 +85,8 @@ def _heard(heard: Moment | None) -> int | None:
     return None if heard is None else heard.offset
 
 
-def show_upgrade_check(answer: UpgradeCheck, chosen: Chosen) -> None:
+def show_upgrade_check(out: Screen, answer: UpgradeCheck, chosen: Chosen) -> None:
     """The answer, the blockers, what to do, and every feature."""
-    out = console()
     say(
         out,
         f"At offset {answer.offset}, {when(answer.time)}: {_verdict(answer)}",
@@ -141,7 +137,7 @@ def _verdict(answer: UpgradeCheck) -> str:
     return f"not ready for {answer.to}: {many(blockers, 'blocker')}; {nodes} ready."
 
 
-def _show_blockers(out: Console, answer: UpgradeCheck) -> None:
+def _show_blockers(out: Screen, answer: UpgradeCheck) -> None:
     say(out)
     say(out, "Why", "bold")
     for one in answer.blockers:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
-from rich.console import Console
-
 from pipelines.ask.failed_places import Already
 from pipelines.ask.removal import Removal
 from pipelines.ask.removal_reasons import Reason
@@ -14,7 +12,7 @@ from pipelines.ask.whatif import LeaderChange, WhatIf
 from pipelines.ask.whatif_places import Place
 from pipelines.show.answers import only_local
 from pipelines.show.rows import Chosen
-from pipelines.show.text import console, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, listed, many, say, show_selection, show_table, when
 
 SCREENFUL = 40
 """Rows of a list, unless all are asked for."""
@@ -47,9 +45,8 @@ FIELDS = {"all_offline": "last_replicas"}
 """Fields that have another name in an exposure than in a change."""
 
 
-def show_risk(answer: Risk, shown: Risk, chosen: Chosen, every: bool = False, out: Console | None = None) -> None:
+def show_risk(out: Screen, answer: Risk, shown: Risk, chosen: Chosen, every: bool = False) -> None:
     """The effects of each single failure. ``shown`` has only what matches the filters of ``chosen``."""
-    out = out or console()
     at = f"At offset {answer.offset}, {when(answer.time)}:"
     bad = [one for one in (*answer.brokers, *answer.directories) if not one.harmless]
     brokers = [one for one in bad if one.directory_id is None]
@@ -89,7 +86,7 @@ def show_risk(answer: Risk, shown: Risk, chosen: Chosen, every: bool = False, ou
             _show_exposures(out, title, exposures, every or chosen.wanted.orders)
 
 
-def _show_advice(out: Console, lost: Container[str], *more: str) -> None:
+def _show_advice(out: Screen, lost: Container[str], *more: str) -> None:
     say(out)
     say(out, "What to do", "bold")
     for number, text in enumerate([*(text for what, text in ADVICE if what in lost), *more], 1):
@@ -112,7 +109,7 @@ def _cost(one: Exposure) -> str:
     return f"{place} would leave partitions behind: {', '.join(costs)}."
 
 
-def _show_already(out: Console, answer: Risk) -> None:
+def _show_already(out: Screen, answer: Risk) -> None:
     """What is lost already."""
     said = [
         many(count, f"partition {what}", f"partitions {what}")
@@ -125,7 +122,7 @@ def _show_already(out: Console, answer: Risk) -> None:
         say(out, f"As it is: {', '.join(said)}. Not counted below.", "dim", 10)
 
 
-def _show_exposures(out: Console, title: str, exposures: Sequence[Exposure], every: bool) -> None:
+def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], every: bool) -> None:
     shown = exposures if every else exposures[:SCREENFUL]
     say(out, f"{title}, worst first", "bold")
     with_directory = exposures[0].directory_id is not None
@@ -158,9 +155,8 @@ def _show_exposures(out: Console, title: str, exposures: Sequence[Exposure], eve
         say(out, f"and {len(exposures) - len(shown):,} more: --all, or --json", "dim")
 
 
-def show_whatif(answer: WhatIf, chosen: Chosen, every: bool = False, out: Console | None = None) -> None:
+def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False) -> None:
     """The effects of one set of failures."""
-    out = out or console()
     hurt = [change for change in answer.changes if not change.harmless]
     failing = listed([_place(place) for place in answer.failing])
     if answer.nothing_new:
@@ -220,7 +216,7 @@ def _in_short(hurt: int, last: int) -> str:
     return "only leaders would move."
 
 
-def _show_last(out: Console, answer: WhatIf) -> None:
+def _show_last(out: Screen, answer: WhatIf) -> None:
     """The last copies that are offline already, or may be on a disk that fails, and that would go with the disks."""
     groups: dict[tuple[bool, tuple[str, ...]], list[str]] = {}
     for one in answer.last_offline:
@@ -254,7 +250,7 @@ def _hit(answer: WhatIf, what: str) -> list[str]:
     return [one.name for one in answer.chosen(what) if not (what == "last_complete" and one.all_offline)]
 
 
-def _show_changes(out: Console, changes: Sequence[LeaderChange], every: bool) -> None:
+def _show_changes(out: Screen, changes: Sequence[LeaderChange], every: bool) -> None:
     shown = changes if every else changes[:SCREENFUL]
     show_table(
         out,
@@ -317,9 +313,8 @@ def _place(place: Place) -> str:
     return f"directory {place.directory_id} of broker {place.broker_id}"
 
 
-def show_removal(answer: Removal, chosen: Chosen, every: bool = False, out: Console | None = None) -> None:
+def show_removal(out: Screen, answer: Removal, chosen: Chosen, every: bool = False) -> None:
     """Whether a directory can be removed."""
-    out = out or console()
     name = f"directory {answer.directory_id} of broker {answer.broker_id}"
     at = f"at offset {answer.offset}, {when(answer.time)}"
     blocking = [reason for reason in answer.reasons if reason.blocks]
@@ -343,7 +338,7 @@ def show_removal(answer: Removal, chosen: Chosen, every: bool = False, out: Cons
             say(out, f"  {one.name}")
 
 
-def _show_reasons(out: Console, reasons: Sequence[Reason], every: bool) -> None:
+def _show_reasons(out: Screen, reasons: Sequence[Reason], every: bool) -> None:
     say(out)
     say(out, "Why", "bold")
     for reason in reasons:

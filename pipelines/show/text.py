@@ -29,91 +29,85 @@ SHORT = 8
 _ID = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z0-9_-]{22}(?![A-Za-z0-9_-])")
 _WITH_IDS = {"DIRECTORY", "FROM", "TO", "RECORDED", "METADATA DIRECTORY", "WHAT"}
 """Headings of columns whose ids are cut in a narrow terminal. In others, an id could be the name of a partition."""
-_names: list[Names] = []
-"""The names of the directories of the lake that is asked: none or one."""
 
 
-def call_directories(names: Names) -> None:
-    """From now on, text shows these names of directories, with the ids behind them."""
-    _names[:] = [names] if names.by_id else []
+class Screen(Console):
+    """Standard output, on which directories have their names beside their ids. In a pipe lines are never wrapped."""
+
+    def __init__(self, names: Names | None = None, **options: Any) -> None:
+        piped: dict[str, Any] = {} if sys.stdout.isatty() else {"soft_wrap": True, "color_system": None}
+        super().__init__(**{"highlight": False, **piped, **options})
+        self.names = names or Names()
 
 
-def called(text: str) -> str:
+def called(text: str, names: Names) -> str:
     """``text`` with the names of directories that are known: ``/data/disk1b (r60Jqw..., rack 7 slot 3)``."""
-    return _with_names(text, Name.in_full) if _names else text
+    return _with_names(text, names, Name.in_full)
 
 
-def plain(text: str) -> str:
+def plain(text: str, names: Names) -> str:
     """``text`` with names of directories, and without control characters."""
-    return harmless(called(text))
+    return harmless(called(text, names))
 
 
-def short_name(directory: str) -> str:
+def short_name(directory: str, names: Names) -> str:
     """A directory in few letters: ``/data/disk1b (r60JqwAF)``, or the beginning of its id."""
-    name = _names[0].get(directory) if _names else None
+    name = names.get(directory)
     return directory[:SHORT] if name is None else name.behind(directory, SHORT)
 
 
-def _with_names(text: str, called: Callable[[Name, str], str]) -> str:
+def _with_names(text: str, names: Names, called: Callable[[Name, str], str]) -> str:
     def name_of(found: re.Match[str]) -> str:
-        name = _names[0].get(found[0])
+        name = names.get(found[0])
         return found[0] if name is None else called(name, found[0])
 
-    return _ID.sub(name_of, text)
+    return _ID.sub(name_of, text) if names.by_id else text
 
 
-def with_names(answer: Any) -> Any:
+def with_names(answer: Any, names: Names) -> Any:
     """A JSON document in which ``directory_path`` and ``directory_label`` follow each ``directory_id`` that has a name.
 
     The same for ``source`` and ``target`` of moves. The ids themselves do not change.
     """
-    if not _names:
+    if not names.by_id:
         return answer
     if isinstance(answer, list):
-        return [with_names(one) for one in answer]
+        return [with_names(one, names) for one in answer]
     if not isinstance(answer, dict):
         return answer
     found = {}
     for key, value in answer.items():
-        found[key] = with_names(value)
+        found[key] = with_names(value, names)
         if key in ("directory_id", "source", "target") and isinstance(value, str):
-            name = _names[0].get(value)
+            name = names.get(value)
             if name is not None:
                 prefix = key.removesuffix("_id")
                 found |= {f"{prefix}_path": name.path, f"{prefix}_label": name.label}
     return found
 
 
-def console() -> Console:
-    """Standard output. In a pipe lines are never wrapped."""
-    out = Console(highlight=False)
-    if not sys.stdout.isatty():
-        out = Console(highlight=False, soft_wrap=True, color_system=None)
-    return out
-
-
-def show_incomplete(lake: Lake) -> None:
+def show_incomplete(out: Screen, lake: Lake) -> None:
     """The first line of every answer if the log has unknown records (R-REC-4)."""
     if lake.incomplete_since is not None:
-        say(console(), f"{lake.incomplete_since}: {TODO}", "bold red")
+        say(out, f"{lake.incomplete_since}: {TODO}", "bold red")
 
 
-def say(out: Console, text: str = "", style: str = "", hang: int = 0) -> None:
+def say(out: Screen, text: str = "", style: str = "", hang: int = 0) -> None:
     """Prints text without markup. If it is wrapped, the lines after the first are indented by ``hang``."""
-    text = plain(text)
+    text = plain(text, out.names)
     if out.is_terminal and len(text) > out.width:
         text = textwrap.fill(text, out.width, subsequent_indent=" " * hang, break_on_hyphens=False)
     out.print(Text(text, style))
 
 
-def show_selection(out: Console, chosen: Chosen) -> None:
+def show_selection(out: Screen, chosen: Chosen) -> None:
     """How many rows are shown because of filters and a limit, if there are any."""
     if chosen.line:
         say(out, f"{chosen.line}.", "bold yellow")
 
 
 def show_table(
-    out: Console, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()
+    out: Screen, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()
 ) -> None:
     """Prints rows under headings. The columns at the indexes ``numbers`` are right-aligned.
 
@@ -122,7 +116,8 @@ def show_table(
     """
     said = [["" if cell is None else str(cell) for cell in row] for row in rows]
     right = set(numbers)
-    cells = [[*map(harmless, row)] for row in _named(said, _behind_short if out.is_terminal else Name.behind)]
+    name = _behind_short if out.is_terminal else Name.behind
+    cells = [[*map(harmless, row)] for row in _named(said, out.names, name)]
     if not out.is_terminal:
         # Without rich, which takes a second for 20,000 lines.
         out.file.write("".join(line + "\n" for line in _lines([[*columns], *cells], _widths(columns, cells), right)))
@@ -130,7 +125,7 @@ def show_table(
     widths = _widths(columns, cells)
     if _width(widths) > out.width:
         cut = [heading in _WITH_IDS for heading in columns]
-        cells = [[*map(harmless, row)] for row in _named(said, _without_id)]
+        cells = [[*map(harmless, row)] for row in _named(said, out.names, _without_id)]
         cells = [[_cut_ids(cell) if has else cell for cell, has in zip(row, cut, strict=True)] for row in cells]
         widths = _widths(columns, cells)
     texts = sorted((index for index in range(1, len(columns)) if index not in right), key=lambda at: -widths[at])
@@ -152,8 +147,8 @@ def _least(column: Sequence[str], width: int) -> int:
     return max((len(word) for cell in column for word in cell.split()), default=0)
 
 
-def _named(cells: list[list[str]], name: Callable[[Name, str], str]) -> list[list[str]]:
-    return [[_with_names(cell, name) for cell in row] for row in cells] if _names else cells
+def _named(cells: list[list[str]], names: Names, name: Callable[[Name, str], str]) -> list[list[str]]:
+    return [[_with_names(cell, names, name) for cell in row] for row in cells] if names.by_id else cells
 
 
 def _without_id(name: Name, _directory: str) -> str:
@@ -189,7 +184,7 @@ def _lines(cells: Iterable[Sequence[str]], widths: Sequence[int], right: set[int
     return found
 
 
-def _fold(out: Console, columns: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
+def _fold(out: Screen, columns: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
     """Each row as its first cell, and the others with their headings on the lines below."""
     for first, *others in cells:
         out.print(Text(f"{columns[0].lower()} {first}" if first.isdigit() else first, "bold"))

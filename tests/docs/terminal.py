@@ -14,6 +14,7 @@ from pipelines.run.log_lake import LogLake
 from pipelines.show.answers import show_offline
 from pipelines.show.columns import OFFLINE
 from pipelines.show.rows import Wanted
+from pipelines.show.text import Screen
 from pipelines.source.log_options import LogOptions
 from tests.support.paths import metadata_dir
 
@@ -38,9 +39,9 @@ THEME = TerminalTheme(
 def offline_picture() -> str:
     """The picture as SVG. It fetches no font: any monospaced font of the reader's will do."""
     printed = io.StringIO()
-    terminal = Console(force_terminal=True, width=WIDTH, file=printed, highlight=False)
+    terminal = Screen(force_terminal=True, width=WIDTH, file=printed, color_system="auto", soft_wrap=False)
     answer = offline(LogLake.of(LogOptions(str(metadata_dir("kafka-4.1.2"))), at_offset=OFFSET))
-    show_offline(answer, Wanted().choose(OFFLINE, answer.replicas), out=terminal)
+    show_offline(terminal, answer, Wanted().choose(OFFLINE, answer.replicas))
     # Rows are written to the file itself, so a recording of the terminal lacks them.
     out = Console(record=True, width=WIDTH, file=io.StringIO(), highlight=False)
     out.print(Text.from_ansi(printed.getvalue()))

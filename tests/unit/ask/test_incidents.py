@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
@@ -31,6 +30,7 @@ from pipelines.ask.moves import moves
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from pipelines.show.incidents import lasted, show_story
+from pipelines.show.text import Screen
 from tests.support.images import as_entries
 from tests.support.lakes import write_lake
 from tests.support.logs import Entry
@@ -236,7 +236,7 @@ def test_failed_directory_that_held_nothing_goes_on_until_its_broker_starts_with
     (tmp_path / "later").mkdir()
     later = incidents(lake(tmp_path / "later", register(1, B, epoch=2, process=2), beginning=empty))
     assert (later[0].to_offset, later[0].ending) == (2, "not back: the broker runs without it")
-    out = Console(file=io.StringIO(), width=200)
+    out = Screen(file=io.StringIO(), width=200)
     show_story(out, later[0])
     said = out.file.getvalue().splitlines()[0]  # type: ignore[attr-defined]
     assert ": no replica offline after " in said and said.endswith("; not back: the broker runs without it")

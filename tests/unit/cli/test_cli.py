@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from jbod_model.errors import UsageError
 from pipelines.ask.advice import look
@@ -29,6 +28,7 @@ from pipelines.show import text as show
 from pipelines.show.answers import show_offline
 from pipelines.show.columns import OFFLINE
 from pipelines.show.rows import Wanted
+from pipelines.show.text import Screen
 from tests.support.kafka_images import kafka_images
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
@@ -85,9 +85,9 @@ def test_offline_on_a_terminal_lists_what_clients_notice_first_and_each_advice_o
         for number in range(60)
     ]
     hurt = Troubled("t55", 0, (2,), (2,), 2, (2,), 1)
-    out = Console(file=io.StringIO(), force_terminal=True, width=100, color_system=None)
+    out = Screen(file=io.StringIO(), force_terminal=True, width=100, color_system=None, soft_wrap=False)
     answer = Offline(9, day, 60, 60, replicas, causes, [hurt], Losses((), (), LastCopies(Lake.open(lake))))
-    show_offline(answer, Wanted().choose(OFFLINE, replicas), out=out)
+    show_offline(out, answer, Wanted().choose(OFFLINE, replicas))
     lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert lines[lines.index("What to do") - 2 :][:4] == [
         "  and 4 causes more: --all, or --json",
@@ -295,7 +295,7 @@ def test_age_is_in_whole_units(seconds: float, text: str) -> None:
 
 
 def test_terminal_wraps_with_a_hanging_indent_and_prints_no_markup() -> None:
-    out = Console(file=io.StringIO(), force_terminal=True, width=24, color_system=None)
+    out = Screen(file=io.StringIO(), force_terminal=True, width=24, color_system=None)
     show.say(out, "  1. mount [bold]that disk again on broker 3", hang=5)
     assert out.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
         "  1. mount [bold]that",
