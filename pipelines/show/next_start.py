@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console
-
 from pipelines.ask.advice import directories_of
 from pipelines.ask.next_start import NextStarts, StartOutcome
-from pipelines.show.text import console, listed, many, say
+from pipelines.show.text import Screen, listed, many, say
 
 
-def show_next_starts(answer: NextStarts, every: bool = False, out: Console | None = None) -> None:
+def show_next_starts(out: Screen, answer: NextStarts, every: bool = False) -> None:
     """The cases, the worst consequence of each first, then what to do before the start. Nothing if no case is asked."""
-    out = out or console()
     if not answer.starts:
         return
     if answer.away:
