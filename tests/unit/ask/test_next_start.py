@@ -6,11 +6,11 @@ import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from jbod_model.errors import UsageError
 from pipelines.ask.next_start import NextStarts, next_starts
 from pipelines.show.next_start import show_next_starts
+from pipelines.show.text import Screen
 from tests.unit.check.story import Story, disk
 
 A, B = str(disk("a")), str(disk("b"))
@@ -25,7 +25,7 @@ def failed() -> Story:
 
 def shown(answer: NextStarts) -> str:
     out = io.StringIO()
-    show_next_starts(answer, out=Console(file=out, width=200))
+    show_next_starts(Screen(file=out, width=200), answer)
     return out.getvalue()
 
 
