@@ -205,7 +205,7 @@ class Judged:
     """Offset of the first record that the request caused."""
     expected: tuple[VersionedRecord, ...] = ()
     """What a controller without flaws writes."""
-    found: tuple[VersionedRecord, ...] = ()
+    written: tuple[VersionedRecord, ...] = ()
     """What the log has."""
     answer: tuple[tuple[str, Any, Any], ...] = ()
     """Field, expected and found, where the answer is another."""

@@ -258,10 +258,10 @@ def _after_batch(batch: _Batch, image: Image) -> Iterator[LogBreach]:
                 yield LogBreach(invariant, offset, f"{topic.name}-{number}: {problem}")
 
 
-Found = Iterator[tuple[int, str]]
+Breaches = Iterator[tuple[int, str]]
 
 
-def _sets_fit(_: _Batch, _image: Image, _before: Partition | None, after: Partition) -> Found:
+def _sets_fit(_: _Batch, _image: Image, _before: Partition | None, after: Partition) -> Breaches:
     replicas, isr, eligible = set(after.replicas), set(after.isr), set(after.eligible_leader_replicas)
     if len(replicas) != len(after.replicas):
         yield 2, f"a replica is listed twice in {list(after.replicas)}"
@@ -271,7 +271,7 @@ def _sets_fit(_: _Batch, _image: Image, _before: Partition | None, after: Partit
         yield 2, f"leader {after.leader} is not in sync"
 
 
-def _leader_leads(_: _Batch, image: Image, _before: Partition | None, after: Partition) -> Found:
+def _leader_leads(_: _Batch, image: Image, _before: Partition | None, after: Partition) -> Breaches:
     broker = image.brokers.get(after.leader)
     if after.leader == NO_LEADER or after.leader not in after.replicas:
         return
@@ -281,7 +281,7 @@ def _leader_leads(_: _Batch, image: Image, _before: Partition | None, after: Par
         yield 9, f"leader {after.leader} has its replica in a directory that is offline"
 
 
-def _failures_are_answered(batch: _Batch, image: Image, _: Partition | None, after: Partition) -> Found:
+def _failures_are_answered(batch: _Batch, image: Image, _: Partition | None, after: Partition) -> Breaches:
     for broker_id, failed in batch.failed.items():
         if broker_id not in after.replicas or after.directory(broker_id) not in failed:
             continue
@@ -292,7 +292,7 @@ def _failures_are_answered(batch: _Batch, image: Image, _: Partition | None, aft
             yield 11, f"no leader after a failure, though {others} could lead"
 
 
-def _offline_assignments_move_leaders(_: _Batch, image: Image, before: Partition | None, after: Partition) -> Found:
+def _offline_assignments_move_leaders(_: _Batch, image: Image, before: Partition | None, after: Partition) -> Breaches:
     if before is None:
         return
     for broker_id in before.replicas:
@@ -304,7 +304,7 @@ def _offline_assignments_move_leaders(_: _Batch, image: Image, before: Partition
             yield 15, f"broker {broker_id} leads or is in sync in a directory that is offline"
 
 
-PARTITION_CHECKS: tuple[Callable[[_Batch, Image, Partition | None, Partition], Found], ...] = (
+PARTITION_CHECKS: tuple[Callable[[_Batch, Image, Partition | None, Partition], Breaches], ...] = (
     _sets_fit,
     _leader_leads,
     _failures_are_answered,

@@ -220,7 +220,7 @@ class Audit:
             reason=reason if newer is None else newer,
             from_offset=offset,
             expected=expected,
-            found=found,
+            written=found,
             newer=newer is not None,
         )
 
@@ -267,7 +267,7 @@ class Audit:
             if judged is not None:
                 self._pending.remove(pending)
                 self._confirmed += 1
-                self._skip(len(judged.found))
+                self._skip(len(judged.written))
                 yield judged
                 return
         for cause, request in own_work(self.known.image, record.record):
@@ -323,7 +323,7 @@ class Audit:
             reason="; ".join(reasons) or None,
             from_offset=entry.offset,
             expected=right.records,
-            found=found,
+            written=found,
         )
 
     def _explanations(self, request: Request, context: Context, right: Expected) -> tuple[AuditRules, ...]:

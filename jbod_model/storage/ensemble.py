@@ -33,33 +33,33 @@ METADATA_LOG = "__cluster_metadata-0"
 
 # The content of a directory: its properties, or why there are none. Kafka keeps three sets (empty, failed, read) that
 # must not overlap; one state per directory cannot overlap.
-Found = MetaProperties | StorageProblem
+DirectoryState = MetaProperties | StorageProblem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ensemble:
     """The content of the directories of one node, ordered by path; ``metadata_dir`` is one of them, or None."""
 
-    found: Mapping[str, Found]
+    directories: Mapping[str, DirectoryState]
     metadata_dir: str | None = None
     metadata_logs: frozenset[str] = frozenset()
 
     @property
     def properties(self) -> dict[str, MetaProperties]:
         """The directories whose meta.properties was read."""
-        return {path: found for path, found in self.found.items() if isinstance(found, MetaProperties)}
+        return {path: found for path, found in self.directories.items() if isinstance(found, MetaProperties)}
 
     @property
     def empty(self) -> tuple[str, ...]:
         """The directories without meta.properties: they need formatting, and formatting may create them."""
-        return tuple(p for p, found in self.found.items() if isinstance(found, NotFormatted | MissingDirectory))
+        return tuple(p for p, found in self.directories.items() if isinstance(found, NotFormatted | MissingDirectory))
 
     @property
     def failed(self) -> dict[str, StorageProblem]:
         """The directories that could not be read. A broker starts without them."""
         return {
             path: found
-            for path, found in self.found.items()
+            for path, found in self.directories.items()
             if isinstance(found, StorageProblem) and not isinstance(found, NotFormatted | MissingDirectory)
         }
 
@@ -87,14 +87,14 @@ def load_ensemble(directories: Iterable[str], metadata_dir: str | None = None) -
     paths = sorted({*directories, *([] if metadata_dir is None else [metadata_dir])})
     if not paths:
         raise MetadataDirectoryNotGiven("", "no directory was given")
-    found: dict[str, Found] = {}
+    found: dict[str, DirectoryState] = {}
     for path in paths:
         try:
             found[path] = read_meta_properties(path)
         except StorageProblem as problem:
             found[path] = problem
     logs = frozenset(path for path in paths if _holds_metadata_log(path))
-    return Ensemble(found=found, metadata_dir=metadata_dir, metadata_logs=logs)
+    return Ensemble(directories=found, metadata_dir=metadata_dir, metadata_logs=logs)
 
 
 def find_problems(
@@ -177,7 +177,7 @@ def find_start_problems(
                 yield MisplacedMetadataLog(
                     path, f"holds {METADATA_LOG}, but the metadata directory is {ensemble.metadata_dir}"
                 )
-    for path, found in ensemble.found.items():
+    for path, found in ensemble.directories.items():
         if isinstance(found, StorageProblem):
             yield found
             continue

@@ -80,7 +80,7 @@ def plan_format(
     Raises :class:`ClusterIdMismatch` or :class:`NodeIdMismatch` for a mix (R-STORE-18), :class:`AlreadyFormatted`
     unless told to ignore it, :class:`NothingToFormat`, and what :func:`verify` raises.
     """
-    if ensemble.metadata_dir is not None and ensemble.metadata_dir not in ensemble.found:
+    if ensemble.metadata_dir is not None and ensemble.metadata_dir not in ensemble.directories:
         raise MetadataDirectoryNotGiven(ensemble.metadata_dir, "is the metadata directory, but not one to format")
     # An unreadable metadata directory is skipped like others. The node cannot start with it, but the rest is formatted.
     verify(replace(ensemble, metadata_dir=None), cluster_id=cluster_id, node_id=node_id)
@@ -95,7 +95,7 @@ def plan_format(
     untouched = []
     if metadata_directory_id is not None:
         used.add(metadata_directory_id)
-    for path in ensemble.found:
+    for path in ensemble.directories:
         meta = formatted.get(path)
         if path in ensemble.empty:
             meta = MetaProperties(version=1, cluster_id=cluster_id, node_id=node_id)

@@ -57,7 +57,7 @@ def behaviour_as_json(verdict: Verdict) -> dict[str, Any]:
     if isinstance(verdict.end, Refusal):
         answer["end"] |= {
             "batch": verdict.end.batch,
-            "found": records_as_json(verdict.end.found),
+            "found": records_as_json(verdict.end.written),
             "nearest": verdict.end.nearest,
             "expected": records_as_json(verdict.end.expected),
         }
@@ -77,15 +77,15 @@ def _show_answer(out: Screen, verdict: Verdict) -> None:
         return
     batch = "" if end.batch is None else f", in the batch of offsets {end.batch[0]} to {end.batch[1]}"
     say(out, f"Not a behaviour of the specification: at offset {end.offset}{batch}: {end.problem}.")
-    if end.nearest is not None and end.found and end.expected:
+    if end.nearest is not None and end.written and end.expected:
         say(out, f"  The nearest action is: {end.nearest}.", hang=2)
-        fields = differences("", end.found, end.expected)
+        fields = differences("", end.written, end.expected)
         for field, expected, found in fields[:FIELDS]:
             say(out, f"  {field}: it would have written {in_words(expected)}, found {in_words(found)}", hang=4)
         if len(fields) > FIELDS:
             say(out, f"  and {len(fields) - FIELDS:,} more fields")
     else:
-        lists = (("found", end.found), (f"{end.nearest} would have written", end.expected))
+        lists = (("found", end.written), (f"{end.nearest} would have written", end.expected))
         for name, record in ((name, record) for name, records in lists for record in records[:RECORDS]):
             say(out, f"  {name} {short(record)}", hang=4)
     say(out, f"Explained before: {explained}.")

@@ -38,7 +38,7 @@ class Refusal:
     problem: str
     batch: tuple[int, int] | None = None
     """First and last offset of the batch."""
-    found: tuple[VersionedRecord, ...] = ()
+    written: tuple[VersionedRecord, ...] = ()
     """What the log has in place of what the nearest action would have written."""
     nearest: str | None = None
     """The action that would have written most of it."""

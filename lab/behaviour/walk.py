@@ -145,7 +145,7 @@ class Behaviour:
         try:
             _apply(self._known, entry)
         except ReplayViolation as violation:
-            return Refusal(offset=entry.offset, problem=violation.problem, found=(entry.record,))
+            return Refusal(offset=entry.offset, problem=violation.problem, written=(entry.record,))
         return None
 
     # A BATCH
@@ -289,7 +289,7 @@ def _refusal(entries: Sequence[LogEntry], records: Records, farthest: _Farthest,
         offset=entries[min(at + wrong, len(entries) - 1)].offset,
         problem=problem or "no action of the specification writes these records",
         batch=(entries[0].offset, entries[-1].offset),
-        found=found,
+        written=found,
         nearest=kind,
         expected=expected,
     )

@@ -38,7 +38,7 @@ def _own_work(one: OwnWork) -> Step | Refusal | Undecidable:
     return Refusal(
         offset=one.from_offset,
         problem="no logged request, and no work of the controller's own, writes this record",
-        found=one.records,
+        written=one.records,
         nearest=None if line is None else _named(line),
         expected=expected,
     )
@@ -58,10 +58,10 @@ def _request(one: Judged, audit: Audit) -> Step | Refusal | Undecidable | None:
         return Refusal(
             offset=offset,
             problem=one.reason or "other records than expected",
-            found=one.found,
+            written=one.written,
             nearest=_named(one.line),
             expected=one.expected,
         )
-    if not one.found:
+    if not one.written:
         return None
-    return Step(kind=kind_of(one.line.request, one.found), from_offset=offset, records=one.found, flaw=one.quirk)
+    return Step(kind=kind_of(one.line.request, one.written), from_offset=offset, records=one.written, flaw=one.quirk)

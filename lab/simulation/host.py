@@ -14,7 +14,7 @@ from jbod_model.broker.replicas import Replicas
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.profiles.rules import BrokerRules
 from jbod_model.replay.image import Image
-from jbod_model.storage.ensemble import Ensemble, Found
+from jbod_model.storage.ensemble import DirectoryState, Ensemble
 from jbod_model.storage.formatting import Plan, plan_format, plan_start, registered_directories
 from jbod_model.storage.meta_properties import MetaProperties
 from jbod_model.storage.problems import NotFormatted, StorageProblem, UnreadableDirectory
@@ -28,7 +28,7 @@ class Disk:
     meta: MetaProperties | None = None
     logs: dict[Replica, bool] = field(default_factory=dict)
 
-    def found(self, path: str) -> Found:
+    def state(self, path: str) -> DirectoryState:
         """What a process sees of the disk at ``path``."""
         if not self.works:
             return UnreadableDirectory(path, "I/O error")
@@ -58,7 +58,7 @@ class Host:
         """The configured directories, as a starting process finds them."""
         paths = sorted({*self.log_dirs, self.metadata_dir})
         return Ensemble(
-            found={path: self.disks.setdefault(path, Disk()).found(path) for path in paths},
+            directories={path: self.disks.setdefault(path, Disk()).state(path) for path in paths},
             metadata_dir=self.metadata_dir,
         )
 

@@ -59,7 +59,7 @@ class Advice:
     """Partitions with two folders on the broker, of which the newer one leaves before the start (R-ACT-7)."""
 
 
-def told(steps: Sequence[Advice]) -> str:
+def steps_in_words(steps: Sequence[Advice]) -> str:
     """The steps as one line."""
     return "; ".join(dict.fromkeys(step.text for step in steps))
 

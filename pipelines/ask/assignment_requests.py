@@ -90,7 +90,7 @@ def requests_until(lake: Lake) -> str | None:
 
 
 @dataclass(frozen=True)
-class Asked:
+class LastRequest:
     """A request for one replica."""
 
     directory_id: str
@@ -117,7 +117,7 @@ class Waiting:
     from_offset: int
     from_time: datetime
     from_snapshot: bool
-    last_request: Asked | None
+    last_request: LastRequest | None
 
     @property
     def state(self) -> str:
@@ -137,7 +137,7 @@ class Refused:
     broker_id: int
     directory_id: str
     """The directory in the log."""
-    last_request: Asked
+    last_request: LastRequest
 
 
 @dataclass(frozen=True)
@@ -294,10 +294,10 @@ def _asked(
     attempt: int | None,
     offset: int | None,
     latency: int | None,
-) -> Asked | None:
+) -> LastRequest | None:
     if directory is None or micros is None or outcome is None or attempt is None:
         return None
-    return Asked(directory, time_of(micros), outcome, error_name(error or 0), attempt, offset, latency)
+    return LastRequest(directory, time_of(micros), outcome, error_name(error or 0), attempt, offset, latency)
 
 
 def error_name(code: int) -> str:
@@ -312,7 +312,7 @@ class Request:
     """A request about one partition."""
 
     broker_id: int
-    last_request: Asked
+    last_request: LastRequest
 
 
 def requests_of(lake: Lake, name: str) -> list[Request]:

@@ -14,7 +14,7 @@ from pipelines.ask.advice import (
     mount_or_reassign,
     repair_or_replace,
     see_if_back,
-    told,
+    steps_in_words,
     wait_for_registration,
 )
 from pipelines.ask.incidents_brokers import broker_stories
@@ -91,7 +91,7 @@ class Incident:
     @property
     def advice(self) -> str:
         """What to do while it lasts."""
-        return told(self.steps)
+        return steps_in_words(self.steps)
 
     @property
     def what(self) -> str:

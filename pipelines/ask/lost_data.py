@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from jbod_model.loss.actions import last_copies, may_be_online
 from jbod_model.loss.copies import Copy
 from jbod_model.loss.losses import Loss
-from pipelines.ask.advice import Advice, CopyPlace, about_crash, told
+from pipelines.ask.advice import Advice, CopyPlace, about_crash, steps_in_words
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies, last_copies_of
@@ -120,7 +120,7 @@ class DataLoss(NamedTuple):
     @property
     def advice(self) -> str:
         """What to do now, as one line."""
-        return told(self.steps)
+        return steps_in_words(self.steps)
 
     @property
     def _crashed(self) -> bool:
@@ -223,7 +223,7 @@ class Losses:
         order = (LOST, UNREACHABLE, MAY_LACK)
         for one in sorted((one for kind in order for one in self.chosen(kind)), key=attrgetter("offset")):
             # A partition can have the same loss twice: the group names it once.
-            found.setdefault((one.finding, told(one.steps)), {}).setdefault(one.name, one)
+            found.setdefault((one.finding, steps_in_words(one.steps)), {}).setdefault(one.name, one)
         groups = [list(group.values()) for group in found.values()]
         return sorted(groups, key=lambda group: (order.index(group[0].kind), -len(group), group[0].offset))
 

@@ -23,7 +23,7 @@ from jbod_model.loss.losses import Loss
 from jbod_model.next_start import BLANK, Key, NextStart, Started, start
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image
-from pipelines.ask.advice import Advice, told
+from pipelines.ask.advice import Advice, steps_in_words
 from pipelines.ask.advice_before_start import add_replica, keep_in_use, start_holder, wait_until_in_sync
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
@@ -119,7 +119,7 @@ class NextStarts:
     @property
     def advice(self) -> str:
         """The steps as one line."""
-        return told(self.steps)
+        return steps_in_words(self.steps)
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""

@@ -15,7 +15,7 @@ from pipelines.ask.advice import (
     mount_or_reassign,
     put_back,
     repair_or_replace,
-    told,
+    steps_in_words,
     wait_for_registration,
 )
 from pipelines.ask.json_values import jsonable
@@ -74,7 +74,7 @@ class Cause:
     @property
     def advice(self) -> str:
         """The steps as one line."""
-        return told(self.steps)
+        return steps_in_words(self.steps)
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""

@@ -15,7 +15,7 @@ from pipelines.ask.advice import (
     move_or_reassign,
     reassign_or_start,
     reassign_or_take_out,
-    told,
+    steps_in_words,
 )
 from pipelines.ask.failed_places import already
 from pipelines.ask.last_copies import LastCopies
@@ -63,7 +63,7 @@ class Reason:
     @property
     def advice(self) -> str:
         """The steps as one line."""
-        return told(self.steps)
+        return steps_in_words(self.steps)
 
 
 def reasons_against(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pipelines.ask.advice import Advice, elect_any, few, restart_to_elect, told
+from pipelines.ask.advice import Advice, elect_any, few, restart_to_elect, steps_in_words
 from pipelines.ask.configs import min_isr
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies
@@ -37,7 +37,7 @@ class Leaderless:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         answer: dict[str, Any] = jsonable(self)
-        return {**answer, "advice": told(self.steps)}
+        return {**answer, "advice": steps_in_words(self.steps)}
 
 
 def leaderless(lake: Lake, last: LastCopies) -> list[Leaderless]:

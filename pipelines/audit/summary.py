@@ -103,7 +103,7 @@ class Summary:
         return sum(counts[verdict.value] for counts in self.verdicts.values())
 
     @property
-    def found(self) -> bool:
+    def has_findings(self) -> bool:
         """Whether a request differs or an invariant is broken."""
         return bool(self.count(Verdict.DIFFERS) or self.count(Verdict.ORDER) or self.breach_counts)
 
@@ -123,7 +123,7 @@ class Summary:
     @property
     def clean(self) -> bool:
         """Whether the audit was decidable and found nothing."""
-        return not self.found and self.undecided_because is None
+        return not self.has_findings and self.undecided_because is None
 
     def as_json(self, logs: list[RequestLog]) -> dict[str, Any]:
         """For programs."""
@@ -170,7 +170,7 @@ def _difference(one: Judged) -> dict[str, Any]:
         "reason": one.reason,
         "from_offset": one.from_offset,
         "expected": records_as_json(one.expected),
-        "found": records_as_json(one.found),
+        "found": records_as_json(one.written),
         "fields": [
             {"field": name, "expected": expected, "found": found} for name, expected, found in differing_fields(one)
         ],
@@ -183,7 +183,7 @@ def differing_fields(judged: Judged) -> list[tuple[str, Any, Any]]:
     Where the answer is another, its fields. If the content is the same, the order differs: see `out_of_place`.
     """
     operation = operation_of(judged.line.request) if isinstance(judged.line, RequestLine) else ""
-    return [*judged.answer, *differences(operation, judged.found, judged.expected)]
+    return [*judged.answer, *differences(operation, judged.written, judged.expected)]
 
 
 def differences(
@@ -222,12 +222,12 @@ def subject(versioned: VersionedRecord) -> str:
 
 def out_of_place(judged: Judged) -> list[tuple[str, int, int]]:
     """Records in another order: (name, expected place, found place), from 1. Empty if the content differs."""
-    if Counter(judged.expected) != Counter(judged.found):
+    if Counter(judged.expected) != Counter(judged.written):
         return []
     expected: dict[VersionedRecord, list[int]] = defaultdict(list)
     for place, record in enumerate(judged.expected, 1):
         expected[record].append(place)
-    places = [(subject(record), expected[record].pop(0), place) for place, record in enumerate(judged.found, 1)]
+    places = [(subject(record), expected[record].pop(0), place) for place, record in enumerate(judged.written, 1)]
     return [place for place in places if place[1] != place[2]]
 
 

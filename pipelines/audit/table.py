@@ -102,7 +102,7 @@ def worth_a_row(judged: Judged) -> bool:
     """Whether the request is more than a plain heartbeat."""
     request = judged.line.request if isinstance(judged.line, RequestLine) else None
     quiet = isinstance(request, BrokerHeartbeatRequest) and not request.offline_log_dirs
-    return not quiet or bool(judged.found) or judged.verdict is not Verdict.SAME
+    return not quiet or bool(judged.written) or judged.verdict is not Verdict.SAME
 
 
 def records_as_json(records: Sequence[VersionedRecord]) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ def _row(one: Judged) -> dict[str, Any]:
         "reason": one.reason,
         "from_offset": one.from_offset,
         "expected": json.dumps(records_as_json(one.expected)),
-        "found": json.dumps(records_as_json(one.found)),
+        "found": json.dumps(records_as_json(one.written)),
     }
 
 

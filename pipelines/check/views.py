@@ -22,7 +22,7 @@ import duckdb
 import pyarrow as pa
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
-from pipelines.ask.advice import told
+from pipelines.ask.advice import steps_in_words
 from pipelines.ask.assignment_requests import ERROR_NAMES, LAST_ASKED, PROCESSES, requests_until
 from pipelines.ask.configs import features, min_isr, tiered_topics
 from pipelines.ask.directory_changes import directory_changes
@@ -240,8 +240,8 @@ def last_copies_rows(lake: Lake, data: Losses) -> pa.Table:
     rows = [
         {
             "broker_id": broker,
-            "keep": told(last.steps(broker, running=brokers.get(broker, False))) or None,
-            "before_restart": told([*last.before_start(broker, running=brokers.get(broker, False))]) or None,
+            "keep": steps_in_words(last.steps(broker, running=brokers.get(broker, False))) or None,
+            "before_restart": steps_in_words([*last.before_start(broker, running=brokers.get(broker, False))]) or None,
         }
         for broker in {*brokers, *last.away}
     ]

@@ -21,8 +21,7 @@ from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns import ASSIGNMENTS, MOVES, QUEUE, REQUESTS
 
 if TYPE_CHECKING:
-    from pipelines.ask.assignment_requests import Asked as AskedFor
-    from pipelines.ask.assignment_requests import Assignments
+    from pipelines.ask.assignment_requests import Assignments, LastRequest
     from pipelines.show.rows import Chosen
     from pipelines.show.text import Screen
 
@@ -75,7 +74,7 @@ def audit(
         from pipelines.show.text import Screen
 
         show_audit(Screen(), summary, logs)
-    if summary.found:
+    if summary.has_findings:
         raise typer.Exit(1)
     if summary.undecided_because is not None:
         raise JbodError(summary.undecided_because)
@@ -252,7 +251,7 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
         )
 
 
-def _told(asked: AskedFor, now: datetime) -> tuple[str, str, str]:
+def _told(asked: LastRequest, now: datetime) -> tuple[str, str, str]:
     from pipelines.show.text import age
 
     again = f", attempt {asked.attempt}" if asked.attempt > 1 else ""

@@ -67,9 +67,9 @@ def _by_node(ensemble: Ensemble) -> list[Ensemble]:
     known = sorted(set(nodes.values()))
     if len(known) < 2:
         return [ensemble]
-    groups = [{path: one for path, one in ensemble.found.items() if nodes.get(path) == node} for node in known]
-    rest = {path: one for path, one in ensemble.found.items() if path not in nodes}
-    return [replace(ensemble, found=found) for found in (*groups, rest) if found]
+    groups = [{path: one for path, one in ensemble.directories.items() if nodes.get(path) == node} for node in known]
+    rest = {path: one for path, one in ensemble.directories.items() if path not in nodes}
+    return [replace(ensemble, directories=found) for found in (*groups, rest) if found]
 
 
 def _directories(
@@ -102,7 +102,7 @@ def _rows(ensemble: Ensemble, problems: Iterable[StorageProblem]) -> list[dict[s
     fatal = {problem.directory for problem in problems if problem.fatal}
     noted = {problem.directory for problem in problems}
     rows = []
-    for path, found in ensemble.found.items():
+    for path, found in ensemble.directories.items():
         meta = found if isinstance(found, MetaProperties) else None
         rows.append(
             {

@@ -256,7 +256,7 @@ def _sections(content: Content) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Found:
+class FindingGroup:
     """The findings of one check."""
 
     check: Check
@@ -264,12 +264,12 @@ class Found:
     findings: Sequence[Finding]
 
 
-def _found(content: Content) -> list[Found]:
+def _found(content: Content) -> list[FindingGroup]:
     """The findings by severity and check, in their order."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for one in content.findings:
         groups.setdefault((one.severity, one.check.id), []).append(one)
-    return [Found(members[0].check, severity, members) for (severity, _), members in groups.items()]
+    return [FindingGroup(members[0].check, severity, members) for (severity, _), members in groups.items()]
 
 
 def _severities(content: Content) -> list[tuple[str, str, int]]:

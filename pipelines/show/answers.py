@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
-from pipelines.ask.advice import told
+from pipelines.ask.advice import steps_in_words
 from pipelines.ask.lake_status import Directory, Status
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, Losses
 from pipelines.ask.offline_replicas import Offline, OfflineReplica
@@ -152,7 +152,7 @@ def _show_leaderless(out: Screen, answer: Offline, every: bool) -> None:
     """Partitions without a leader although their replicas are online, by reason."""
     groups: dict[tuple[str, str], list[Leaderless]] = {}
     for one in answer.leaderless:
-        groups.setdefault((one.finding, told(one.steps)), []).append(one)
+        groups.setdefault((one.finding, steps_in_words(one.steps)), []).append(one)
     shown = list(groups.values()) if every else list(groups.values())[:MOST_CAUSES]
     if shown:
         say(out)

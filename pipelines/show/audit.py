@@ -100,21 +100,21 @@ def _show_difference(out: Screen, one: Judged) -> None:
     time = when(datetime.fromtimestamp(one.line.completed_ms / 1000, UTC))
     place = "" if one.from_offset is None else f" at offset {one.from_offset}"
     say(out, f"{one.verdict.value}: {one.line.api} of {one.line.client_id}, {time}{place}: {one.reason}", hang=2)
-    if one.answer or (one.expected and one.found and one.verdict is not Verdict.ORDER):
+    if one.answer or (one.expected and one.written and one.verdict is not Verdict.ORDER):
         fields = differing_fields(one)
         for field, expected, found in fields[:FIELDS]:
             say(out, f"  {field}: expected {in_words(expected)}, found {in_words(found)}", hang=4)
         if len(fields) > FIELDS:
             say(out, f"  and {len(fields) - FIELDS:,} more fields")
         return
-    if one.expected and one.found:
+    if one.expected and one.written:
         places = out_of_place(one)
         for name, expected, found in places[:FIELDS]:
             say(out, f"  {name}: expected as record {expected}, found as record {found}", hang=4)
         if len(places) > FIELDS:
             say(out, f"  and {len(places) - FIELDS:,} more records")
         return
-    for name, records in (("expected", one.expected), ("found", one.found)):
+    for name, records in (("expected", one.expected), ("found", one.written)):
         for record in records[:RECORDS]:
             say(out, f"  {name:<8} {short(record)}", hang=11)
         if len(records) > RECORDS:

@@ -128,7 +128,7 @@ class Chosen(NamedTuple):
     @property
     def line(self) -> str:
         """``3 of 12 shown: broker 1, topic orders*``; empty if all rows are shown."""
-        said = self.wanted.said
+        said = self.wanted.in_words
         if not said and self.wanted.limit is None:
             return ""
         about = f": {said}" if said else ""
@@ -173,7 +173,7 @@ class Wanted:
         return {name: [*values] for name, values in given.items() if values}
 
     @property
-    def said(self) -> str:
+    def in_words(self) -> str:
         """The filters in words."""
         words = {"dir": "directory"}
         return ", ".join(f"{words.get(name, name)} {' or '.join(map(str, of))}" for name, of in self.filters.items())

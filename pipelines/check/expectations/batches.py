@@ -84,7 +84,7 @@ class ValidatedBatches:
     engine: Engine
     broken: Callable[[], Sequence[Broken]]
     """The rows that break the contracts. Waits until they are known."""
-    found: Callable[[], Sequence[Finding]]
+    findings: Callable[[], Sequence[Finding]]
     """The findings of the checks. Waits until they are known."""
     table: Callable[[str], Any]
     """All rows of a table by its name, as the data frame of the source."""

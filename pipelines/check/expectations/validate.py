@@ -197,13 +197,13 @@ def validate_batches(made: ValidatedBatches, lake: Lake, folder: Path) -> Valida
         # The pages of this run, and the index once. As an action of each checkpoint it would be written nine times.
         context.build_data_docs(resource_identifiers=pages)
     docs = docs_page(folder)
-    return Validation(lake.offset, lake.time, made.engine, expectations, failures, made.broken(), made.found(), docs)
+    return Validation(lake.offset, lake.time, made.engine, expectations, failures, made.broken(), made.findings(), docs)
 
 
 def _batch(made: ValidatedBatches, suite: str) -> Any:
     if suite == CONTRACTS_SUITE:
         return made.frame(contract_results(made.broken()))
-    return made.frame(check_results(made.found())) if suite == CHECKS_SUITE else made.table(suite)
+    return made.frame(check_results(made.findings())) if suite == CHECKS_SUITE else made.table(suite)
 
 
 @contextlib.contextmanager

@@ -148,8 +148,8 @@ def test_by_the_page_the_log_of_a_kafka_ends_where_kafka_departs_from_it() -> No
     *_, end = Behaviour(lambda: entries, profile=KIP858)
     assert isinstance(end, Refusal)
     assert (end.offset, end.batch, end.nearest) == (158, (155, 162), "heartbeat: directories failed")
-    assert Counter(end.found) == Counter(end.expected)
-    assert end.found != end.expected
+    assert Counter(end.written) == Counter(end.expected)
+    assert end.written != end.expected
 
 
 def test_what_is_newer_than_the_specification_is_neither() -> None:
@@ -178,7 +178,7 @@ def test_a_record_that_no_action_begins_with_is_refused() -> None:
     *_, end = Behaviour(lambda: with_record(entries, at, ClearElrRecord(topic_name="solo")))
     assert isinstance(end, Refusal)
     assert (end.offset, end.nearest) == (entries[at].offset, None)
-    assert [type(one.record) for one in end.found] == [ClearElrRecord]
+    assert [type(one.record) for one in end.written] == [ClearElrRecord]
 
 
 class Scripted(Behaviour):

@@ -106,7 +106,7 @@ def test_a_refusal_names_the_nearest_action_and_what_it_would_have_written() -> 
     alone = guessed(log).end
     assert isinstance(alone, Refusal)
     assert (alone.nearest, alone.offset) == ("topics created", log[at].offset)
-    assert log[at].record in alone.found
+    assert log[at].record in alone.written
     end = guessed(next(forgeries(entries, "another epoch"))[1]).end
     assert isinstance(end, Refusal)
     assert (end.nearest, end.offset) == ("registration", entries[next(forgeries(entries, "another epoch"))[0]].offset)

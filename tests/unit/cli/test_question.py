@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from jbod_model.errors import UsageError
-from pipelines.ask.assignment_requests import Asked, Request
+from pipelines.ask.assignment_requests import LastRequest, Request
 from pipelines.check.findings import FINDINGS
 from pipelines.cli import main
 from pipelines.lake.names import Name, Names
@@ -81,7 +81,7 @@ def test_every_question_has_its_documented_columns_in_every_format(
     code, out, problem = leave(capsysbinary, *place, "--format", "csv")
     if table is REQUESTS:  # this lake has none; the columns are read below
         assert (code, b"no requests in this lake" in problem) == (2, True)
-        one = Request(1, Asked("dir", datetime(2026, 11, 21, tzinfo=UTC), "recorded", "", 1, 9, 20))
+        one = Request(1, LastRequest("dir", datetime(2026, 11, 21, tzinfo=UTC), "recorded", "", 1, 9, 20))
         assert table.values([one], Names())["realised_offset"] == [9]
         return
     said = out.decode()

@@ -88,7 +88,7 @@ def test_every_request_of_a_real_cluster_is_decided_and_every_record_explained(k
     assert len(judged) == len(_lines(kafka))
     assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
     assert not [one for one in own if one.cause.startswith("unexplained")]
-    written = sum(len(one.found) for one in judged) + sum(len(one.records) for one in own)
+    written = sum(len(one.written) for one in judged) + sum(len(one.records) for one in own)
     assert written == sum(isinstance(entry.record, VersionedRecord) for entry in _entries(kafka))
 
 
@@ -110,7 +110,7 @@ def test_where_a_real_cluster_departs_from_the_specification_the_reason_is_named
     judged, _ = _true(kafka)
     assert Counter((one.line.api, one.quirk) for one in judged if one.verdict is Verdict.QUIRK) == quirks
     for one in judged:
-        assert (one.verdict is Verdict.QUIRK) == (Counter(one.expected) != Counter(one.found))
+        assert (one.verdict is Verdict.QUIRK) == (Counter(one.expected) != Counter(one.written))
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)
@@ -129,7 +129,7 @@ def test_a_found_record_lies_in_the_time_of_its_request_and_has_its_subject(kafk
                 for topic in directory.topics
                 for partition in topic.partitions
             }
-            for versioned in one.found:
+            for versioned in one.written:
                 record = versioned.record
                 assert isinstance(record, PartitionChangeRecord)
                 assert record.directories is None or asked[record.topic_id, record.partition_id] in record.directories
@@ -203,7 +203,7 @@ def test_a_simulated_cluster_is_decided_and_its_flaw_named(tmp_path: Path, scena
 
 def _an_assignment(kafka: str, which: int = 0) -> Judged:
     """The first request, or another, that wrote directories."""
-    return [one for one in _true(kafka)[0] if one.line.api == "ASSIGN_REPLICAS_TO_DIRS" and one.found][which]
+    return [one for one in _true(kafka)[0] if one.line.api == "ASSIGN_REPLICAS_TO_DIRS" and one.written][which]
 
 
 def test_a_replica_written_to_another_directory_than_asked_differs() -> None:
@@ -229,8 +229,8 @@ def test_a_replica_written_to_another_directory_than_asked_differs() -> None:
     assert wrong.verdict is Verdict.DIFFERS
     assert wrong.reason == "other records than expected"
     assert wrong.from_offset == first.from_offset
-    assert wrong.expected[0] == first.found[0]
-    assert wrong.found[0] != first.found[0]
+    assert wrong.expected[0] == first.written[0]
+    assert wrong.written[0] != first.written[0]
     assert any(one.cause == "unexplained PartitionChangeRecord" for one in own)
 
 
@@ -241,7 +241,8 @@ def test_a_cordon_written_other_than_the_heartbeat_said_differs(cordoned: tuple[
     first = next(
         one
         for one in _true("kafka-4.4.0", 102)[0]
-        if one.line.api == "BROKER_HEARTBEAT" and any(getattr(two.record, "cordoned_log_dirs", ()) for two in one.found)
+        if one.line.api == "BROKER_HEARTBEAT"
+        and any(getattr(two.record, "cordoned_log_dirs", ()) for two in one.written)
     )
 
     def change(entry: LogEntry) -> LogEntry | None:
@@ -257,17 +258,17 @@ def test_a_cordon_written_other_than_the_heartbeat_said_differs(cordoned: tuple[
 def test_a_request_whose_records_are_missing_differs() -> None:
     last = _an_assignment("kafka-3.7.2", -1)
     assert last.from_offset is not None
-    gone = range(last.from_offset, last.from_offset + len(last.found))
+    gone = range(last.from_offset, last.from_offset + len(last.written))
     judged, _ = _audit("kafka-3.7.2", change=lambda entry: None if entry.offset in gone else entry)
     (wrong,) = [one for one in judged if one.line == last.line]
-    assert (wrong.verdict, wrong.found) == (Verdict.DIFFERS, ())
+    assert (wrong.verdict, wrong.written) == (Verdict.DIFFERS, ())
     assert wrong.expected == last.expected
 
 
 def test_records_in_another_order_than_asked_differ_in_order() -> None:
     first = _an_assignment("kafka-3.7.2")
     assert first.from_offset is not None
-    swap = dict(zip((first.from_offset, first.from_offset + 1), reversed(first.found[:2]), strict=True))
+    swap = dict(zip((first.from_offset, first.from_offset + 1), reversed(first.written[:2]), strict=True))
     judged, _ = _audit(
         "kafka-3.7.2",
         change=lambda entry: replace(entry, record=swap[entry.offset]) if entry.offset in swap else entry,
@@ -299,7 +300,7 @@ def test_records_whose_request_was_not_logged_are_unexplained_and_nothing_else_s
         isinstance(record.record, PartitionChangeRecord)
         or type(record.record).__name__ in ("TopicRecord", "PartitionRecord")
         for one in everything
-        for record in one.found
+        for record in one.written
     )
 
 
@@ -371,7 +372,7 @@ def test_requests_with_wrong_numbers_missing_twice_or_shuffled_are_judged_withou
     handled = [line for line in lines if line.error_code != 41]
     judged, own = _audit("kafka-3.9.2-upgrade", lines)
     assert len(judged) == len(handled)
-    written = sum(len(one.found) for one in judged if one.verdict is not Verdict.DIFFERS)
+    written = sum(len(one.written) for one in judged if one.verdict is not Verdict.DIFFERS)
     assert written + sum(len(one.records) for one in own) == 268  # every record is explained once
 
     controller = Control(Hints.of(lines), default_features(14, set()))
@@ -392,7 +393,7 @@ def test_a_record_version_that_no_known_kafka_writes_makes_its_request_not_decid
 
     judged, own = _audit("kafka-4.1.2", change=newer)
     undecided = [one for one in judged if one.verdict is Verdict.UNDECIDED]
-    wrote = [one for one in _true("kafka-4.1.2")[0] if one.line.api == "BROKER_REGISTRATION" and one.found]
+    wrote = [one for one in _true("kafka-4.1.2")[0] if one.line.api == "BROKER_REGISTRATION" and one.written]
     assert {one.line for one in undecided} == {one.line for one in wrote}
     assert {one.reason for one in undecided} == {f"RegisterBrokerRecord version 5 is {NEWER_KAFKA}"}
     assert all(one.newer for one in undecided)
@@ -415,9 +416,9 @@ def test_what_a_request_of_an_unknown_version_caused_is_not_decidable() -> None:
     assert {one.line.api for one in judged if one.newer} == {"BROKER_HEARTBEAT"}
     assert {one.verdict for one in judged if not one.newer} <= {Verdict.SAME, Verdict.QUIRK}
     assert not [one for one in own if one.cause.startswith("unexplained")]
-    caused = [one for one in _true("kafka-4.1.2")[0] if one.line.api == "BROKER_HEARTBEAT" and one.found]
+    caused = [one for one in _true("kafka-4.1.2")[0] if one.line.api == "BROKER_HEARTBEAT" and one.written]
     offsets = {
-        one.from_offset + index for one in caused if one.from_offset is not None for index in range(len(one.found))
+        one.from_offset + index for one in caused if one.from_offset is not None for index in range(len(one.written))
     }
     assert {one.from_offset for one in own if one.newer} <= offsets
 
@@ -435,7 +436,7 @@ def test_at_a_metadata_version_that_is_not_known_a_difference_is_not_decidable()
     (one,) = [one for one in judged if one.line == first.line]
     assert one.verdict is Verdict.UNDECIDED
     assert one.reason == f"Kafka 4.5 is {NEWER_KAFKA} (metadata.version 4.5-IV0)"
-    assert (one.expected, bool(one.found)) == (first.expected, True)
+    assert (one.expected, bool(one.written)) == (first.expected, True)
     assert not [one for one in own if one.cause.startswith("unexplained")]
     assert newer_level(33) is None
     assert newer_level(99) == f"metadata.version level 99 is {NEWER_KAFKA}"
@@ -453,5 +454,5 @@ def test_a_request_that_differs_is_shown_what_was_expected_at_the_offset_where_i
     assert wrong
     for one in wrong:
         (expected,) = (kept.record for kept in one.expected if isinstance(kept.record, RegisterBrokerRecord))
-        found = next(kept.record for kept in one.found if isinstance(kept.record, RegisterBrokerRecord))
+        found = next(kept.record for kept in one.written if isinstance(kept.record, RegisterBrokerRecord))
         assert replace(expected, in_controlled_shutdown=True) == found

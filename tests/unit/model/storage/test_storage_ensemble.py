@@ -22,7 +22,7 @@ B = Uuid.parse("oTM53yT_SbSfzlvkh_PfVA")
 
 # MetaPropertiesEnsembleTest's example: two empty directories, one in error, two good ones.
 FOO = Ensemble(
-    found={
+    directories={
         "/d/dir4": MetaProperties(version=1, cluster_id="fooClusterId", node_id=2),
         "/d/dir5": MetaProperties(version=1, cluster_id="fooClusterId", node_id=2),
         "/d/empty1": problems.NotFormatted("/d/empty1", "has no meta.properties"),
@@ -31,7 +31,7 @@ FOO = Ensemble(
     },
     metadata_dir="/d/dir4",
 )
-EMPTY = Ensemble(found={})
+EMPTY = Ensemble(directories={})
 
 
 def directory(tmp_path: Path, name: str, meta: MetaProperties | None = META, **changes: Any) -> str:
@@ -67,14 +67,14 @@ def test_ensemble_that_is_consistent_has_no_problem(expected: dict[str, Any]) ->
 
 
 def with_ids(*ids: Uuid | None) -> Ensemble:
-    return Ensemble(found={f"/d{i}": replace(META, directory_id=id_) for i, id_ in enumerate(ids)})
+    return Ensemble(directories={f"/d{i}": replace(META, directory_id=id_) for i, id_ in enumerate(ids)})
 
 
 def mixed(**changes: Any) -> Ensemble:
-    return Ensemble(found={"/d0": META, "/d1": replace(META, **changes)})
+    return Ensemble(directories={"/d0": META, "/d1": replace(META, **changes)})
 
 
-FAILED_METADATA = Ensemble(found={"/m": problems.UnreadableDirectory("/m", "I/O error")}, metadata_dir="/m")
+FAILED_METADATA = Ensemble(directories={"/m": problems.UnreadableDirectory("/m", "I/O error")}, metadata_dir="/m")
 
 VERIFY = [
     (EMPTY, {"need_one_readable": True}, ["NoReadableDirectory"]),  # R-STORE-12

@@ -151,7 +151,7 @@ def test_format_completes_missing_ids_only_on_request(tmp_path: Path) -> None:
 
 def test_format_with_a_foreign_metadata_directory_is_refused() -> None:
     with pytest.raises(problems.MetadataDirectoryNotGiven):
-        plan_format(Ensemble(found={}, metadata_dir="/elsewhere"), cluster_id=CLUSTER, node_id=1)
+        plan_format(Ensemble(directories={}, metadata_dir="/elsewhere"), cluster_id=CLUSTER, node_id=1)
 
 
 def test_format_writes_what_comes_first_before_the_directory_counts_as_formatted(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_format_plans_for_any_directories_leave_unique_ids_and_formatted_ones_al
         found[path] = as_found[state]
     try:
         plan = plan_format(
-            Ensemble(found=found), cluster_id=CLUSTER, node_id=1, ignore_formatted=ignore, add_missing_ids=add
+            Ensemble(directories=found), cluster_id=CLUSTER, node_id=1, ignore_formatted=ignore, add_missing_ids=add
         )
     except problems.AlreadyFormatted:
         assert not (ignore or add)
