@@ -7,12 +7,21 @@ directory fails stops, and counts as a failed broker.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jbod_model.controller import Context, Controller
+from jbod_model.formats.kafka_errors import InvalidConfig
 from jbod_model.formats.records import PartitionChangeRecord, Record
-from jbod_model.formats.requests import BrokerHeartbeatRequest, SessionExpired
+from jbod_model.formats.requests import (
+    BrokerHeartbeatRequest,
+    ElectUncleanLeaders,
+    IncrementalAlterConfigsRequest,
+    SessionExpired,
+    UpdateFeaturesRequest,
+)
+from jbod_model.formats.responses import IncrementalAlterConfigsResponse
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import Image, Partition
@@ -69,6 +78,30 @@ def after(
     for broker_id in noticed.brokers:
         image = applied(image, _records(controller, image, SessionExpired(broker_id=broker_id), context), profile)
     return image
+
+
+def configured(
+    image: Image,
+    request: IncrementalAlterConfigsRequest | UpdateFeaturesRequest,
+    *,
+    profile: Profile = KAFKA,
+    static_configs: Mapping[str, str] | None = None,
+) -> Image:
+    """The image after a change of configurations or feature levels, and after the unclean elections that the controller
+    then holds by itself (R-CFG-4, R-FEAT-4, R-ELECT-11).
+
+    Raises the `RequestRefused` of the broken rule, InvalidConfig for the first resource that is refused, and
+    ControllerFault if Kafka's controller itself would fail.
+    """
+    controller, context = Controller(profile), Context(static_configs=static_configs or {})
+    answer = controller.handle(image, request, context)
+    if isinstance(answer.response, IncrementalAlterConfigsResponse):
+        for one in answer.response.responses:
+            if one.error_code:
+                raise InvalidConfig(one.error_message or "")
+    image = applied(image, [each.record for each in answer.records], profile)
+    again = ElectUncleanLeaders(max_elections=sys.maxsize)
+    return applied(image, [each.record for each in controller.handle(image, again, context).records], profile)
 
 
 def _records(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jbod_model.formats.codec import decode
 from jbod_model.formats.records import TYPE_NAMES, ConfigRecord, FeatureLevelRecord, Record
@@ -24,6 +24,8 @@ class ConfigValues:
     """The values of topics that set it."""
     cluster: str | None
     """The dynamic default of all brokers, None if there is none."""
+    brokers: Mapping[int, str] = field(default_factory=dict)
+    """The values of single brokers. They count for the partitions that the broker leads."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,9 @@ def min_isr(lake: Lake, default: int = 1) -> MinIsr:
 
 
 def setting(lake: Lake, name: str) -> ConfigValues:
-    """The values of one topic configuration of ``_ASKED``. Values set on a single broker are ignored."""
+    """The values of one topic configuration of ``_ASKED``."""
     events: list[tuple[int, str, str | None]] = []
+    single: dict[int, str | None] = {}
     for offset, value in _values(lake, ConfigRecord):
         if name.encode() not in value:
             continue
@@ -62,6 +65,8 @@ def setting(lake: Lake, name: str) -> ConfigValues:
                 events.append((offset, record.resource_name, record.value))
             elif record.resource_type == _BROKER and record.resource_name == "":
                 events.append((offset, "", record.value))
+            elif record.resource_type == _BROKER and record.resource_name.isdecimal():
+                single[int(record.resource_name)] = record.value
     if any(topic for _, topic, _ in events):
         events += [(offset, topic, None) for offset, topic in _removals(lake)]
     found: dict[str, str] = {}
@@ -71,7 +76,7 @@ def setting(lake: Lake, name: str) -> ConfigValues:
         else:
             found[topic] = given
     cluster = found.pop("", None)
-    return ConfigValues(found, cluster)
+    return ConfigValues(found, cluster, {broker: value for broker, value in single.items() if value is not None})
 
 
 def tiered_topics(lake: Lake) -> frozenset[str]:

@@ -61,7 +61,11 @@ class GivenUp(NamedTuple):
 
 @dataclass(frozen=True)
 class StartOutcome:
-    """What one start does. Partitions by name."""
+    """What one start does. Partitions by name.
+
+    If no record tells whether the last process was shut down in order, a partition can be among ``leads`` and among
+    ``without_leader``: both are played.
+    """
 
     back: Sequence[str]
     """Directories that come back with their ids."""

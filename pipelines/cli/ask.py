@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from pipelines.cli.lakes import open_lake, print_json, refuse_damage
 from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
 from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns import (
+    CONFIG,
     DIRECTORIES,
     HISTORY,
     INCIDENTS,
@@ -203,33 +205,63 @@ def risk(query: Inquiry) -> Reply:
     )
 
 
-@question(WHATIF)
+@question(WHATIF, CONFIG)
 def whatif(
     query: Inquiry,
     fail: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             "--fail",
             metavar="BROKER[:DIR]",
             help="What fails; give it several times. DIR is an id, the beginning of one, a path or a label.",
         ),
-    ],
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config",
+            metavar="NAME=VALUE",
+            help="What is set, for --topic or --broker, else for all brokers: min.insync.replicas, "
+            "unclean.leader.election.enable or eligible.leader.replicas.version.",
+        ),
+    ] = None,
 ) -> Reply:
-    """What would happen if these brokers and directories failed at once, partition by partition. Exit code 0."""
+    """What would happen if these brokers and directories failed at once, or if a configuration changed, partition by
+    partition. Exit code 0."""
     from rich.console import Console
 
-    from pipelines.ask.whatif import whatif as ask
-    from pipelines.show.risk import show_whatif
-
+    if bool(fail) == (config is not None):
+        raise UsageError("jbod whatif: give --fail BROKER[:DIR], once or several times, or --config NAME=VALUE")
     with Console(stderr=True, quiet=progress.is_quiet()).status(
         "Asking the controller about every partition that is touched"
     ):
-        answer = ask(query.lake, fail, query.min_isr)
+        return _config_changes(query, config) if config is not None else _failures(query, fail or [])
+
+
+def _failures(query: Inquiry, fail: Sequence[str]) -> Reply:
+    from pipelines.ask.whatif import whatif as ask
+    from pipelines.show.risk import show_whatif
+
+    answer = ask(query.lake, fail, query.min_isr)
     chosen = query.choose(WHATIF, answer.changes)
     return Reply(
         chosen,
         lambda: {**answer.as_json(), "changes": query.objects(chosen)},
         lambda out: show_whatif(out, answer, chosen, query.every),
+    )
+
+
+def _config_changes(query: Inquiry, config: str) -> Reply:
+    from pipelines.ask.whatif_config import whatif_config as ask
+    from pipelines.show.whatif_config import show_config
+
+    wanted = query.wanted
+    answer = ask(query.lake, config, wanted.topics, wanted.brokers, query.min_isr)
+    chosen = query.choose(CONFIG, answer.changes)
+    return Reply(
+        chosen,
+        lambda: {**answer.as_json(), "changes": query.objects(chosen)},
+        lambda: show_config(answer, chosen, query.every),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipelines.ask.advice import directories_of
 from pipelines.ask.next_start import NextStarts, StartOutcome
@@ -82,5 +82,5 @@ def _vague(one: StartOutcome) -> bool:
     return {lost.name for lost in one.gives_up} <= {*one.perhaps_recreated}
 
 
-def _are(names: object) -> str:
-    return "is" if isinstance(names, (list, tuple)) and len(names) == 1 else "are"
+def _are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"

@@ -16,7 +16,7 @@ import pytest
 from pipelines.ask.next_start import HOWS, How, StartOutcome, next_starts
 from tests.support.volume import amount
 from tests.unit.ask.advice_operator import NAME, RecordedWorld, history
-from tests.unit.model.loss.loss_disks import Broker, Disk, Log, Unsound
+from tests.unit.model.loss.loss_disks import Broker, Disk, Unsound
 from tests.unit.model.loss.loss_operations import WEIGHTS, Operation
 from tests.unit.model.loss.loss_restarts import MORE
 
@@ -107,7 +107,7 @@ def one_folder(world: RecordedWorld, broker: Broker, disk: Disk) -> None:
         return
     fate = world.fate
     pending = bool(fate.losses) and fate.losses[-1].went_on is None and fate.losses[-1].until is None
-    last = [copy for copy in fate.gone if copy.broker_id == broker.id and copy.directory == disk.id]
+    last = [copy for copy in fate.gone if copy.broker_id == broker.id and disk.id in (copy.directory, *copy.places)]
     if pending and last:
         at.log, world.at[broker.id] = None, disk
     else:
@@ -127,21 +127,22 @@ class State:
     """What a start can change."""
 
     leads: bool
-    log: Log | None
-    losses: set[tuple[int, str, bool]]
-    """Left out: what a crash may have taken, and a restart brings to light."""
+    losses: frozenset[tuple[int, str, bool]]
+    crashes: frozenset[tuple[int, str, bool]]
+    """The losses in which the leader's own copy is the last one: it may lack what its broker had not flushed."""
 
     @classmethod
     def of(cls, world: RecordedWorld, broker: Broker) -> State:
         """The state now."""
-        losses: set[tuple[int, str, bool]] = {
-            (loss.offset, loss.kind, loss.went_on is not None)
-            for loss in world.fate.losses
-            if loss.until is None
-            and not ([copy.broker_id for copy in loss.copies] == [loss.leader] and loss.copies[0].given_up is None)
-        }
         assert world.partition is not None
-        return cls(world.partition.leader == broker.id, world.copy(broker.id), losses)
+        losses = {(loss.offset, loss.kind, loss.went_on is not None): loss for loss in world.fate.losses}
+        own = (
+            key
+            for key, loss in losses.items()
+            if [(copy.broker_id, copy.given_up) for copy in loss.copies] == [(loss.leader, None)]
+        )
+        lasting = frozenset(key for key, loss in losses.items() if loss.until is None)
+        return cls(world.partition.leader == broker.id, lasting, frozenset(own))
 
 
 def check(world: RecordedWorld, broker: Broker, before: State, outcome: StartOutcome, counts: Counter[str]) -> None:
@@ -152,11 +153,15 @@ def check(world: RecordedWorld, broker: Broker, before: State, outcome: StartOut
         world.report(broker)
         world.heartbeat(broker)
         world.report(broker)
-    after, vague = State.of(world, broker), NAME in outcome.perhaps_recreated
+    after = State.of(world, broker)
+    both = NAME in outcome.leads and NAME in outcome.without_leader  # no record tells whether it was stopped in order
+    vague = both or NAME in outcome.perhaps_recreated
+    recreated = world.copy(broker.id) is not held
+    new = after.losses - before.losses - (frozenset() if recreated else after.crashes)
     facts = {
-        "recreated": (after.log is not held, NAME in outcome.recreated),
+        "recreated": (recreated, NAME in outcome.recreated),
         "leads": (after.leads and not before.leads, NAME in outcome.leads),
-        "gives up": (bool(after.losses - before.losses), bool(outcome.gives_up)),
+        "gives up": (bool(new), bool(outcome.gives_up)),
     }
     for what, (is_so, was_said) in facts.items():
         counts[f"{what} {is_so}{', perhaps' if vague else ''}"] += 1
