@@ -99,11 +99,12 @@ def start(
         play.stop(how.broker_id)
     if not how.directories:
         return Started(image=play.image, fates=play.fates, refused="no directory of log.dirs can be read")
-    logs = dict(_logs(play.image, play.fates, how, profile))
     try:
         play.register(how)
     except RequestRefused as refused:
         return Started(image=play.image, fates=play.fates, refused=refused.problem)
+    listed = frozenset() if known is None else frozenset(known.directories)
+    logs = dict(_logs(play.image, play.fates, how, listed, profile))
     play.report(how.broker_id, logs)
     play.unfence(how.broker_id)
     play.report(how.broker_id, logs)
@@ -130,8 +131,11 @@ class _Log:
     perhaps: bool = False
 
 
-def _logs(image: Image, fates: Mapping[Key, Fate], how: NextStart, profile: Profile) -> Iterator[tuple[Key, _Log]]:
-    """The log of each of the broker's replicas, opened by the table of decisions."""
+def _logs(
+    image: Image, fates: Mapping[Key, Fate], how: NextStart, listed: frozenset[Uuid], profile: Profile
+) -> Iterator[tuple[Key, _Log]]:
+    """The log of each of the broker's replicas, opened by the table of decisions. ``listed``: the directories that
+    the process before it registered."""
     online = frozenset(how.directories)
     for topic_id, topic in image.topics.items():
         for number, partition in topic.partitions.items():
@@ -139,7 +143,7 @@ def _logs(image: Image, fates: Mapping[Key, Fate], how: NextStart, profile: Prof
                 continue
             key = topic_id, number
             assigned = partition.directory(how.broker_id)
-            places = _places(image, fates.get(key), how.broker_id, assigned, online)
+            places = _places(image, fates.get(key), how.broker_id, assigned, listed, online)
             there = places & online
             whole = bool(there) and places <= online
             current = (assigned if assigned in there else min(there)) if whole else None
@@ -156,15 +160,12 @@ def _logs(image: Image, fates: Mapping[Key, Fate], how: NextStart, profile: Prof
 
 
 def _places(
-    image: Image, fate: Fate | None, broker_id: int, assigned: Uuid, online: frozenset[Uuid]
+    image: Image, fate: Fate | None, broker_id: int, assigned: Uuid, listed: frozenset[Uuid], online: frozenset[Uuid]
 ) -> frozenset[Uuid]:
     """The directories where the log can lie. Empty: anywhere."""
     copy = None if fate is None else fate.copies.get(broker_id)
     if fate is None or copy is None:
-        if image.ids.kind(assigned) == "assigned":
-            return frozenset({assigned})
-        known = image.brokers.get(broker_id)
-        return frozenset() if known is None else frozenset(known.directories)
+        return frozenset({assigned}) if image.ids.kind(assigned) == "assigned" else listed
     older = _older(fate, copy, online)
     if older is not None:
         return older
@@ -236,8 +237,10 @@ class _Play:
             return
         moved: dict[Uuid, dict[Uuid, list[int]]] = {}
         for (topic_id, number), log in logs.items():
-            assigned = self.image.topics[topic_id].partitions[number].directory(broker_id)
-            if log.directory is not None and log.directory != assigned:
+            partition = self.image.topics[topic_id].partitions[number]
+            if broker_id not in partition.replicas:  # R-QUEUE-4
+                continue
+            if log.directory is not None and log.directory != partition.directory(broker_id):
                 moved.setdefault(log.directory, {}).setdefault(topic_id, []).append(number)
         if moved:
             directories = tuple(AssignedDirectory(id=one, topics=_topics(topics)) for one, topics in moved.items())

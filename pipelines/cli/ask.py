@@ -261,7 +261,7 @@ def _config_changes(query: Inquiry, config: str) -> Reply:
     return Reply(
         chosen,
         lambda: {**answer.as_json(), "changes": query.objects(chosen)},
-        lambda: show_config(answer, chosen, query.every),
+        lambda out: show_config(out, answer, chosen, query.every),
     )
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from jbod_model.formats.metadata_version import ELR_FEATURE
 from pipelines.ask.whatif_config import ConfigEffect
 from pipelines.show.rows import Chosen
-from pipelines.show.text import console, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, listed, many, say, show_selection, show_table, when
 
 SCREENFUL = 40
 """Rows of a list, unless all are asked for."""
@@ -41,9 +39,8 @@ ADVICE = (
 )
 
 
-def show_config(answer: ConfigEffect, chosen: Chosen, every: bool = False, out: Console | None = None) -> None:
+def show_config(out: Screen, answer: ConfigEffect, chosen: Chosen, every: bool = False) -> None:
     """The effects of one change, the worst first."""
-    out = out or console()
     setting = f"{answer.name}={answer.value} for {_scope(answer)}"
     at = f"at offset {answer.offset}, {when(answer.time)}"
     if answer.refused:
@@ -112,7 +109,7 @@ def _before(answer: ConfigEffect) -> str:
     return f"It is {' or '.join(values)} now."
 
 
-def _show_rows(out: Console, chosen: Chosen, every: bool) -> None:
+def _show_rows(out: Screen, chosen: Chosen, every: bool) -> None:
     shown = chosen.rows if every else chosen.rows[:SCREENFUL]
     show_table(
         out,
