@@ -40,7 +40,7 @@ def image_of(lake: Lake, condition: str) -> Image:
     levels = features(lake)
     return Image(
         ids=ID_TABLES[lake.published.ids],
-        brokers={broker.broker_id: broker for broker in _brokers(lake)},
+        brokers={broker.broker_id: broker for broker in registrations(lake)},
         topics=topics,
         topic_ids={topic.name: topic_id for topic_id, topic in topics.items()},
         features={METADATA_VERSION: LEVELS["3.7-IV2"], **levels},
@@ -103,7 +103,8 @@ def _partitions(lake: Lake, condition: str) -> Iterable[tuple[str, str, int, Par
         )
 
 
-def _brokers(lake: Lake) -> Iterable[BrokerRegistration]:
+def registrations(lake: Lake) -> Iterable[BrokerRegistration]:
+    """Every broker that is registered, by id."""
     rows = lake.query(
         "SELECT broker_id, broker_epoch, incarnation_id, fenced, in_controlled_shutdown, rack, log_dirs, "
         "cordoned_log_dirs "

@@ -1,4 +1,7 @@
-"""An HTTP server that Prometheus scrapes: the metrics of a lake, measured again when the lake has advanced."""
+"""An HTTP server that Prometheus scrapes: the metrics of a lake, measured again when the lake has advanced.
+
+Beside them it says whether a broker can be restarted (``probe``).
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from pipelines.lake.ledger import Published, open_ledger
 from pipelines.lake.reader import Lake
 from pipelines.metrics import declared
 from pipelines.metrics.measure import behind, gauge, of_lake, of_log, of_moment, recorded, version
+from pipelines.metrics.probe import Probe
 
 _CLIENT_SECONDS = 30
 """The longest wait for a client's request, or for a client to take more of the answer."""
@@ -139,7 +143,8 @@ class MetricsServer:
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
         try:
-            self._server = make_server(host, port, make_wsgi_app(registry), Server, _Handler)
+            application = Probe(measured.lake, make_wsgi_app(registry), measured.default_min_isr)
+            self._server = make_server(host, port, application, Server, _Handler)
         except OSError as problem:
             raise UsageError(f"--listen {address}: {problem.strerror}") from None
         shown = f"[{host}]" if ":" in host else host

@@ -238,6 +238,28 @@ REMOVAL = RowTable(
     reason_words=("assigned", "unassigned", "migrating", "lost"),
     brokers="replicas",
 )
+RESTART = RowTable(
+    "safe-to-restart",
+    "a partition that the restart harms, or that is harmed already",
+    (
+        _TOPIC,
+        _TOPIC_ID,
+        _PARTITION,
+        Column("harms", "strings", "what the restart causes"),
+        Column("already", "strings", "what is so without it, and stays so"),
+        Column("reason", "string", "why it cannot spare the brokers, empty if nothing is caused that decides"),
+        Column("waits_for", "ints", "the brokers whose replicas would make the difference"),
+        Column("replicas", "ints", "its brokers"),
+        Column("leader", "int", "its leader, -1 for none"),
+        Column("leader_down", "int", "its leader while the brokers are down, -1 for none"),
+        Column("in_sync", "int", "replicas in sync and online"),
+        Column("in_sync_down", "int", "the same while the brokers are down"),
+        Column("min_isr", "int", "min.insync.replicas, at most the number of replicas"),
+        Column("online_down", "int", "replicas online while the brokers are down"),
+    ),
+    reasons=("reason",),
+    brokers="replicas",
+)
 INCIDENTS = RowTable(
     "incidents",
     "a failed directory or a lost broker",
@@ -432,6 +454,7 @@ TABLES = (
     WHATIF,
     CONFIG,
     REMOVAL,
+    RESTART,
     INCIDENTS,
     OUTAGES,
     CHECK,

@@ -22,7 +22,8 @@ from jbod_model.formats.records import (
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
-from tests.support.lakes import write_lake
+from pipelines.lake.reader import Lake
+from tests.support.lakes import in_memory, write_lake
 from tests.support.logs import Entry
 
 BROKERS = (1, 2, 3, 4)
@@ -34,6 +35,11 @@ def lake_of(path: Path, image: Image, profile: Profile = KAFKA) -> Path:
     """A lake at ``path`` whose newest state is ``image``."""
     write_lake(path, as_entries(*_records(image)), profile=profile)
     return path
+
+
+def in_memory_of(image: Image) -> Lake:
+    """The same without files."""
+    return in_memory(as_entries(*_records(image)))
 
 
 def as_entries(*records: Record, first: int = 0) -> list[Entry]:

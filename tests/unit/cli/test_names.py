@@ -25,6 +25,7 @@ LISTS = {
     "risk": (["risk"], ["brokers", "directories"]),
     "whatif": (["whatif", "--fail", "2"], ["changes"]),
     "safe-to-remove": (["safe-to-remove", "4:jYd7"], ["held"]),
+    "safe-to-restart": (["safe-to-restart", "2"], ["stakes"]),
     "incidents": (["incidents"], ["incidents"]),
     "incidents NO": (["incidents", "1"], ["outages"]),
     "check": (["check", "--no-keep"], ["findings"]),

@@ -45,6 +45,7 @@ QUESTIONS = {
     "risk": ["risk"],
     "whatif": ["whatif", "--fail", "3"],
     "safe-to-remove": ["safe-to-remove", "3:"],
+    "safe-to-restart": ["safe-to-restart", "3"],
     "incidents": ["incidents"],
     "incidents NO": ["incidents", "1"],
     "check": ["check", "--no-keep", "--fail-on", "critical"],

@@ -64,6 +64,7 @@ QUESTIONS = [
     ("risk",),
     ("whatif", "--fail", "1"),
     ("safe-to-remove", f"1:{disk('b')}"),
+    ("safe-to-restart", "1", "--max-age", "1d"),
     ("assignments",),
     ("moves",),
 ]

@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,7 @@ from tests.support.local import replay
 from tests.support.logs import read_log
 from tests.support.monitoring import ALERTS, RECORDINGS, RUNBOOK, Alert, dashboard
 from tests.support.paths import ROOT, metadata_dir
+from tests.unit.check.story import Story
 
 KAFKA = "kafka-4.1.2"
 DECLARED = {one.name: one for one in METRICS}
@@ -334,3 +336,42 @@ def test_address_may_be_of_ip_version_6(lake: Path) -> None:
     assert re.fullmatch(r"http://\[::1\]:\d+/metrics", listener.url)
     with pytest.raises(UsageError, match="not an address"):
         MetricsServer("::", Measured(str(lake), print))
+
+
+# THE PROBE BESIDE THE METRICS
+
+
+def probed(url: str, query: str) -> tuple[int, dict[str, Any]]:
+    """Status and answer of the probe."""
+    asked = f"{url.removesuffix('/metrics')}/safe-to-restart{query}"
+    try:
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as refused:
+        return refused.code, json.loads(refused.read())
+
+
+def test_probe_answers_as_the_verdict_is(tmp_path: Path) -> None:
+    story = Story()
+    story.time = int(datetime.now(UTC).timestamp())
+    story.broker(1, "a").broker(2, "b").broker(3, "c").topic("t", {1: "a", 2: "b"}, {1: "a"}).lake(tmp_path / "lake")
+    with served(tmp_path / "lake") as (url, _):
+        assert probed(url, "?broker=2&max_age=1d")[0] == 200
+        assert probed(url, "?broker=2,3&kill=true&max_age=1d")[0] == 200
+        status, said = probed(url, "?broker=1&max_age=1d")
+        assert (status, said["verdict"], said["blocking"][0]["reason"]) == (409, "not_safe", "one replica")
+        assert probed(url, "?broker=9&max_age=1d")[0] == 503
+        for wrong in ("", "?broker=x", "?broker=1&fast=1", "?broker=1&kill=maybe", "?broker=1&max_age=soon"):
+            status, said = probed(url, wrong)
+            assert (status, [*said]) == (400, ["error"])
+        assert scraped(url)["jbod_lake_readable"] == 1
+        shutil.rmtree(tmp_path / "lake")
+        status, said = probed(url, "?broker=2")
+        assert (status, said["verdict"]) == (503, "not_decidable")
+
+
+def test_probe_trusts_no_old_lake(lake: Path) -> None:
+    with served(lake) as (url, _):
+        status, said = probed(url, "?broker=1")
+        assert (status, said["verdict"]) == (503, "not_decidable")
+        assert "older than" in said["undecided"][0]

@@ -1,0 +1,219 @@
+"""Whether brokers can be restarted: in order, or by a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from jbod_model.errors import UsageError
+from jbod_model.restart import DECIDING, Harm
+from pipelines.ask.advice import Advice
+from pipelines.ask.json_values import jsonable
+from pipelines.ask.next_start import NextStarts, next_starts
+from pipelines.ask.restart_columns import columns
+from pipelines.ask.restart_judge import Found, Judge, Stake
+from pipelines.ask.restart_quorum import QuorumEffect, nodes, quorum_effect
+from pipelines.ask.restart_waits import WAITS, Blocking, InFlight, in_flight
+from pipelines.lake.ledger import time_of
+from pipelines.lake.reader import Lake
+
+MAX_AGE = 60.0
+"""Seconds after which knowledge is too old to allow anything."""
+SAFE, NOT_NOW, NOT_SAFE, NOT_DECIDABLE = "safe", "not now", "not safe", "not decidable"
+EXIT_CODES = {SAFE: 0, NOT_NOW: 1, NOT_SAFE: 1, NOT_DECIDABLE: 2}
+_SHORT_TIME = 120
+"""Seconds for which a broker that came back counts as just back."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer."""
+
+    offset: int
+    time: datetime
+    brokers: Sequence[int]
+    kill: bool
+    verdict: str
+    """safe, not now, not safe, or not decidable."""
+    undecided: Sequence[str]
+    """Why it is not decidable."""
+    as_known: str
+    """The verdict by what is known, even if that is too old."""
+    age_seconds: float | None
+    """Age of the newest record; None if the question is about the past."""
+    partitions: int
+    """Partitions with a replica on one of the brokers."""
+    stakes: Sequence[Stake]
+    """Those that the restart harms first, then those that are harmed already."""
+    next_leaders: Mapping[int, int]
+    """Broker -> partitions that it takes over."""
+    blocking: Sequence[Blocking]
+    in_flight: InFlight
+    quorum: QuorumEffect | None
+    """None if no broker is a voter."""
+    refused: Sequence[int]
+    """Brokers that the controller never lets stop in order, because they would still lead."""
+    controllers: Sequence[int]
+    """Those of ``brokers`` that are controllers, and no brokers."""
+    down: Sequence[int]
+    """Brokers that are down already: they only come back."""
+    starts: Sequence[NextStarts] = ()
+    """For each of the brokers with a directory that is not online: what its start does if that comes back, comes back
+    blank, is taken out, or stays broken."""
+    fault: str = ""
+    """Defects that Kafka's controller would meet. The answer is that of a repaired controller. Usually empty."""
+
+    @property
+    def exit_code(self) -> int:
+        """0 safe, 1 not, 2 not decidable."""
+        return EXIT_CODES[self.verdict]
+
+    def caused(self, harm: str) -> list[Stake]:
+        """The partitions to which the restart does this."""
+        return [one for one in self.stakes if harm in one.harms]
+
+    def so_already(self, harm: str) -> list[Stake]:
+        """The partitions for which this is so without the restart."""
+        return [one for one in self.stakes if harm in one.already]
+
+    @property
+    def steps(self) -> list[Advice]:
+        """What to do, in order."""
+        found = [step for one in self.starts for step in one.steps]
+        found += [one.advice for one in self.blocking]
+        return found if self.quorum is None or self.quorum.safe else [*found, self.quorum.advice]
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "offset": self.offset,
+            "time": self.time.isoformat(),
+            "age_seconds": self.age_seconds,
+            "brokers": list(self.brokers),
+            "kill": self.kill,
+            "verdict": self.verdict.replace(" ", "_"),
+            "as_known": self.as_known.replace(" ", "_"),
+            "undecided": list(self.undecided),
+            "partitions": self.partitions,
+            "harms": {harm.value: len(self.caused(harm)) for harm in Harm},
+            "already": {harm.value: len(self.so_already(harm)) for harm in Harm if harm in DECIDING},
+            "next_leaders": {str(broker): count for broker, count in self.next_leaders.items()},
+            "blocking": [
+                {**jsonable(one), "ends": one.ends, "finding": one.finding, "advice": one.end} for one in self.blocking
+            ],
+            "in_flight": jsonable(self.in_flight),
+            "quorum": None if self.quorum is None else self.quorum.as_json(),
+            "refused": list(self.refused),
+            "controllers": list(self.controllers),
+            "down": list(self.down),
+            "starts": [{**one.as_json(), "gives_up": list(one.gives_up)} for one in self.starts],
+            "fault": self.fault,
+            "stakes": jsonable(list(self.stakes)),
+        }
+
+
+def node_ids(text: str) -> list[int]:
+    """The ids of ``3`` or ``3,4``."""
+    ids = [one.strip() for one in text.split(",")]
+    if not all(one.isascii() and one.isdigit() and len(one) < 11 for one in ids):
+        raise UsageError(f"{text}: not ids of brokers: write 3, or 3,4")
+    return [int(one) for one in ids]
+
+
+def safe_to_restart(
+    lake: Lake,
+    brokers: Sequence[int],
+    default_min_isr: int = 1,
+    *,
+    kill: bool = False,
+    max_age: float | None = None,
+    now: datetime | None = None,
+) -> Verdict:
+    """Whether the nodes can be restarted at once at the lake's offset.
+
+    ``max_age``: seconds after which what is known is too old; None: the question is about the past. ``now`` is for
+    tests. A node may be a broker, a controller, or both.
+    """
+    asked = tuple(dict.fromkeys(brokers))
+    known = nodes(lake)
+    judge = Judge(lake, columns(lake, default_min_isr), default_min_isr)
+    registered = [broker for broker in asked if broker in judge.columns.registered]
+    found = judge.judge(registered, kill=kill)
+    effect = quorum_effect(known, asked)
+    age = None if max_age is None else ((now or datetime.now(UTC)) - lake.time).total_seconds()
+    missing = known.missing(asked)
+    undecided = [*known.unknown(missing), *_too_old(lake, age, max_age)]
+    if lake.incomplete_since is not None:
+        undecided.append(f"{lake.incomplete_since}")
+    starts = [next_starts(lake, one, default_min_isr=default_min_isr) for one in judge.with_disks_away(registered)]
+    as_known = NOT_DECIDABLE if missing else _verdict(found, effect, starts)
+    return Verdict(
+        offset=lake.offset,
+        time=lake.time,
+        brokers=asked,
+        kill=kill,
+        verdict=NOT_DECIDABLE if undecided else as_known,
+        undecided=undecided,
+        as_known=as_known,
+        age_seconds=age,
+        partitions=int(judge.columns.on(registered).any(axis=1).sum()),
+        stakes=found.stakes(),
+        next_leaders=found.next_leaders,
+        blocking=_with_since(lake, found.blocking()),
+        in_flight=in_flight(judge.columns, frozenset(registered)),
+        quorum=effect,
+        refused=found.refused,
+        controllers=[one for one in asked if one not in registered and one not in missing],
+        down=[broker for broker in registered if judge.columns.registered[broker].fenced],
+        starts=starts,
+        fault=found.fault,
+    )
+
+
+def _verdict(found: Found, effect: QuorumEffect | None, starts: Sequence[NextStarts]) -> str:
+    if any(one.gives_up for one in starts):
+        return NOT_SAFE
+    if found.safe and (effect is None or effect.safe):
+        return SAFE
+    ends = all(reason in WAITS for reason in found.reasons) and not found.fault and not found.refused
+    return NOT_NOW if ends and (effect is None or effect.safe or effect.ends) else NOT_SAFE
+
+
+def _too_old(lake: Lake, age: float | None, max_age: float | None) -> Iterable[str]:
+    if age is None or max_age is None:
+        return
+    when = f"{lake.time:%Y-%m-%d %H:%M:%S} UTC"
+    if age > max_age:
+        yield f"the newest record is of {when}, {age:,.0f} s ago: older than --max-age {max_age:g} s"
+    elif age < -max_age:
+        yield f"the newest record is of {when}, {-age:,.0f} s in the future: the clocks disagree"
+
+
+# SINCE WHEN
+
+
+def _with_since(lake: Lake, blocking: Sequence[Blocking]) -> list[Blocking]:
+    """The same, with what happened to the brokers that are waited for."""
+    asked = sorted({broker for one in blocking for broker in one.waits_for})
+    if not asked:
+        return list(blocking)
+    changes = lake.query(
+        f"""
+        SELECT broker_id, arg_max(fenced, from_offset), epoch_us(max(from_time)) FROM (
+            SELECT *, lag(fenced) OVER (PARTITION BY broker_id ORDER BY from_offset) AS was
+            FROM {lake.until("brokers")}
+        ) WHERE was IS DISTINCT FROM fenced AND list_contains($1, broker_id) GROUP BY broker_id ORDER BY broker_id
+        """,
+        [asked],
+    )
+    said = {}
+    for broker, fenced, micros in changes:
+        since = time_of(micros)
+        ago = (lake.time - since).total_seconds()
+        if fenced:
+            said[broker] = f"broker {broker} is down since {since:%Y-%m-%d %H:%M:%S} UTC"
+        elif ago <= _SHORT_TIME:
+            said[broker] = f"broker {broker} came back {ago:,.0f} s before"
+    return [replace(one, since=[said[broker] for broker in one.waits_for if broker in said]) for one in blocking]

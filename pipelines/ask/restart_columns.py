@@ -1,0 +1,364 @@
+"""The partitions of a lake as columns of numbers, to judge restarts of a large cluster in a moment.
+
+Brokers are numbered from 0 (``Columns.brokers``), and a partition has a slot for each of its replicas: every list of
+brokers becomes a row of flags, parallel to the replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jbod_model.controller.cluster import MIN_ISR
+from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
+from jbod_model.ids import ID_TABLES, Uuid
+from jbod_model.profiles import PROFILES, Profile
+from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
+from jbod_model.replay.offline import has_online_dir
+from pipelines.ask.configs import UNCLEAN_ELECTION, features, min_isr, setting
+from pipelines.ask.whatif_image import registrations
+from pipelines.lake.delta import reading
+from pipelines.lake.reader import Lake
+
+Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int32]
+
+_LISTS = ("isr", "elr", "last_known_elr", "adding", "removing")
+OTHER = 1 << 30
+"""A broker that is in a list of a partition, and is none of its replicas."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an election and a write depend on besides the partition, by topic."""
+
+    min_isr: int
+    """As it is set."""
+    first_replicas: int
+    """Replicas of partition 0: the controller's limit of ``min_isr`` (R-CFG-3)."""
+    unclean: bool
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The partitions at an offset. All arrays have a row for each partition, in the order of topic and number."""
+
+    table: pa.Table
+    """topic, topic_id, partition."""
+    brokers: npt.NDArray[np.int64]
+    """The ids of all brokers that a partition names or that are registered, ascending."""
+    registered: Mapping[int, BrokerRegistration]
+    profile: Profile
+    features: Mapping[str, int]
+    settings: Sequence[Setting]
+    replicas: Numbers
+    """Numbers of brokers, -1 after the last replica."""
+    placed: Flags
+    """Whether the replica is online as far as its directory is concerned."""
+    isr: Flags
+    elr: Flags
+    last_known_elr: Flags
+    adding: Flags
+    removing: Flags
+    leader: Numbers
+    """The slot of the leader, -1 if there is none, OTHER if it is no replica."""
+    recovering: Flags
+    strange: Flags
+    """Whether a list names a broker that is no replica."""
+    setting: Numbers
+    """The index of the topic's setting."""
+
+    def __len__(self) -> int:
+        return len(self.replicas)
+
+    @cached_property
+    def there(self) -> Flags:
+        """Whether a slot has a replica."""
+        return self.replicas >= 0
+
+    @cached_property
+    def count(self) -> Numbers:
+        """Replicas of each partition."""
+        found: Numbers = self.there.sum(axis=1, dtype=np.int32)
+        return found
+
+    @cached_property
+    def min_isr(self) -> Numbers:
+        """The effective min.insync.replicas: at most the number of replicas."""
+        wanted = np.array([one.min_isr for one in self.settings] or [1], np.int32)
+        effective: Numbers = np.minimum(wanted[self.setting], self.count)
+        return effective
+
+    @cached_property
+    def online(self) -> Flags:
+        """Whether a replica is online."""
+        return self.placed & self.on(broker for broker, one in self.registered.items() if not one.fenced)
+
+    @cached_property
+    def can_lead(self) -> Flags:
+        """Whether the controller may elect the replica, once it is in sync (R-ELECT-1)."""
+        stopping = [broker for broker, one in self.registered.items() if one.in_controlled_shutdown]
+        return self.online & ~self.on(stopping)
+
+    def on(self, brokers: Any) -> Flags:
+        """Whether a replica is on one of the brokers."""
+        known = np.zeros(len(self.brokers) + 1, bool)  # the last one is for slots without a replica
+        ids = np.fromiter(brokers, np.int64)
+        known[:-1] = np.isin(self.brokers, ids)
+        return known[self.replicas]
+
+    def name(self, row: int) -> str:
+        """``topic-0``"""
+        return f"{self.table['topic'][row].as_py()}-{self.table['partition'][row].as_py()}"
+
+    def settled(self) -> Columns:
+        """The same after every follower that can catch up has, and every reassignment that can be complete is."""
+        led = (self.leader >= 0) & self.online.any(axis=1)
+        complete = led & (self.online | self.removing | ~self.there).all(axis=1) & ~self.strange
+        gone = self.removing & complete[:, None]  # a reassignment has what it removes at the end (R-REASSIGN-1)
+        moving = ~complete[:, None]
+        replicas = np.where(gone, -1, self.replicas).astype(np.int32)
+        after = replace(self, replicas=replicas, adding=self.adding & moving, removing=self.removing & moving)
+        in_sync = self.online & ~gone
+        leads = np.where(complete & (self.leader >= after.count), in_sync.argmax(axis=1), self.leader)
+        return replace(
+            after,
+            isr=np.where(led[:, None], in_sync, self.isr),
+            elr=self.elr & ~led[:, None],
+            placed=self.placed & ~gone,
+            leader=leads.astype(np.int32),
+        )
+
+    # IMAGES FOR THE MODEL
+
+    def shapes(self, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """One row of each kind among ``rows``, and for each of ``rows`` the index of its kind.
+
+        Partitions are of a kind if the controller cannot tell them apart but for their names.
+        """
+        flags = (self.placed, self.isr, self.elr, self.last_known_elr, self.adding, self.removing)
+        bits = np.zeros((len(rows), self.replicas.shape[1]), np.int32)
+        for at, flag in enumerate(flags):
+            bits |= flag[rows].astype(np.int32) << at
+        of_one = (self.leader[rows], self.recovering[rows], self.setting[rows], self.strange[rows] * (rows + 1))
+        key = np.column_stack([self.replicas[rows], bits, *of_one]).astype(np.int64)
+        packed = np.ascontiguousarray(key).view(np.dtype((np.void, key.dtype.itemsize * key.shape[1]))).ravel()
+        _, first, kind = np.unique(packed, return_index=True, return_inverse=True)
+        return rows[first], kind.reshape(-1)
+
+    def image(self, rows: npt.NDArray[np.int64], lake: Lake) -> tuple[Image, list[tuple[Uuid, int]]]:
+        """An image with all brokers and these partitions, and where each of them is in it.
+
+        Topics are made up: one for each setting. Their partition 0 stands for that of the topic (R-CFG-3). A directory
+        that is online is its broker's first one, and any other is LOST: the controller treats them alike.
+        """
+        partitions: dict[int, dict[int, Partition]] = {}
+        ids = ID_TABLES[lake.published.ids]
+        strange = self._lists(rows[self.strange[rows]], lake)
+        places = []
+        for row in rows.tolist():
+            topic = int(self.setting[row])
+            known = partitions.setdefault(topic, {0: _stand_in(self.settings[topic].first_replicas, ids.lost)})
+            places.append((Uuid(topic + 1, 0), len(known)))
+            known[len(known)] = self._partition(row, strange.get(row), ids.unassigned, ids.lost)
+        topics = {
+            Uuid(topic + 1, 0): Topic(name=f"{topic}", topic_id=Uuid(topic + 1, 0), partitions=known)
+            for topic, known in partitions.items()
+        }
+        configs = {(2, f"{topic}"): _config(self.settings[topic]) for topic in partitions}
+        image = Image(
+            ids=ids,
+            brokers=dict(self.registered),
+            topics=topics,
+            topic_ids={topic.name: topic_id for topic_id, topic in topics.items()},
+            features=dict(self.features),
+            configs=configs,
+        )
+        return image, places
+
+    def _partition(self, row: int, lists: Mapping[str, Sequence[int]] | None, nowhere: Uuid, lost: Uuid) -> Partition:
+        size = int(self.count[row])
+        replicas = [int(one) for one in self.brokers[self.replicas[row, :size]]]
+
+        def said(name: str) -> tuple[int, ...]:
+            if lists is not None:
+                return tuple(lists[name])
+            return tuple(one for one, there in zip(replicas, getattr(self, name)[row], strict=False) if there)
+
+        def directory(broker: int, slot: int) -> Uuid:
+            registration = self.registered.get(broker)
+            if not self.placed[row, slot]:
+                return lost
+            return registration.directories[0] if registration is not None and registration.directories else nowhere
+
+        slot = int(self.leader[row])
+        leader = -1 if slot < 0 else replicas[slot] if slot < size else int(lists["leader"][0]) if lists else -1
+        return Partition(
+            replicas=tuple(replicas),
+            directories=tuple(directory(broker, slot) for slot, broker in enumerate(replicas)),
+            isr=said("isr"),
+            removing_replicas=said("removing"),
+            adding_replicas=said("adding"),
+            eligible_leader_replicas=said("elr"),
+            last_known_elr=said("last_known_elr"),
+            leader=leader,
+            leader_recovery_state=int(self.recovering[row]),
+            leader_epoch=0,
+            partition_epoch=0,
+        )
+
+    def _lists(self, rows: npt.NDArray[np.int64], lake: Lake) -> dict[int, dict[str, Sequence[int]]]:
+        """The lists of partitions that name brokers which are no replicas, as the metadata has them."""
+        found = {}
+        for row in rows.tolist():
+            where = [self.table["topic_id"][row].as_py(), self.table["partition"][row].as_py()]
+            (values,) = lake.query(
+                f"SELECT {', '.join(_LISTS)}, [leader] FROM {lake.at('partitions')} "
+                "WHERE topic_id = $1 AND partition = $2",
+                where,
+            )
+            found[row] = dict(zip((*_LISTS, "leader"), values, strict=True))
+        return found
+
+
+def columns(lake: Lake, default_min_isr: int = 1) -> Columns:
+    """The partitions at the lake's offset. ``default_min_isr`` applies if the log does not set it."""
+    with reading(lake.path):
+        table = lake.connection.sql(
+            f"""
+            SELECT topic, topic_id, partition, replicas, directories, {", ".join(_LISTS)}, leader,
+                   leader_recovery = 'RECOVERING' AS recovering
+            FROM {lake.at("partitions")} ORDER BY topic, partition
+            """
+        ).to_arrow_table()
+    registered = {broker.broker_id: broker for broker in registrations(lake)}
+    table = table.combine_chunks()
+    profile = PROFILES[lake.published.profile]
+    lists = {name: _flat(table, name) for name in ("replicas", "directories", *_LISTS)}
+    leader = table["leader"].to_numpy()
+    numbers = [values for name, (_, values) in lists.items() if name != "directories"]
+    brokers = np.unique(np.concatenate([*numbers, leader[leader >= 0], np.array([*registered], np.int64)]))
+    brokers = brokers.astype(np.int64)
+    of, values = lists["replicas"]
+    slot = np.arange(len(of)) - np.searchsorted(of, of)
+    width = int(slot.max(initial=0)) + 1
+    replicas = np.full((len(table), width), -1, np.int32)
+    replicas[of, slot] = np.searchsorted(brokers, values)
+    placed = np.zeros((len(table), width), bool)
+    placed[of, slot] = _placed(lists["directories"][1], replicas[of, slot], brokers, registered, profile, lake)
+    flags, strange = {}, np.zeros(len(table), bool)
+    for name in _LISTS:
+        flags[name], other = _flags(replicas, *lists[name], brokers)
+        strange |= other
+    led = leader[:, None] == np.where(replicas >= 0, brokers[replicas], -2)
+    slots = np.where(led.any(axis=1), led.argmax(axis=1), np.where(leader < 0, -1, OTHER)).astype(np.int32)
+    settings, of_topic = _settings(lake, table, replicas, default_min_isr)
+    return Columns(
+        table=table.select(["topic", "topic_id", "partition"]),
+        brokers=brokers,
+        registered=registered,
+        profile=profile,
+        features={METADATA_VERSION: LEVELS["3.7-IV2"], **features(lake)},
+        settings=settings,
+        replicas=replicas,
+        placed=placed,
+        leader=slots,
+        recovering=np.asarray(table["recovering"].to_numpy(zero_copy_only=False), bool),
+        strange=strange | (slots == OTHER),
+        setting=of_topic,
+        **flags,
+    )
+
+
+def _flat(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], Any]:
+    """The row of each element of a column of lists, and the elements."""
+    column = table[name].combine_chunks()
+    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    rows = np.repeat(np.arange(len(column)), np.diff(column.offsets.to_numpy()))
+    values = column.flatten()
+    return rows, values if pa.types.is_string(values.type) else values.to_numpy()
+
+
+def _flags(
+    replicas: Numbers, rows: npt.NDArray[np.int64], values: npt.NDArray[np.int32], brokers: npt.NDArray[np.int64]
+) -> tuple[Flags, Flags]:
+    """Which slots a list names, and which rows name a broker without a slot."""
+    found = np.zeros(replicas.shape, bool)
+    wanted = np.searchsorted(brokers, values)
+    matches = replicas[rows] == wanted[:, None]
+    at, slot = np.nonzero(matches)
+    found[rows[at], slot] = True
+    other = np.zeros(len(replicas), bool)
+    other[rows[~matches.any(axis=1)]] = True
+    return found, other
+
+
+def _placed(
+    directories: pa.Array,
+    replicas: Numbers,
+    brokers: npt.NDArray[np.int64],
+    registered: Mapping[int, BrokerRegistration],
+    profile: Profile,
+    lake: Lake,
+) -> Flags:
+    """Whether each replica's directory is online, by the model's rule, asked once for each directory of a broker."""
+    coded = pc.dictionary_encode(directories)
+    names = [Uuid.parse(one) for one in coded.dictionary.to_pylist()]
+    pairs = replicas.astype(np.int64) * max(1, len(names)) + coded.indices.to_numpy()
+    distinct, of = np.unique(pairs, return_inverse=True)
+    ids = ID_TABLES[lake.published.ids]
+    found = []
+    for pair in distinct.tolist():
+        broker, name = divmod(pair, max(1, len(names)))
+        registration = registered.get(int(brokers[broker]))
+        found.append(registration is not None and has_online_dir(registration, names[name], ids, profile))
+    return np.array(found, bool)[of.reshape(-1)]
+
+
+def _settings(lake: Lake, table: pa.Table, replicas: Numbers, default_min_isr: int) -> tuple[list[Setting], Numbers]:
+    """The distinct settings of topics, and the index of each partition's."""
+    wanted, unclean = min_isr(lake, default_min_isr), setting(lake, UNCLEAN_ELECTION)
+    coded = pc.dictionary_encode(table["topic"].combine_chunks())
+    coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
+    topic = coded.indices.to_numpy()
+    names = coded.dictionary.to_pylist()
+    first = np.ones(len(names), np.int32)
+    zero = table["partition"].to_numpy() == 0
+    first[topic[zero]] = (replicas[zero] >= 0).sum(axis=1)
+    known: dict[Setting, int] = {}
+    otherwise = unclean.cluster or ""
+    of_topic = [
+        known.setdefault(
+            Setting(
+                wanted.topics.get(name, wanted.default),
+                replicas_of_first,
+                unclean.topics.get(name, otherwise).lower() == "true",
+            ),
+            len(known),
+        )
+        for name, replicas_of_first in zip(names, first.tolist(), strict=True)
+    ]
+    return [*known], np.array(of_topic, np.int32)[topic] if names else np.zeros(0, np.int32)
+
+
+def _config(said: Setting) -> dict[str, str]:
+    return {MIN_ISR: str(said.min_isr), UNCLEAN_ELECTION: str(said.unclean).lower()}
+
+
+def _stand_in(replicas: int, lost: Uuid) -> Partition:
+    """A partition that nobody can lead, on brokers that do not exist."""
+    return Partition(
+        replicas=tuple(range(-2, -2 - replicas, -1)),
+        directories=(lost,) * replicas,
+        isr=(),
+        leader=-1,
+        leader_epoch=0,
+        partition_epoch=0,
+    )

@@ -1,0 +1,334 @@
+"""What a restart of brokers does to the partitions of a lake, partition by partition.
+
+The partitions that can spare the brokers are found in columns; the model's controller plays the restart for the others,
+once for each kind (``jbod_model.restart``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jbod_model.formats.kafka_errors import ControllerFault
+from jbod_model.ids import Uuid
+from jbod_model.profiles import Profile
+from jbod_model.replay.image import Image
+from jbod_model.restart import DECIDING, Course, Harm, Judged, Restart, course, in_any_order, judged
+from pipelines.ask.lost_data import complete_copies
+from pipelines.ask.restart_columns import Columns
+from pipelines.ask.restart_waits import RETURN, Blocking, Why, why
+from pipelines.lake.reader import Lake
+
+_NAMES = 10
+"""Partitions that a group names."""
+
+
+@dataclass(frozen=True)
+class Stake:
+    """A partition that the restart harms, or that is harmed already."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    harms: Sequence[str]
+    """What the restart causes (R-RESTART-4)."""
+    already: Sequence[str]
+    """What is so without it, and stays so."""
+    reason: str
+    """Why it cannot spare the brokers; empty if nothing is caused that decides."""
+    waits_for: Sequence[int]
+    """The brokers whose replicas would make the difference."""
+    replicas: Sequence[int]
+    leader: int
+    leader_down: int
+    """Who leads while the brokers are down; -1: nobody."""
+    in_sync: int
+    """Replicas in sync and online."""
+    in_sync_down: int
+    min_isr: int
+    online_down: int
+    """Replicas online while the brokers are down, in sync or not."""
+
+    @property
+    def name(self) -> str:
+        """``topic-0``"""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Judges restarts of the same partitions."""
+
+    lake: Lake
+    columns: Columns
+    default_min_isr: int = 1
+    known_complete: bool = True
+    """Whether the lists of the lake are those of ``columns``, so that the copies can be asked about (R-LOSS-6)."""
+
+    def judge(self, brokers: Sequence[int], *, kill: bool = False) -> Found:
+        """What a restart of these registered brokers does to every partition."""
+        it = self.columns
+        stopping = it.on(brokers)
+        touched = stopping.any(axis=1)
+        rows = np.flatnonzero(touched & ~spares(it, stopping))
+        moved = np.flatnonzero(touched & spares(it, stopping))
+        leaders = Counter(_next_leaders(it, moved, stopping))
+        kinds, kind = it.shapes(rows)
+        found = Found(it, frozenset(brokers), kill, rows, kind, _led(it, moved, stopping) if kill else None)
+        if not len(rows):
+            return replace(found, next_leaders=dict(sorted(leaders.items())))
+        played = self._played(kinds, Restart(brokers=tuple(brokers), kill=kill, unclean=self._unclean(brokers)))
+        reasons = [why(it, row, frozenset(brokers)) for row in kinds.tolist()]
+        found = replace(
+            found,
+            judged=[one.judged() for one in played],
+            reasons_by_kind=reasons,
+            fault=next((one.fault for one in played if one.fault), ""),
+            refused=sorted({broker for one in played for course in one.courses for broker in course.refused}),
+        )
+        if self.known_complete:
+            found = replace(found, otherwise=self._with_copies(found, played))
+        for index, row in enumerate(rows.tolist()):
+            leader = found.of(index).leader
+            if 0 <= it.leader[row] < it.replicas.shape[1] and stopping[row, it.leader[row]] and leader >= 0:
+                leaders[leader] += 1
+        return replace(found, next_leaders=dict(sorted(leaders.items())))
+
+    def with_disks_away(self, brokers: Sequence[int]) -> list[int]:
+        """The brokers with a replica in a directory that is not online."""
+        away = self.columns.there & ~self.columns.placed
+        return [broker for broker in brokers if bool((self.columns.on([broker]) & away).any())]
+
+    def _unclean(self, brokers: Sequence[int]) -> frozenset[int]:
+        """Brokers whose shutdown is not clean, or was not: they are down, and did not stop in order, or a replica is in
+        a directory that is not online (R-RESTART-3)."""
+        it = self.columns
+        found = {*self.with_disks_away(brokers)}
+        for broker in brokers:
+            registration = it.registered[broker]
+            if registration.fenced and not registration.in_controlled_shutdown:
+                found.add(broker)
+        return frozenset(found)
+
+    def _played(self, kinds: npt.NDArray[np.int64], restart: Restart) -> list[_Played]:
+        """The courses of each kind of partition, in any order.
+
+        Only the brokers with a replica of it matter, and one of the others: when that comes back, every partition
+        without a leader holds an election.
+        """
+        it = self.columns
+        members = it.on(restart.brokers)[kinds]
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for index, row in enumerate(kinds.tolist()):
+            on = it.brokers[it.replicas[row][members[index]]].tolist()
+            other = next((broker for broker in restart.brokers if broker not in on), None)
+            group = tuple(broker for broker in restart.brokers if broker in on or broker == other)
+            groups.setdefault(group, []).append(index)
+        found: dict[int, _Played] = {}
+        for brokers, indexes in groups.items():
+            image, places = it.image(kinds[indexes], self.lake)
+            orders = list(in_any_order(replace(restart, brokers=brokers)))
+            courses, fault = _courses(image, orders, it)
+            found |= {
+                index: _Played(courses, place, it.profile, fault) for index, place in zip(indexes, places, strict=True)
+            }
+        return [found[index] for index in range(len(kinds))]
+
+    def _with_copies(self, found: Found, played: Sequence[_Played]) -> dict[int, Judged]:
+        """The judgement of partitions whose lists need not name every complete copy, by their index.
+
+        Lists name the complete copies that are online, unless all of them stop: another replica may be complete, too.
+        """
+        doubtful = [
+            index
+            for index in range(len(found.rows))
+            if Harm.LAST_COPY in found.of(index).caused and found.of(index).online_down
+        ]
+        if not doubtful:
+            return {}
+        table = self.columns.table
+        where = {
+            index: (table["topic_id"][row].as_py(), table["partition"][row].as_py())
+            for index, row in zip(doubtful, found.rows[doubtful].tolist(), strict=True)
+        }
+        copies = complete_copies(self.lake, where.values(), self.default_min_isr)
+        return {
+            index: played[int(found.kind[index])].judged(copies[key]) for index, key in where.items() if key in copies
+        }
+
+
+def spares(it: Columns, stopping: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """The partitions to which no restart of the replicas ``stopping`` does harm.
+
+    They have a leader, and enough replicas stay that are in sync and can lead. The controller elects one of these, so
+    that there is a leader when the brokers come back, and no further election.
+    """
+    left = (it.isr & it.can_lead & ~stopping).sum(axis=1)
+    led = (left >= np.maximum(1, it.min_isr)) & (it.leader >= 0)
+    found: npt.NDArray[np.bool_] = led & ~it.strange & ~(it.adding | it.removing).any(axis=1)
+    return found
+
+
+def _next_leaders(it: Columns, rows: npt.NDArray[np.int64], stopping: npt.NDArray[np.bool_]) -> list[int]:
+    """Who takes over each of ``rows`` whose leader stops: the first in-sync replica that can lead (R-ELECT-2)."""
+    rows = _led(it, rows, stopping)
+    if not len(rows):
+        return []
+    slot = (it.isr & it.can_lead & ~stopping)[rows].argmax(axis=1)
+    ids: list[int] = it.brokers[it.replicas[rows, slot]].tolist()
+    return ids
+
+
+def _led(it: Columns, rows: npt.NDArray[np.int64], stopping: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Those of ``rows`` whose leader stops."""
+    return rows[stopping[rows, it.leader[rows]]] if len(rows) else rows
+
+
+def _courses(image: Image, orders: Sequence[Restart], it: Columns) -> tuple[list[Course], str]:
+    try:
+        return [course(image, one, profile=it.profile) for one in orders], ""
+    except ControllerFault as problem:
+        repaired = replace(it.profile, controller=it.profile.controller.without())
+        return [course(image, one, profile=repaired) for one in orders], problem.problem
+
+
+@dataclass(frozen=True)
+class _Played:
+    """A partition in every order of a restart."""
+
+    courses: Sequence[Course]
+    place: tuple[Uuid, int]
+    """Where it is in the images."""
+    profile: Profile
+    fault: str
+
+    def judged(self, complete: Iterable[int] | None = None) -> Judged:
+        """The harm of any order. ``complete``: the brokers with a complete copy, if the lists do not name them."""
+        topic_id, number = self.place
+        every = (judged(one, topic_id, number, complete=complete, profile=self.profile) for one in self.courses)
+        return reduce(Judged.or_else, every)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a restart does to the partitions that cannot spare the brokers as a matter of course."""
+
+    columns: Columns
+    brokers: frozenset[int]
+    kill: bool
+    rows: npt.NDArray[np.int64]
+    kind: npt.NDArray[np.int64]
+    """The kind of each of ``rows``."""
+    killed: npt.NDArray[np.int64] | None = None
+    """Other partitions whose leader is killed."""
+    judged: Sequence[Judged] = ()
+    """By kind."""
+    reasons_by_kind: Sequence[Why] = ()
+    otherwise: Mapping[int, Judged] = field(default_factory=dict)
+    """By index in ``rows``: judgements that differ from that of the kind."""
+    next_leaders: Mapping[int, int] = field(default_factory=dict)
+    refused: Sequence[int] = ()
+    fault: str = ""
+
+    def of(self, index: int) -> Judged:
+        """The judgement of one of ``rows``."""
+        return self.otherwise.get(index) or self.judged[int(self.kind[index])]
+
+    @property
+    def harmed(self) -> list[int]:
+        """The indexes of the partitions that the restart harms so that it decides."""
+        kinds = np.array([bool(one.caused & DECIDING) for one in self.judged], bool)
+        hit = kinds[self.kind] if len(kinds) else np.zeros(0, bool)
+        for index, one in self.otherwise.items():
+            hit[index] = bool(one.caused & DECIDING)
+        return [int(index) for index in np.flatnonzero(hit)]
+
+    @property
+    def safe(self) -> bool:
+        """Whether no partition is harmed."""
+        return not self.harmed and not self.fault and not self.refused
+
+    @property
+    def reasons(self) -> set[str]:
+        """Why partitions cannot spare the brokers."""
+        return {self._reason(index).reason for index in self.harmed}
+
+    def _reason(self, index: int) -> Why:
+        if self.of(index).by_return:
+            return Why(RETURN)
+        return self.reasons_by_kind[int(self.kind[index])]
+
+    def blocking(self) -> list[Blocking]:
+        """The partitions that are harmed, by reason."""
+        groups: dict[Why, list[int]] = {}
+        for index in self.harmed:
+            groups.setdefault(self._reason(index), []).append(index)
+        return sorted(
+            (
+                Blocking(
+                    one.reason,
+                    len(group),
+                    [self.columns.name(int(self.rows[index])) for index in group[:_NAMES]],
+                    one.waits_for,
+                )
+                for one, group in groups.items()
+            ),
+            key=lambda one: (one.ends, -one.partitions),
+        )
+
+    def stakes(self) -> list[Stake]:
+        """A row for each partition that is harmed or was before, those that the restart harms first."""
+        it = self.columns
+        table = {name: it.table[name] for name in ("topic", "topic_id", "partition")}
+        harmed = set(self.harmed)
+        found = []
+        for index, row in enumerate(self.rows.tolist()):
+            one, reason = self.of(index), self._reason(index) if index in harmed else Why("")
+            if one.caused or one.already:
+                found.append(self._stake(table, row, one, reason))
+        killed = [] if self.killed is None else self.killed.tolist()
+        found += [self._stake(table, row, self._led_by_another(row), Why("")) for row in killed]
+        return sorted(found, key=lambda one: (not one.reason, not one.harms, one.topic, one.partition))
+
+    def _stake(self, table: Mapping[str, Any], row: int, one: Judged, reason: Why) -> Stake:
+        it = self.columns
+        size = int(it.count[row])
+        replicas = [int(broker) for broker in it.brokers[it.replicas[row, :size]]]
+        slot = int(it.leader[row])
+        return Stake(
+            topic=table["topic"][row].as_py(),
+            topic_id=table["topic_id"][row].as_py(),
+            partition=table["partition"][row].as_py(),
+            harms=sorted(harm.value for harm in one.caused),
+            already=sorted(harm.value for harm in one.already),
+            reason=reason.reason,
+            waits_for=reason.waits_for,
+            replicas=replicas,
+            leader=replicas[slot] if 0 <= slot < size else -1,
+            leader_down=one.leader,
+            in_sync=one.in_sync,
+            in_sync_down=one.in_sync_down,
+            min_isr=one.min_isr,
+            online_down=one.online_down,
+        )
+
+    def _led_by_another(self, row: int) -> Judged:
+        """The judgement of a partition that can spare its killed leader as a matter of course."""
+        it = self.columns
+        stays = it.there[row] & ~it.on(self.brokers)[row]
+        in_sync = it.isr[row] & it.online[row]
+        able = in_sync & it.can_lead[row] & stays
+        return Judged(
+            caused=frozenset({Harm.ACKS1}),
+            leader=int(it.brokers[it.replicas[row, able.argmax()]]),
+            in_sync=int(in_sync.sum()),
+            in_sync_down=int((in_sync & stays).sum()),
+            online_down=int((it.online[row] & stays).sum()),
+            min_isr=int(it.min_isr[row]),
+        )

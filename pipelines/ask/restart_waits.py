@@ -1,0 +1,180 @@
+"""Why a partition cannot spare brokers, and what ends that: the smallest reason, and the brokers to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.ask.advice import Action, Advice, few
+from pipelines.ask.restart_columns import Columns
+
+CATCHING_UP = "catching up"
+REASSIGNMENT = "reassignment"
+BROKER_DOWN = "broker down"
+DIRECTORY_OFFLINE = "directory offline"
+ONE_REPLICA = "one replica"
+MIN_ISR = "min.insync.replicas"
+TOGETHER = "together"
+LAST_COPY = "last copy"
+RETURN = "return"
+WAITS = (CATCHING_UP, REASSIGNMENT, BROKER_DOWN, DIRECTORY_OFFLINE)
+"""Reasons that end without a change of the topic or of the brokers to restart, those that end by themselves first."""
+REASONS = (*WAITS, ONE_REPLICA, MIN_ISR, TOGETHER, LAST_COPY, RETURN)
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why a partition cannot spare the brokers."""
+
+    reason: str
+    waits_for: tuple[int, ...] = ()
+    """The brokers whose replicas would make the difference."""
+
+
+def why(columns: Columns, row: int, brokers: frozenset[int]) -> Why:
+    """The smallest reason why a partition cannot spare ``brokers``."""
+    size = int(columns.count[row])
+    replicas = [int(one) for one in columns.brokers[columns.replicas[row, :size]]]
+    wanted = max(1, int(columns.min_isr[row]))
+    others = [slot for slot, broker in enumerate(replicas) if broker not in brokers]
+    if size == 1:
+        return Why(ONE_REPLICA)
+    if size - 1 < wanted:
+        return Why(MIN_ISR)
+    if len(others) < wanted:
+        return Why(TOGETHER)
+    leads = columns.can_lead[row]
+    missing = wanted - sum(bool(leads[slot] and columns.isr[row, slot]) for slot in others)
+    if missing <= 0:
+        return Why(LAST_COPY)
+    late = [slot for slot in others if leads[slot] and not columns.isr[row, slot]]
+    added = [slot for slot in late if columns.adding[row, slot]]
+    present = [slot for slot in late if slot not in added]
+    down: list[int] = []
+    disks: list[int] = []
+    for slot in others:
+        broker = columns.registered.get(replicas[slot])
+        if not leads[slot]:
+            (down if broker is None or broker.fenced or broker.in_controlled_shutdown else disks).append(slot)
+    waited: list[int] = []
+    for reason, slots in (
+        (CATCHING_UP, present),
+        (REASSIGNMENT, added),
+        (BROKER_DOWN, down),
+        (DIRECTORY_OFFLINE, disks),
+    ):
+        waited += slots
+        if slots and len(waited) >= missing:
+            return Why(reason, tuple(sorted(replicas[slot] for slot in waited)))
+    return Why(LAST_COPY)
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """The partitions that cannot spare the brokers for the same reason."""
+
+    reason: str
+    partitions: int
+    names: Sequence[str]
+    """Some of them."""
+    waits_for: Sequence[int]
+    """The brokers whose replicas would make the difference."""
+    since: Sequence[str] = ()
+    """For each of ``waits_for`` that is down or came back a short time ago: what happened, and when."""
+
+    @property
+    def ends(self) -> bool:
+        """Whether waiting, or starting what is down, ends it."""
+        return self.reason in WAITS
+
+    @property
+    def finding(self) -> str:
+        """What is so."""
+        many = f"{self.partitions:,} partition{'s' if self.partitions > 1 else ''}"
+        it, its = ("it", "its") if self.partitions == 1 else ("they", "their")
+        brokers = _brokers(self.waits_for)
+        since = f" ({'; '.join(self.since)})" if self.since else ""
+        return {
+            CATCHING_UP: f"{many} can be spared a replica when {brokers} is in sync again{since}",
+            REASSIGNMENT: f"{many} {_are(self.partitions)} being reassigned, and {it} can spare a replica when "
+            f"{brokers} is in sync",
+            BROKER_DOWN: f"{many} can spare no other replica while {brokers} is down{since}",
+            DIRECTORY_OFFLINE: f"{many} can spare no other replica while a directory of {brokers} is offline",
+            ONE_REPLICA: f"{many} {_have(self.partitions)} one replica",
+            MIN_ISR: f"{many} need{'s' if self.partitions == 1 else ''} every replica for min.insync.replicas",
+            TOGETHER: f"{many} {_have(self.partitions)} replicas on too many of these brokers",
+            LAST_COPY: f"{many} {_have(self.partitions)} {its} last complete copy there",
+            RETURN: f"{many} would come to harm when a broker is back: after a kill, or with a directory offline, the "
+            "controller no longer counts its replicas as complete",
+        }[self.reason]
+
+    @property
+    def end(self) -> str:
+        """What ends it."""
+        return self.advice.text
+
+    @property
+    def advice(self) -> Advice:
+        """What to do. Nothing here gives up a copy."""
+        brokers, names = _brokers(self.waits_for), tuple(self.names)
+        if self.reason in (CATCHING_UP, REASSIGNMENT):
+            text = f"wait until {brokers} has caught up (--wait 10m looks until then)"
+            return Advice(Action.LOOK, text, partitions=names)
+        if self.reason == BROKER_DOWN:
+            text = f"bring {brokers} back first: jbod offline says what its start needs"
+            return Advice(Action.LOOK, text, partitions=names)
+        if self.reason == DIRECTORY_OFFLINE:
+            text = f"first see what the disk of {brokers} needs: jbod offline"
+            return Advice(Action.LOOK, text, partitions=names)
+        if self.reason == TOGETHER:
+            return Advice(Action.LOOK, "restart fewer of them at once: jbod restart-plan has the batches")
+        if self.reason in (LAST_COPY, RETURN):
+            return Advice(
+                Action.LOOK, f"first see which disk holds the data of {few(names)}: jbod offline", partitions=names
+            )
+        text = (
+            f"add a replica of {few(names)} on another broker (kafka-reassign-partitions), or accept that "
+            f"{'clients wait' if self.reason == ONE_REPLICA else 'writes with acks=all are refused'} while the broker "
+            "is down"
+        )
+        return Advice(Action.REASSIGN, text, partitions=names)
+
+
+def _brokers(ids: Sequence[int]) -> str:
+    return f"broker{'s' if len(ids) > 1 else ''} {' or '.join(map(str, ids))}"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+@dataclass(frozen=True)
+class InFlight:
+    """What is in flight in the partitions of the brokers. Where it forbids the restart, ``Blocking`` says so."""
+
+    catching_up: int
+    """Partitions with a replica online that is not in sync."""
+    reassigning: int
+    """Partitions that are being reassigned."""
+    offline: int
+    """Partitions with a replica offline."""
+
+
+def in_flight(columns: Columns, brokers: frozenset[int]) -> InFlight:
+    """What is in flight in the partitions with a replica on one of ``brokers``."""
+    touched = columns.on(brokers).any(axis=1)
+
+    def count(flags: np.ndarray) -> int:
+        return int((touched & flags.any(axis=1)).sum())
+
+    return InFlight(
+        catching_up=count(columns.online & ~columns.isr),
+        reassigning=count(columns.adding | columns.removing),
+        offline=count(columns.there & ~columns.online),
+    )

@@ -1,0 +1,81 @@
+"""``jbod safe-to-restart``: questions before somebody restarts brokers (docs/restart.md)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jbod_model.errors import UsageError
+from pipelines.cli.question import Inquiry, Reply, question
+from pipelines.lake.times import parse_span
+from pipelines.show.columns import RESTART
+
+if TYPE_CHECKING:
+    from pipelines.ask.restart import Verdict
+
+_LOOKS = 1.0
+"""Seconds between two looks of --wait."""
+
+Kill = Annotated[bool, typer.Option("--kill", help="They are killed: no leader moves before they stop.")]
+MaxAge = Annotated[
+    str,
+    typer.Option(
+        "--max-age", metavar="60s", help="How old the newest record may be, unless --at-offset or --at-time is given."
+    ),
+]
+
+
+@question(RESTART)
+def safe_to_restart(
+    query: Inquiry,
+    brokers: Annotated[
+        str, typer.Argument(metavar="ID[,ID...]", help="Brokers or controllers that restart at once, for instance 3.")
+    ],
+    kill: Kill = False,
+    max_age: MaxAge = "60s",
+    wait: Annotated[
+        str | None,
+        typer.Option("--wait", metavar="10m", help="Look again until it is safe, for at most this long."),
+    ] = None,
+) -> Reply:
+    """Whether brokers can be restarted now, and if not, why and until when.
+
+    Exit code 0: safe, 1: not, 2: not decidable.
+    """
+    from pipelines.ask.restart import node_ids
+    from pipelines.show.restart import show_verdict
+
+    nodes = node_ids(brokers)
+    seconds = parse_span("--max-age", max_age)
+    answer, query = _waited(query, nodes, kill, seconds, wait)
+    chosen = query.choose(RESTART, answer.stakes)
+    return Reply(
+        chosen,
+        lambda: {**answer.as_json(), "stakes": query.objects(chosen)},
+        lambda out: show_verdict(out, answer, chosen, query.every),
+        exit_code=answer.exit_code,
+    )
+
+
+def _waited(query: Inquiry, nodes: list[int], kill: bool, max_age: float, wait: str | None) -> tuple[Verdict, Inquiry]:
+    """The answer, and the inquiry that gave it: with ``wait``, the first that is safe, or the last one in time."""
+    from pipelines.ask.restart import NOT_SAFE, SAFE, safe_to_restart
+    from pipelines.show.restart import headline
+
+    if wait is not None and query.is_past:
+        raise UsageError("--wait looks at the newest offset: leave out --at-offset and --at-time")
+    until = time.monotonic() + (0.0 if wait is None else parse_span("--wait", wait))
+    said = ""
+    while True:
+        age = None if query.is_past else max_age
+        answer = safe_to_restart(query.lake, nodes, query.min_isr, kill=kill, max_age=age)
+        if wait is None or answer.verdict in (SAFE, NOT_SAFE) or time.monotonic() >= until:
+            return answer, query
+        line = f"{headline(answer)}: {'; '.join([*answer.undecided, *(one.finding for one in answer.blocking)])}"
+        if line != said:
+            typer.echo(line, err=True)
+            said = line
+        time.sleep(min(_LOOKS, max(0.0, until - time.monotonic())))
+        query = Inquiry(query.given)

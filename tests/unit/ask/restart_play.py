@@ -1,0 +1,161 @@
+"""Restarts played step by step, every request through the model's controller, in every order; apart from the code that
+answers questions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from jbod_model.controller import Context, Controller
+from jbod_model.formats import requests as r
+from jbod_model.formats.records import PartitionChangeRecord
+from jbod_model.ids import Uuid
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.replay.image import Image, Partition
+from jbod_model.replay.offline import offline_replicas
+
+Place = tuple[Uuid, int]
+
+
+class Harmed(NamedTuple):
+    """The classes of harm by partition."""
+
+    caused: dict[Place, set[str]]
+    already: dict[Place, set[str]]
+
+
+def ask(image: Image, request: r.Request, profile: Profile) -> tuple[Image, set[Place]]:
+    """The image after the controller's records, one by one; the partitions that elected uncleanly."""
+    answer = Controller(profile).handle(image, request, Context(next_offset=1000))
+    unclean, before = set(), image
+    for one in answer.records:
+        if isinstance(one.record, PartitionChangeRecord):
+            place = one.record.topic_id, one.record.partition_id
+            was = before.topics[place[0]].partitions[place[1]]
+            new = one.record.leader if one.record.leader >= 0 else was.leader
+            marked = one.record.leader_recovery_state == 1 and new != was.leader
+            if marked or new not in (was.leader, *was.isr, *was.eligible_leader_replicas):
+                unclean.add(place)
+        image = image.apply(one.record, 0, profile=profile)
+    return image, unclean
+
+
+def heartbeat(image: Image, broker: int, *, stops: bool) -> r.BrokerHeartbeatRequest:
+    return r.BrokerHeartbeatRequest(
+        broker_id=broker,
+        broker_epoch=image.brokers[broker].epoch,
+        current_metadata_offset=10**9,
+        want_shut_down=stops,
+    )
+
+
+def steps(image: Image, stop: Sequence[int], back: Sequence[int], kill: bool, profile: Profile) -> Iterator[object]:
+    """Yields the image while the brokers are down (R-RESTART-1, R-RESTART-2), the one when they are back, and
+    what elected uncleanly."""
+    uncleanly: set[Place] = set()
+    running = [broker for broker in stop if not image.brokers[broker].fenced]
+    in_order = {broker for broker, one in image.brokers.items() if one.fenced and one.in_controlled_shutdown}
+    away = {
+        broker
+        for topic in image.topics.values()
+        for one in topic.partitions.values()
+        for broker, directory in zip(one.replicas, one.directories, strict=True)
+        if broker in image.brokers and not is_placed(image, broker, directory)
+    }
+    for _ in range(0 if kill else 2):
+        for broker in running:
+            if not image.brokers[broker].fenced:
+                image, found = ask(image, heartbeat(image, broker, stops=True), profile)
+                uncleanly |= found
+    for broker in running:
+        if not image.brokers[broker].fenced:
+            image, found = ask(image, r.SessionExpired(broker_id=broker), profile)
+            uncleanly |= found
+    yield image
+    for broker in back:
+        was = image.brokers[broker]
+        clean = broker not in away and (not kill if broker in running else broker in in_order)
+        features = tuple(
+            r.SupportedFeature(name=name, min_supported_version=0, max_supported_version=level)
+            for name, level in image.features.items()
+        )
+        registration = r.BrokerRegistrationRequest(
+            broker_id=broker,
+            incarnation_id=Uuid(77, broker),
+            features=features,
+            log_dirs=was.directories,
+            previous_broker_epoch=was.epoch if clean else -1,
+        )
+        image, found = ask(image, registration, profile)
+        uncleanly |= found
+        image, found = ask(image, heartbeat(image, broker, stops=False), profile)
+        uncleanly |= found
+    yield image
+    yield uncleanly
+
+
+def is_placed(image: Image, broker: int, directory: Uuid) -> bool:
+    listed = image.brokers[broker].directories
+    if directory == image.ids.lost:
+        return False
+    return not listed or directory in listed or directory in (image.ids.unassigned, image.ids.migrating)
+
+
+def setting(image: Image, topic: str, name: str, otherwise: str) -> str:
+    for key in ((2, topic), (4, "")):
+        if name in image.configs.get(key, {}):
+            return image.configs[key][name]
+    return otherwise
+
+
+def harms(image: Image, place: Place, complete: Iterable[int], profile: Profile) -> set[str]:
+    topic = image.topics[place[0]]
+    one = topic.partitions[place[1]]
+    down = offline_replicas(image, one, profile=profile)
+    online = {broker for broker in one.replicas if broker not in down}
+    wanted = min(int(setting(image, topic.name, "min.insync.replicas", "1")), len(one.replicas))
+    found = set()
+    if one.leader == -1:
+        found.add("no_leader")
+    elif len(online & {*one.isr}) < wanted:
+        found.add("writes_refused")
+    if not online:
+        found.add("last_replica_offline")
+    if not online & {*complete}:
+        found.add("last_complete_copy")
+    if one.leader == -1 and setting(image, topic.name, "unclean.leader.election.enable", "false") == "true":
+        named = named_in(one)
+        if any(
+            broker in image.brokers and broker not in named and is_placed(image, broker, directory)
+            for broker, directory in zip(one.replicas, one.directories, strict=True)
+        ):
+            found.add("unclean_election")
+    return found
+
+
+def named_in(one: Partition) -> set[int]:
+    return {*one.isr, *one.eligible_leader_replicas}
+
+
+def played(image: Image, brokers: Sequence[int], *, kill: bool, profile: Profile = KAFKA) -> Harmed:
+    """What a restart does in some order of its steps."""
+    caused: dict[Place, set[str]] = {}
+    already: dict[Place, set[str]] = {}
+    places = [(key, number) for key, topic in image.topics.items() for number in topic.partitions]
+    hit = [(key, number) for key, number in places if {*brokers} & {*image.topics[key].partitions[number].replicas}]
+    for stop, back in itertools.product(itertools.permutations(brokers), repeat=2):
+        down, later, uncleanly = steps(image, stop, back, kill, profile)
+        for key, number in hit:
+            was = image.topics[key].partitions[number]
+            whole = named_in(was)
+            before = harms(image, (key, number), whole, profile)
+            then = harms(down, (key, number), whole, profile)  # type: ignore[arg-type]
+            new = then - before
+            if (key, number) in uncleanly:  # type: ignore[operator]
+                new.add("unclean_election")
+            if whole and not named_in(later.topics[key].partitions[number]):  # type: ignore[attr-defined]
+                new.add("last_complete_copy")
+            caused.setdefault((key, number), set()).update(new)
+            already.setdefault((key, number), set()).update(before & then)
+    return Harmed(caused, already)

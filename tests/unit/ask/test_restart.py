@@ -1,0 +1,318 @@
+"""Each class of harm of a restart, what is so already, what ends it, the quorum, and the command."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from jbod_model.formats.metadata_version import ELR_FEATURE
+from jbod_model.ids import KAFKA_IDS, Uuid
+from jbod_model.replay.image import BrokerRegistration, Image, Partition
+from pipelines.ask.restart import Verdict, safe_to_restart
+from pipelines.cli.main import application
+from pipelines.lake.reader import Lake
+from tests.support.images import brokers, in_memory_of, lake_of, one_topic, partition
+from tests.unit.check.story import Story
+
+A, B, C, D = Uuid(1, 1000), Uuid(2, 1000), Uuid(3, 1000), Uuid(4, 1000)
+REGISTERED = brokers((A,), (B,), (C,), (D,))
+
+
+def image(*partitions: Partition, registered: dict[int, BrokerRegistration] | None = None, **configs: str) -> Image:
+    """Four brokers, and a topic with these settings."""
+    made = one_topic(*partitions, registered=registered or REGISTERED)
+    values = {name.replace("_", "."): value for name, value in configs.items()}
+    return replace(made, configs={(2, "t"): values} if values else {})
+
+
+def with_elr(made: Image) -> Image:
+    return replace(made, features={**made.features, ELR_FEATURE: 1})
+
+
+def ask(made: Image, *nodes: int, kill: bool = False) -> Verdict:
+    return safe_to_restart(in_memory_of(made), nodes or (1,), kill=kill)
+
+
+def fenced(broker: int) -> dict[int, BrokerRegistration]:
+    return {**REGISTERED, broker: replace(REGISTERED[broker], fenced=True)}
+
+
+def reasons(answer: Verdict) -> dict[str, tuple[int, ...]]:
+    """Reason -> the brokers that are waited for."""
+    return {one.reason: tuple(one.waits_for) for one in answer.blocking}
+
+
+# CLASSES OF HARM (R-RESTART-4)
+
+
+def test_partition_with_enough_replicas_in_sync_can_spare_a_broker() -> None:
+    answer = ask(image(partition((1, A), (2, B), (3, C)), min_insync_replicas="2"))
+    assert (answer.verdict, answer.exit_code, answer.next_leaders) == ("safe", 0, {2: 1})
+    assert not answer.stakes
+
+
+def test_partition_of_one_replica_loses_its_leader_its_last_replica_and_its_last_copy() -> None:
+    answer = ask(image(partition((1, A))))
+    assert answer.verdict == "not safe"
+    assert [one.harms for one in answer.stakes] == [["last_complete_copy", "last_replica_offline", "no_leader"]]
+    assert reasons(answer) == {"one replica": ()}
+
+
+def test_partition_whose_other_replica_is_not_in_sync_loses_its_leader_and_its_last_complete_copy() -> None:
+    answer = ask(image(partition((1, A), (2, B), isr=(1,))))
+    assert [one.harms for one in answer.stakes] == [["last_complete_copy", "no_leader"]]
+    assert (answer.verdict, reasons(answer)) == ("not now", {"catching up": (2,)})
+
+
+def test_writes_are_refused_when_fewer_than_min_insync_replicas_stay() -> None:
+    answer = ask(image(partition((1, A), (2, B)), min_insync_replicas="2"), 2)
+    assert [one.harms for one in answer.stakes] == [["writes_refused"]]
+    assert (answer.verdict, reasons(answer)) == ("not safe", {"min.insync.replicas": ()})
+
+
+def test_min_insync_replicas_of_the_topic_comes_before_that_of_all_brokers() -> None:
+    made = image(partition((1, A), (2, B)), min_insync_replicas="1")
+    assert ask(replace(made, configs={**made.configs, (4, ""): {"min.insync.replicas": "2"}})).verdict == "safe"
+    stricter = image(partition((1, A), (2, B)), min_insync_replicas="2")
+    stricter = replace(stricter, configs={**stricter.configs, (4, ""): {"min.insync.replicas": "1"}})
+    assert ask(stricter).verdict == "not safe"
+
+
+def test_min_insync_replicas_counts_as_the_number_of_replicas_at_most() -> None:
+    answer = ask(image(partition((2, B), (1, A)), partition((1, A), (2, B), (3, C)), min_insync_replicas="3"))
+    assert {one.partition: one.min_isr for one in answer.stakes} == {0: 2, 1: 3}
+
+
+def test_replica_that_lacks_writes_may_lead_where_the_topic_allows_it() -> None:
+    made = image(partition((1, A), (2, B), isr=(1,)), unclean_leader_election_enable="true")
+    answer = ask(made)
+    assert [one.harms for one in answer.stakes] == [["last_complete_copy", "unclean_election"]]
+    assert answer.stakes[0].leader_down == 2
+    waiting = image(partition((1, A), (2, B), isr=(1,)), registered=fenced(2), unclean_leader_election_enable="true")
+    assert "unclean_election" in ask(waiting).stakes[0].harms
+
+
+def test_kill_puts_writes_with_acks_1_at_risk_and_that_does_not_decide() -> None:
+    made = image(partition((1, A), (2, B), (3, C)), partition((2, B), (1, A), (3, C)))
+    answer = ask(made, kill=True)
+    assert answer.verdict == "safe"
+    assert [(one.partition, one.harms, one.leader_down) for one in answer.stakes] == [(0, ["acks1_at_risk"], 2)]
+    assert not ask(made).stakes
+
+
+def test_eligible_leader_takes_over_only_while_nobody_else_is_in_sync() -> None:
+    """With eligible leaders, broker 2 has every acknowledged write and leads: only writes with acks=all wait."""
+    made = image(partition((1, A), (2, B), isr=(1,), eligible_leader_replicas=(2,)), min_insync_replicas="2")
+    answer = ask(with_elr(made))
+    assert (answer.verdict, answer.stakes[0].already, answer.stakes[0].leader_down) == ("safe", ["writes_refused"], 2)
+
+
+def test_eligible_leader_that_is_down_does_not_take_over() -> None:
+    made = image(
+        partition((1, A), (2, B), isr=(1,), eligible_leader_replicas=(2,)),
+        registered=fenced(2),
+        min_insync_replicas="2",
+    )
+    answer = ask(with_elr(made))
+    assert "no_leader" in answer.stakes[0].harms
+    assert reasons(answer) == {"min.insync.replicas": ()}
+
+
+def test_kill_takes_the_only_eligible_leader_off_the_lists_when_it_is_back() -> None:
+    """R-RESTART-5: the disk may have everything, but the controller no longer says so."""
+    lost = KAFKA_IDS.lost
+    made = image(partition((1, lost), (2, B), isr=(), eligible_leader_replicas=(1,), leader=-1))
+    for kill in (False, True):
+        answer = ask(with_elr(made), kill=kill)
+        assert [one.harms for one in answer.stakes] == [["last_complete_copy"]]
+        assert reasons(answer) == {"return": ()}
+
+
+def test_directory_that_is_offline_makes_the_return_unclean() -> None:
+    """R-RESTART-3: a restart in order is clean only if every directory has the mark."""
+    away = Uuid(1, 2000)
+    held = partition((1, A), isr=(), eligible_leader_replicas=(1,), leader=-1)
+    spared = partition((1, away), (2, B), (3, C), isr=(2, 3), leader=2)
+    registered = {**REGISTERED, 1: replace(REGISTERED[1], fenced=True, in_controlled_shutdown=True)}
+    assert ask(with_elr(image(held, registered=registered))).verdict == "safe"
+    answer = ask(with_elr(image(held, spared, registered=registered)))
+    assert [(one.partition, one.harms) for one in answer.stakes if one.harms] == [(0, ["last_complete_copy"])]
+
+
+# WHO COUNTS
+
+
+def test_replica_in_a_directory_that_is_offline_does_not_count() -> None:
+    answer = ask(image(partition((1, A), (2, Uuid(2, 9)))))
+    assert "no_leader" in answer.stakes[0].harms
+    assert reasons(answer) == {"directory offline": (2,)}
+
+
+def test_replica_on_a_broker_that_is_down_does_not_count() -> None:
+    answer = ask(image(partition((1, A), (2, B)), registered=fenced(2)))
+    assert (answer.verdict, reasons(answer)) == ("not now", {"broker down": (2,)})
+
+
+def test_replica_on_a_broker_that_is_shutting_down_does_not_count() -> None:
+    registered = {**REGISTERED, 2: replace(REGISTERED[2], in_controlled_shutdown=True)}
+    answer = ask(image(partition((1, A), (2, B)), registered=registered))
+    assert reasons(answer) == {"broker down": (2,)}
+
+
+def test_replica_on_a_broker_that_is_not_registered_does_not_count() -> None:
+    registered = {number: one for number, one in REGISTERED.items() if number != 2}
+    assert reasons(ask(image(partition((1, A), (2, B)), registered=registered))) == {"broker down": (2,)}
+
+
+def test_replica_that_a_reassignment_adds_is_waited_for() -> None:
+    moving = partition((2, B), (1, A), isr=(1,), leader=1, adding_replicas=(2,), removing_replicas=(1,))
+    answer = ask(image(moving))
+    assert (answer.verdict, reasons(answer), answer.in_flight.reassigning) == ("not now", {"reassignment": (2,)}, 1)
+
+
+def test_two_brokers_at_once_can_be_too_many_where_each_alone_is_not() -> None:
+    made = image(partition((1, A), (2, B), (3, C)), min_insync_replicas="2")
+    assert ask(made, 1).verdict == ask(made, 2).verdict == "safe"
+    answer = ask(made, 1, 2)
+    assert (answer.verdict, reasons(answer)) == ("not safe", {"together": ()})
+    assert "restart-plan" in answer.steps[0].text
+
+
+# WHAT IS SO ALREADY
+
+
+def test_what_is_so_already_is_not_caused_by_the_restart() -> None:
+    leaderless = partition((1, A), (2, B), (3, C), isr=(2,), leader=-1)
+    refusing = partition((3, C), (1, A), (4, D), isr=(3,))
+    answer = ask(image(refusing, leaderless, registered=fenced(2), min_insync_replicas="2"))
+    assert answer.verdict == "safe"
+    assert {one.partition: (one.harms, one.already) for one in answer.stakes} == {
+        0: ([], ["writes_refused"]),
+        1: ([], ["last_complete_copy", "no_leader"]),
+    }
+
+
+def test_broker_that_is_down_only_comes_back() -> None:
+    answer = ask(image(partition((2, B), (1, A), isr=(2,)), registered=fenced(1)))
+    assert (answer.verdict, answer.down) == ("safe", [1])
+
+
+# WHAT IS KNOWN
+
+
+def test_unknown_node_is_not_decidable() -> None:
+    answer = ask(image(partition((1, A), (2, B))), 9)
+    assert (answer.verdict, answer.as_known, answer.exit_code) == ("not decidable", "not decidable", 2)
+    assert answer.undecided == ["no broker and no controller has the id 9; known: 1, 2, 3, 4"]
+
+
+@pytest.mark.parametrize(("age", "verdict"), [(59, "safe"), (61, "not decidable"), (-61, "not decidable")])
+def test_old_knowledge_and_knowledge_of_the_future_allow_nothing(age: int, verdict: str) -> None:
+    lake = in_memory_of(image(partition((1, A), (2, B))))
+    answer = safe_to_restart(lake, [1], max_age=60, now=lake.time + timedelta(seconds=age))
+    assert (answer.verdict, answer.as_known) == (verdict, "safe")
+
+
+# CONTROLLERS (R-RESTART-6)
+
+
+def voters(tmp_path: Path, *ids: int) -> Path:
+    story = Story().broker(1, "a").broker(2, "b").lead(*ids)
+    story.lake(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("ids", "asked", "verdict"),
+    [
+        ((3000, 3001, 3002), [3001], "safe"),
+        ((3000, 3001, 3002), [3001, 3002], "not safe"),
+        ((3000,), [3000], "not safe"),
+        ((3000, 3001), [3001], "not safe"),
+        ((1, 3001, 3002), [1], "safe"),
+        ((1, 2, 3002), [1, 2], "not safe"),
+    ],
+)
+def test_quorum_keeps_its_majority(tmp_path: Path, ids: tuple[int, ...], asked: list[int], verdict: str) -> None:
+    answer = safe_to_restart(Lake.open(voters(tmp_path, *ids)), asked)
+    assert answer.verdict == verdict
+    assert answer.quorum is not None
+    assert answer.quorum.leader_stops == (ids[0] in asked)
+    assert answer.controllers == [one for one in asked if one > 2]
+
+
+def test_voter_that_is_not_registered_does_not_count(tmp_path: Path) -> None:
+    story = Story().broker(1, "a").lead(3000, 3001, 3002).controller(3000, 20).controller(3001, 20)
+    answer = safe_to_restart(story.lake(tmp_path), [3001])
+    assert answer.quorum is not None
+    assert (answer.verdict, answer.quorum.unregistered) == ("not now", [3002])
+
+
+# THE COMMAND
+
+
+def run(*words: str) -> tuple[int, str]:
+    left = CliRunner().invoke(application(["safe-to-restart"]), ["safe-to-restart", *words])
+    return left.exit_code, left.output
+
+
+def test_command_says_the_verdict_first_and_leaves_with_its_code(tmp_path: Path) -> None:
+    made = image(partition((1, A), (2, B), (3, C)), partition((3, C)))
+    path = ("--lake", str(lake_of(tmp_path / "lake", made)))
+    code, said = run("1", *path, "--at-offset", "6")
+    assert (code, said.partition(" (")[0]) == (0, "Safe: broker 1 can be restarted in order")
+    code, said = run("3", *path, "--at-offset", "7", "--kill")
+    assert (code, said.partition(" (")[0]) == (1, "Not safe: broker 3 cannot be killed without harm")
+    assert "1 partition has one replica: t-1" in said
+    code, said = run("3", *path)
+    assert code == 2
+    assert said.startswith("Not decidable: whether broker 3 can be restarted in order")
+    assert "older than --max-age 60 s" in said
+    assert "As of then: not safe." in said
+
+
+def test_json_of_the_command_has_the_documented_names(tmp_path: Path) -> None:
+    path = lake_of(tmp_path / "lake", image(partition((1, A), (2, B), isr=(1,))))
+    code, said = run("1", "--lake", str(path), "--at-offset", "6", "--json")
+    answer = json.loads(said)
+    assert (code, answer["verdict"], answer["as_known"]) == (1, "not_now", "not_now")
+    assert answer["harms"] == {
+        "no_leader": 1,
+        "writes_refused": 0,
+        "last_replica_offline": 0,
+        "last_complete_copy": 1,
+        "unclean_election": 0,
+        "acks1_at_risk": 0,
+    }
+    assert answer["blocking"][0]["waits_for"] == [2]
+    assert answer["stakes"][0]["harms"] == ["last_complete_copy", "no_leader"]
+
+
+def test_wait_looks_again_until_it_is_safe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "lake"
+    story = Story()
+    story.time = int(datetime.now(UTC).timestamp())
+    story.broker(1, "a").broker(2, "b").topic("t", {1: "a", 2: "b"}, isr=(1,)).lake(path)
+
+    def sleep(_: float) -> None:
+        story.change("t", 0, isr=(1, 2)).lake(path)
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    code, said = run("1", "--lake", str(path), "--wait", "1m")
+    assert said.startswith("Not now: broker 1 cannot be restarted in order without harm: 1 partition can be spared")
+    assert "Safe: broker 1 can be restarted in order" in said
+    assert code == 0
+
+
+def test_wait_about_the_past_and_ids_that_are_none_are_refused(tmp_path: Path) -> None:
+    path = ("--lake", str(lake_of(tmp_path / "lake", image(partition((1, A))))))
+    left = CliRunner().invoke(application(["x"]), ["safe-to-restart", "1", *path, "--wait", "1m", "--at-offset", "5"])
+    assert "leave out --at-offset" in str(left.exception)
+    left = CliRunner().invoke(application(["x"]), ["safe-to-restart", "one", *path])
+    assert "not ids of brokers" in str(left.exception)

@@ -1,0 +1,56 @@
+"""Verdicts about restarts against an exhaustive play of the model: every order of stops and of returns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from jbod_model.formats.kafka_errors import ControllerFault
+from jbod_model.ids import Uuid
+from jbod_model.profiles import KAFKA
+from jbod_model.replay.image import Image
+from pipelines.ask.restart import safe_to_restart
+from tests.support.images import images, in_memory_of
+from tests.support.volume import amount
+from tests.unit.ask.restart_play import played
+
+REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
+met: dict[str, int] = {}
+
+
+def with_directories(image: Image) -> Image:
+    """Every broker registers a directory, as all do since Kafka 3.7."""
+    listed = {
+        number: replace(one, directories=one.directories or (Uuid(number, 1000),))
+        for number, one in image.brokers.items()
+    }
+    return replace(image, brokers=listed)
+
+
+@settings(
+    max_examples=amount(25, 2000),
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+@given(image=images().map(with_directories), data=st.data())
+def test_verdict_about_any_image_is_what_every_order_of_the_restart_does(image: Image, data: st.DataObject) -> None:
+    chosen = data.draw(st.sets(st.sampled_from(sorted(image.brokers)), min_size=1, max_size=3))
+    brokers = data.draw(st.permutations(sorted(chosen)))
+    kill = data.draw(st.booleans())
+    answer = safe_to_restart(in_memory_of(image), brokers, kill=kill)
+    try:
+        expected = played(image, brokers, kill=kill)
+    except ControllerFault:
+        expected = played(image, brokers, kill=kill, profile=REPAIRED)
+    said = {(one.topic_id, one.partition): {*one.harms} - {"acks1_at_risk"} for one in answer.stakes}
+    already = {(one.topic_id, one.partition): {*one.already} for one in answer.stakes}
+    for (topic_id, number), caused in expected.caused.items():
+        key = str(topic_id), number
+        assert said.get(key, set()) == caused
+        assert already.get(key, set()) - caused == expected.already[topic_id, number] - caused
+        for harm in caused:
+            met[harm] = met.get(harm, 0) + 1
+    assert (answer.verdict == "safe") == (not any(expected.caused.values()) and not answer.fault)
