@@ -23,7 +23,7 @@ help:
 	@echo "make cluster the main job on a Spark cluster of three processes, while executors and workers are killed"
 	@echo "make defects every known defect of Kafka, tried on the classes of eight releases (needs Maven)"
 	@echo "make s3      logs and lakes on a real S3 server, while runs are killed (needs Go, or S3_SERVER=PATH)"
-	@echo "make spark-versions   the wheel beside PySpark 4.0, 4.1 and 4.2"
+	@echo "make spark-versions   the main job on PySpark 4.0 to 4.3: replays, kills, a follow"
 	@echo "make lab     the laboratory: how we know that the model is Kafka (hours; needs Maven)"
 	@echo "make tla     the TLA+ module through TLC, beside the explorer (needs Maven)"
 	@echo "make mutate  mutants of the specification that no test notices (hours; MUTATE='--sample 50 --minutes 20')"
@@ -157,7 +157,7 @@ build/go/bin/versitygw:
 	GOPATH=$(CURDIR)/build/go/path GOBIN=$(CURDIR)/build/go/bin GOFLAGS=-modcacherw go install $(VERSITYGW)
 
 # Each is installed into an environment below build/spark-versions.
-SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.0
+SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.1 4.3.0
 spark-versions: setup
 	SPARK_VERSIONS="$(SPARK_VERSIONS)" $(BIN)/python -m pytest -q -n 0 tests/versions
 

@@ -35,8 +35,10 @@ from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, REQUEST_REJECTS, TIME
 from pipelines.lake.uris import for_spark
 from pipelines.run.options import Requests
-from pipelines.run.seed import OF_REQUESTS, discard_checkpoint, is_readable
+from pipelines.run.seed import OF_REQUESTS, discard_checkpoint, is_readable, planned
+from pipelines.run.trigger import start
 from pipelines.source.kafka_request_log import KafkaRequestLog
+from pipelines.source.limits import told
 from pipelines.source.request_options import PARTS
 from pipelines.spark.connect import cores_of
 
@@ -288,15 +290,14 @@ class RequestQuery:
             .option("timeZone", self._wanted.time_zone)
             .option("maxBytes", self._wanted.max_bytes)
             .option("partitions", 2 * cores_of(spark))
+            .options(**told(planned(home, OF_REQUESTS), ends=follow_seconds is None))
         )
         writer = (
             source.load()
             .writeStream.foreachBatch(self._function())
             .option("checkpointLocation", f"{for_spark(home)}/{OF_REQUESTS}")
         )
-        if follow_seconds is None:
-            return writer.trigger(availableNow=True).start()
-        return writer.trigger(processingTime=f"{follow_seconds} seconds").start()
+        return start(spark, writer, follow_seconds)
 
 
 def count_outcomes(location: str) -> tuple[Counter[str], int]:

@@ -78,6 +78,12 @@ def checkpoint_fits(home: str, end_offset: int) -> bool:
     return end_offset in (committed, planned)
 
 
+def planned(home: str, name: str) -> dict[str, Any] | None:
+    """The source's offset at the end of the last micro-batch that a checkpoint planned, executed or not, else None."""
+    plans = _logs(home, name)["offsets"]
+    return plans[max(plans)][-1] if plans else None
+
+
 def lake_has_checkpoint(home: str) -> bool:
     """Whether a run can resume from the lake's checkpoint."""
     fs, root = lake_filesystem(home)

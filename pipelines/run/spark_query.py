@@ -46,8 +46,10 @@ def start_query(
 ) -> StreamingQuery:
     """Starts the query. ``options`` are those of the data source. ``follow_seconds``: None ends it at the log's end."""
     from pipelines.lake.uris import for_spark
-    from pipelines.run.seed import CHECKPOINT, mark_keys, seed_position
+    from pipelines.run.seed import CHECKPOINT, mark_keys, planned, seed_position
+    from pipelines.run.trigger import start
     from pipelines.source.kraft_metadata import register
+    from pipelines.source.limits import told
     from pipelines.spark.connect import cores_of, is_connect
     from pipelines.start.session import wake_workers
 
@@ -58,6 +60,7 @@ def start_query(
         .options(**options)
         .option("from", json.dumps(asdict(seed)) if seed else "")
         .option("partitions", 2 * cores_of(spark))
+        .options(**told(planned(job.home, CHECKPOINT), ends=follow_seconds is None))
         .load()
     )
     if not is_connect(spark):
@@ -75,9 +78,7 @@ def start_query(
         .option("checkpointLocation", f"{for_spark(job.home)}/{CHECKPOINT}")
         .outputMode("append")
     )
-    if follow_seconds is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{follow_seconds} seconds").start()
+    return start(spark, writer, follow_seconds)
 
 
 def decode(job: Job) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

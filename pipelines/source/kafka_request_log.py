@@ -11,6 +11,7 @@ Options:
 - ``maxBytes``: of a micro-batch, unpacked.
 - ``timeZone``: of the controllers' clocks, for times that name none; by default UTC.
 - ``partitions``: the tasks of a read.
+- ``stands`` and ``ends``: what Spark before 4.2 does not tell a stream (pipelines.source.limits).
 
 If a log is renamed, copied or compressed while it is followed, reading continues where it was. The last line is read
 once its newline is written.
@@ -25,7 +26,6 @@ from pyspark.sql.types import StructType
 
 from jbod_model.errors import crossing
 from pipelines.source.request_options import PARTS, PARTS_SCHEMA, REQUESTS, RequestOptions
-from pipelines.spark.versions import check_streams
 
 
 class KafkaRequestLog(DataSource):
@@ -58,10 +58,10 @@ class KafkaRequestLog(DataSource):
     @crossing()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read."""
-        check_streams()
+        from pipelines.source.limits import fitted
         from pipelines.source.request_readers import RequestStreamReader
 
-        return RequestStreamReader(RequestOptions.read(self.options))
+        return fitted(RequestStreamReader(RequestOptions.read(self.options)), self.options)
 
 
 def register(spark: Any) -> None:

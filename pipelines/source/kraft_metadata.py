@@ -16,6 +16,7 @@ Options:
   object storage, where each look is a request.
 - ``from``: JSON of the position where a stream begins.
 - ``limit``: nothing from this offset on is read.
+- ``stands`` and ``ends``: what Spark before 4.2 does not tell a stream (pipelines.source.limits).
 
 Spark creates an instance in a new process for each call on the driver, so the readers are imported only when needed.
 
@@ -31,7 +32,6 @@ from pyspark.sql.types import StructType
 
 from jbod_model.errors import crossing
 from pipelines.source.log_options import SLICES, SLICES_SCHEMA, LogOptions
-from pipelines.spark.versions import check_streams
 
 
 class KraftMetadata(DataSource):
@@ -63,10 +63,10 @@ class KraftMetadata(DataSource):
     @crossing()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read."""
-        check_streams()
+        from pipelines.source.limits import fitted
         from pipelines.source.readers import StreamReader
 
-        return StreamReader(LogOptions.read(self.options))
+        return fitted(StreamReader(LogOptions.read(self.options)), self.options)
 
 
 def register(spark: Any) -> None:

@@ -1,6 +1,6 @@
 """The readers of the data source ``kraft_metadata``, in batch and streaming: they plan slices and read their records.
 
-Streams need Spark 4.2 (pipelines.spark.versions).
+Streams are as Spark 4.2 calls them (pipelines.source.limits).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from jbod_model.errors import LogChanged, crossing
+from pipelines.source.limits import LimitedReader, ReadAllAvailable, ReadLimit, ReadMaxRows
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import SLICES, LogOptions
 from pipelines.source.positions import Position, Slice
@@ -88,7 +88,7 @@ LOOK_SECONDS = 0.1
 """Between two looks at the log while a stream waits for new records."""
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(LimitedReader):
     """Follows the log. Its offsets are positions with the fingerprint of the last batch read."""
 
     def __init__(self, options: LogOptions) -> None:

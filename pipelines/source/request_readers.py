@@ -1,6 +1,6 @@
 """The readers of the data source ``kafka_request_log``, batch and streaming: they find and parse the bytes of each log.
 
-Streams need Spark 4.2 (pipelines.spark.versions).
+Streams are as Spark 4.2 calls them (pipelines.source.limits).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from jbod_model.errors import crossing
 from jbod_model.formats.request_log import Reject, RequestLine
 from pipelines.formats.requests import Parser, Rejects, TooLong, assignments_table, lines, requests_batch
+from pipelines.source.limits import LimitedReader, ReadAllAvailable, ReadLimit, ReadMaxBytes
 from pipelines.source.request_files import LogFile, RequestFiles, Text, file_id
 from pipelines.source.request_options import PARTS, REJECTS, REQUESTS, RequestOptions
 
@@ -152,7 +152,7 @@ Offset = dict[str, Any]
 """``{"files": [[file_id, position, path], ...]}`` in the order in which they were begun."""
 
 
-class RequestStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class RequestStreamReader(LimitedReader):
     """Follows the logs. Its offset holds the id of each log and how far it was read."""
 
     def __init__(self, options: RequestOptions) -> None:

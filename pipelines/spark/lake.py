@@ -41,8 +41,9 @@ def _session() -> SparkSession:
 
     from pipelines.settings import load
     from pipelines.spark.session import spark_session
+    from pipelines.spark.versions import has_jars
 
-    return SparkSession.getActiveSession() or spark_session(load().spark, delta=True)
+    return SparkSession.getActiveSession() or spark_session(load().spark, delta=has_jars())
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
-"""Which Spark can do what, and the jars of Delta Lake for it.
+"""What each version of Spark lacks, and the jars of Delta Lake for it. No other module knows versions of Spark.
 
-Questions need no Spark; reading needs 4.0.1; a stream of a log, and so a replay, needs 4.2. Before 4.2 a Python source
-cannot limit its micro-batches: Spark calls ``latestOffset`` without the stream's position, so after a restart the
-source does not know where the next batch begins. Delta's jars are those kept on this machine, or else those that Spark
-fetches with Ivy. ``make setup`` and ``jbod warm --delta`` keep them, so that sessions with Delta Lake need no network.
+- Before 4.0: no ``transformWithState``, which keeps the shards' states, so jbod needs Spark 4.0.1.
+- Before 4.2: Spark calls a Python source's ``latestOffset`` without the stream's position and without a limit. Whoever
+  starts the query says where the stream stands (pipelines.source.limits); a stream that nobody says so for is refused.
+- From 4.3 on: Delta Lake has no jars yet, so sessions read a lake's files as Parquet and have no catalog.
+
+Delta's jars are those kept on this machine, or else those that Spark fetches with Ivy. ``make setup`` and ``jbod warm
+--delta`` keep them, so that sessions with Delta Lake need no network.
 
 Every process of a query imports this module: keep it light.
 """
@@ -24,31 +27,63 @@ from pipelines.start.session import cache_dir
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OF_STREAMS = (4, 2)
+DELTA = "4.4.0"
+"""The version of Delta Lake in sessions that jbod starts."""
+_OLDEST = (4, 0)
+_LIMITS = (4, 2)
+_NEWEST_OF_DELTA = (4, 2)
 
 
-def check_version(version: str, what: str = "a replay") -> None:
-    """Raises UsageError for a Spark without streams of a log."""
-    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    if numbers < _OF_STREAMS:
+def limits_batches(version: str) -> bool:
+    """Whether this Spark tells a Python source where a stream stands, and how far its next micro-batch may go."""
+    return _numbers(version) >= _LIMITS
+
+
+def check_version(version: str) -> None:
+    """Raises UsageError for a Spark that cannot replay."""
+    if _numbers(version) < _OLDEST:
         raise UsageError(
-            f"Spark {version}: {what} needs Spark 4.2 or later, where a Python source can limit its batches; "
+            f"Spark {version}: a replay needs Spark 4.0.1 or later, which keeps the state of a stream for Python; "
             "questions to a lake or a log need no Spark"
         )
 
 
 def check_installed() -> None:
     """Raises UsageError if the installed PySpark cannot replay."""
-    import pyspark
-
-    check_version(pyspark.__version__)
+    check_version(_installed())
 
 
 def check_streams() -> None:
-    """Raises UsageError if the installed PySpark cannot stream a log."""
+    """Raises UsageError if the installed PySpark cannot stream a log by itself."""
+    if not limits_batches(_installed()):
+        raise UsageError(
+            f"Spark {_installed()}: a stream of a log needs Spark 4.2 or later, which tells a Python source where the "
+            "stream stands; jbod replay and spark.read need no such thing"
+        )
+
+
+def has_jars() -> bool:
+    """Whether Delta Lake has jars for the installed PySpark."""
+    return _numbers(_installed()) <= _NEWEST_OF_DELTA or any(folder().glob("*.jar"))
+
+
+def check_delta() -> None:
+    """Raises UsageError if Delta Lake has no jars for the installed PySpark."""
+    if not has_jars():
+        raise UsageError(
+            f"Spark {_installed()}: Delta Lake {DELTA} has no jars for it: take Spark 4.2, or read the lake without "
+            "Delta Lake (docs/spark.md)"
+        )
+
+
+def _installed() -> str:
     import pyspark
 
-    check_version(pyspark.__version__, "a stream of a log")
+    return pyspark.__version__
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 SETTINGS = {
@@ -61,20 +96,22 @@ NOT_FETCHED = "[unresolved dependency: io.delta#"
 
 
 def folder() -> Path:
-    """The folder of the kept jars, for the installed versions of delta-spark and pyspark."""
-    versions = "-".join(f"{name}-{importlib.metadata.version(name)}" for name in ("delta-spark", "pyspark"))
-    return cache_dir() / versions
+    """The folder of the kept jars, for the installed PySpark."""
+    return cache_dir() / f"delta-spark-{DELTA}-pyspark-{importlib.metadata.version('pyspark')}"
 
 
 def with_delta(builder: SparkSession.Builder, conf: Mapping[str, str]) -> SparkSession.Builder:
-    """A builder of a session with Delta Lake, beside the jars and packages that ``conf`` names."""
+    """A builder of a session with Delta Lake, beside the jars and packages that ``conf`` names.
+
+    Raises UsageError if Delta Lake has no jars for this Spark.
+    """
+    check_delta()
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     if kept := sorted(map(str, folder().glob("*.jar"))):
         return builder.config("spark.jars", ",".join([*kept, *_listed(conf, "spark.jars")]))
-    from delta import configure_spark_with_delta_pip
-
-    return configure_spark_with_delta_pip(builder, extra_packages=_listed(conf, "spark.jars.packages"))
+    package = f"io.delta:delta-spark_{'.'.join(map(str, _numbers(_installed())))}_2.13:{DELTA}"
+    return builder.config("spark.jars.packages", ",".join([package, *_listed(conf, "spark.jars.packages")]))
 
 
 def _listed(conf: Mapping[str, str], name: str) -> list[str]:

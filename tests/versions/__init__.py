@@ -1,1 +1,1 @@
-"""The wheel beside PySpark 4.0, 4.1 and 4.2: what works in each, and how the rest is refused."""
+"""The wheel beside PySpark 4.0 to 4.3: what works in each, and how the rest is refused."""

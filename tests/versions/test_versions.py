@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from jbod_model.errors import UsageError
 from pipelines import ask
 from pipelines.run.options import Replay
 from pipelines.run.runner import Runner
+from tests.crash.loop import LOG
+from tests.support.logs import first_batches, segments
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.request_lakes import request_log
+from tests.support.tables import differences, rows_of
 from tests.versions.conftest import WANTED
 
 KAFKA = "kafka-4.1.2"
 VERSIONS = os.environ.get(WANTED, "").split()
+REQUESTS = {"recorded": 117}
+"""The requested assignments of the log by outcome."""
 
 
 @dataclass(frozen=True)
@@ -32,26 +40,30 @@ class Environment:
     empty: Path
 
     @property
-    def replays(self) -> bool:
-        """Whether this Spark can replay."""
-        return tuple(map(int, self.version.split(".")[:2])) >= (4, 2)
+    def numbers(self) -> tuple[int, ...]:
+        """Major and minor version."""
+        return tuple(map(int, self.version.split(".")[:2]))
 
-    def run(self, *words: str | Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-        """Runs a program of the environment from an empty directory."""
+    def start(self, *words: str | Path, **variables: str) -> subprocess.Popen[str]:
+        """Starts a program of the environment in an empty directory."""
         mine = {"XDG_CACHE_HOME": str(self.folder / "cache"), "XDG_CONFIG_HOME": str(self.folder / "config")}
         clean = {name: text for name, text in os.environ.items() if not name.startswith(("JBOD_", "PYTHON", "SPARK_"))}
         program, *others = words
-        command = [self.folder / "bin" / program, *others]
-        done = subprocess.run(
-            command,
+        return subprocess.Popen(
+            [self.folder / "bin" / program, *others],
             cwd=self.empty,
-            env=clean | mine | {"PYSPARK_PYTHON": str(self.folder / "bin" / "python")},
-            capture_output=True,
+            env=clean | mine | {"PYSPARK_PYTHON": str(self.folder / "bin" / "python")} | variables,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=1200,
         )
-        assert done.returncode == code, done.stderr
-        return done
+
+    def run(self, *words: str | Path, code: int = 0, **variables: str) -> tuple[str, str]:
+        """What a program writes to its output and its standard error."""
+        process = self.start(*words, **variables)
+        out, said = process.communicate(timeout=7200)
+        assert process.returncode == code, said
+        return out, said
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +107,7 @@ def session(environment: Environment, lake: Path) -> dict[str, Any]:
     """What a stock session of the environment reads."""
     script = Path(__file__).with_name("in_session.py")
     done = environment.run("python", script, metadata_dir(KAFKA), lake, request_log(KAFKA))
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done[0].splitlines()[-1])
     return found
 
 
@@ -106,7 +118,7 @@ def count(lake: Path, offset: int, table: str) -> int:
 
 def test_questions_to_a_lake_and_to_a_log_are_answered(environment: Environment, lake: Path) -> None:
     for source in (("--lake", lake), ("--log", metadata_dir(KAFKA))):
-        said = json.loads(environment.run("jbod", "offline", *source, "--at-offset", "200", "--json").stdout)
+        said = json.loads(environment.run("jbod", "offline", *source, "--at-offset", "200", "--json")[0])
         assert len(said["replicas"]) == count(lake, 200, "offline_replicas")
         environment.run("jbod", "status", *source)
 
@@ -125,17 +137,78 @@ def test_stock_session_opens_a_lake(session: dict[str, Any], lake: Path) -> None
 def test_stream_of_a_log_is_read_or_refused_with_the_version_that_it_needs(
     environment: Environment, session: dict[str, Any]
 ) -> None:
-    if environment.replays:
+    if environment.numbers >= (4, 2):
         assert session["stream"] == 630
     else:
         assert f"Spark {environment.version}: a stream of a log needs Spark 4.2 or later" in session["stream"]
 
 
-def test_replay_runs_or_is_refused_with_the_version_that_it_needs(environment: Environment, tmp_path: Path) -> None:
-    words = ("jbod", "replay", metadata_dir(KAFKA), "--lake", tmp_path / "lake")
-    if environment.replays:
-        assert "630 rows written" in environment.run(*words).stdout
+def test_session_of_jbod_has_delta_lake_or_reads_the_files(environment: Environment, lake: Path) -> None:
+    out, _ = environment.run("python", Path(__file__).with_name("with_delta.py"), lake)
+    found = json.loads(out.splitlines()[-1])
+    there = count(lake, 231, "assignments")
+    if environment.numbers <= (4, 2):
+        events = len(rows_of(lake)["changes"])
+        assert found == {"delta": True, "assignments": there, "catalog": there, "changes": events}
         return
-    (line,) = environment.run(*words, code=2).stderr.splitlines()
-    assert line.startswith(f"jbod: Spark {environment.version}: a replay needs Spark 4.2 or later")
-    assert not (tmp_path / "lake").exists()
+    assert (found["delta"], found["assignments"]) == (False, there)
+    assert found["catalog"].startswith("kafka: the session cannot read Delta tables: ")
+    _, said = environment.run("jbod", "warm", "--delta", code=2)
+    (line,) = said.splitlines()
+    assert line.startswith(f"jbod: Spark {environment.version}: Delta Lake ")
+
+
+def test_replay_in_several_batches_gives_the_same_tables(environment: Environment, lake: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "lake"
+    out, _ = environment.run("jbod", "replay", metadata_dir(KAFKA), "--lake", mine, "--max-records", "100")
+    assert ", 7 batches" in out
+    assert differences(rows_of(mine), rows_of(lake)) == []
+    out, _ = environment.run("jbod", "replay", metadata_dir(KAFKA), "--lake", mine)
+    assert "nothing new" in out
+
+
+def test_replay_reads_request_logs_in_several_batches(environment: Environment, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("requests: {max_bytes: 1048576}\n")
+    words = ("--conf", settings, "replay", metadata_dir(KAFKA), "--lake", tmp_path / "lake", "--json")
+    out, _ = environment.run("jbod", *words, "--requests", request_log(KAFKA))
+    assert json.loads(out)["requests"] == REQUESTS
+    out, _ = environment.run("jbod", *words, "--requests", request_log(KAFKA))
+    assert json.loads(out)["requests"] == {}
+
+
+def test_replay_that_follows_publishes_what_is_appended(environment: Environment, lake: Path, tmp_path: Path) -> None:
+    log, mine = segments(metadata_dir(KAFKA), tmp_path / "log"), tmp_path / "lake"
+    last = max((log / LOG).glob("*.log"))
+    content = last.read_bytes()
+    last.write_bytes(first_batches(content, 600))
+    process = environment.start("jbod", "replay", log, "--lake", mine, "--follow", "--max-records", "100")
+    try:
+        wait(mine, 590, process)
+        with last.open("ab") as growing:
+            growing.write(content[last.stat().st_size :])
+        wait(mine, 629, process)
+    finally:
+        process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert differences(rows_of(mine), rows_of(lake)) == []
+
+
+def wait(lake: Path, offset: int, process: subprocess.Popen[str]) -> None:
+    """Until the lake has the offset."""
+    end = time.monotonic() + 600
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            if ask.Lake.open(lake).offset >= offset:
+                return
+        except UsageError:
+            pass
+        time.sleep(0.5)
+    raise AssertionError(f"{lake} has no offset {offset}")
+
+
+def test_lake_of_killed_replays_equals_that_of_one(environment: Environment) -> None:
+    """The tests come from this tree, and with them the product, which is that of the wheel."""
+    out, _ = environment.run("python", "-m", "tests.crash", "--kills", "10", PYTHONPATH=str(ROOT))
+    assert json.loads(out.splitlines()[-1])["kills"] == 10

@@ -111,7 +111,7 @@ def test_settings_of_sessions_with_delta_lake_are_those_of_our_own() -> None:
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
         for setting, value in versions.SETTINGS.items():
             assert f"{setting}={value}" in text or f'"{setting}", "{value}"' in text, page
-        package = f"io.delta:delta-spark_{version('pyspark').rpartition('.')[0]}_2.13:{version('delta-spark')}"
+        package = f"io.delta:delta-spark_{version('pyspark').rpartition('.')[0]}_2.13:{versions.DELTA}"
         assert package in text, page
     assert "## A session with Delta Lake\n" in (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
 
