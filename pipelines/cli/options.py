@@ -35,6 +35,10 @@ Logs = Annotated[
 LogDirs = Annotated[
     list[str] | None, typer.Argument(metavar="LOG_DIR", help="The same as --log DIR.", callback=take_pipe)
 ]
+CommandConfig = Annotated[
+    str | None,
+    typer.Option("--command-config", metavar="FILE", help="Properties of Kafka's clients, for TLS and SASL."),
+]
 AtOffset = Annotated[
     int | None,
     typer.Option("--at-offset", help="The state after the record at this offset.", rich_help_panel=_WHAT),

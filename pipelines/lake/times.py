@@ -63,6 +63,14 @@ def parse_span(option: str, text: str) -> float:
     return seconds
 
 
+def parse_age(option: str, text: str) -> float:
+    """Seconds of ``30d`` or ``12h``. Raises UsageError for anything else."""
+    span = _span(text.strip().lower())
+    if span is None or span.total_seconds() <= 0:
+        raise UsageError(f"{option} {text}: not an age: write 30d or 12h")
+    return span.total_seconds()
+
+
 def _span(words: str) -> timedelta | None:
     """``1h30m``, ``10 minutes``; None if the words are not a span."""
     seconds, at = 0.0, 0

@@ -1,0 +1,76 @@
+"""``jbod mirror``: a byte-exact copy of a quorum's committed log, from its controllers."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from jbod_model.errors import UsageError
+from pipelines.cli import progress
+from pipelines.cli.options import CommandConfig
+from pipelines.cli.process import Interrupts, Stopped
+
+_DELETE_SECONDS = 60.0
+"""How often history is looked for that may be deleted."""
+
+
+def mirror(
+    quorum: Annotated[str, typer.Argument(metavar="kafka://HOST:PORT[,HOST:PORT...]", help="The controllers.")],
+    into: Annotated[str, typer.Option("--into", metavar="DIR", help="The folder of the copy, a metadata.log.dir.")],
+    follow: Annotated[bool, typer.Option("--follow", help="Continue as the log grows, until Ctrl-C.")] = False,
+    keep: Annotated[
+        str | None, typer.Option("--keep", metavar="30d", help="Delete what is older. Default: nothing.")
+    ] = None,
+    seed: Annotated[
+        str | None, typer.Option("--seed", metavar="DIR", help="Begin a new copy with this copy of the files.")
+    ] = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Keep a byte-exact copy of the committed metadata log, which its controllers hand out with the high watermark."""
+    from pipelines.lake.times import parse_age
+    from pipelines.mirror.folder import MirrorFolder
+    from pipelines.mirror.follow import Mirror
+    from pipelines.quorum.client import SCHEME, Quorum, addresses_of
+    from pipelines.quorum.connection import Halted
+    from pipelines.quorum.security import security_of
+
+    if not quorum.startswith(SCHEME):
+        raise UsageError(f"{quorum}: write kafka://HOST:PORT[,HOST:PORT...], the controllers")
+    addresses, security = addresses_of(quorum), security_of(command_config)
+    seconds = None if keep is None else parse_age("--keep", keep)
+    with Interrupts() as interrupts:
+        stopped: list[int] = []
+        interrupts.stop = lambda: stopped.append(1)
+        folder = MirrorFolder(into)
+        source = Quorum(
+            addresses,
+            security,
+            stop=lambda: bool(stopped),
+            patience=float("inf") if follow else 60.0,
+            told=progress.decision,
+        )
+        copy = Mirror(source, folder, progress.notice)
+        try:
+            copy.begin(seed)
+            deleted = 0.0
+            while not copy.step() or follow:
+                end = folder.end
+                progress.say(f"offset {0 if end is None else end.offset} of {copy.progress.high_watermark}")
+                if seconds is not None and time.monotonic() - deleted > min(_DELETE_SECONDS, seconds):
+                    copy.delete_before(seconds)
+                    deleted = time.monotonic()
+            if seconds is not None:
+                copy.delete_before(seconds)
+        except Halted:
+            pass
+        finally:
+            source.close()
+            folder.close()
+    progress.say("")
+    end = folder.end
+    if end is not None:
+        typer.echo(f"{into}: offsets {folder.first or 0} to {end.offset - 1}; {copy.progress.begins}")
+    if stopped and not follow:
+        raise Stopped(interrupts.exit_code)

@@ -1,0 +1,227 @@
+"""The folder of a mirror: segments and snapshots under the names that Kafka gives them, and what a kill may leave.
+
+Bytes are only added at the end of the newest segment. A kill leaves at most a batch that is cut off there, which the
+next start removes, and files that end with .part, which it deletes. A snapshot gets its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO
+
+from filelock import FileLock, Timeout
+
+from jbod_model.errors import MalformedLog, UsageError
+from jbod_model.formats.batch import BatchHeader
+from jbod_model.storage.properties import parse_properties, render_properties
+from pipelines.quorum.batches import Place, sound_batches
+from pipelines.quorum.client import SnapshotId
+from pipelines.source.log_dir import LOG_NAME, LogDir
+
+ROLL_BYTES = 64 << 20
+ROLL_SECONDS = 24 * 3600
+"""A segment has one or the other at most, so that a part of the history can be deleted."""
+WAITING = "waiting"
+"""The folder of snapshots that will be the beginning once everything before them may be deleted."""
+_LOCK = ".jbod-mirror"
+_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_PIECE = 4 << 20
+
+
+class MirrorFolder:
+    """The files of a mirror, held by one process. Raises UsageError if another one holds them or they are others'."""
+
+    def __init__(self, folder: str) -> None:
+        if "://" in folder:
+            raise UsageError(f"{folder}: a mirror is on a disk of this machine: its end is written many times a second")
+        self.folder = Path(folder)
+        self.log = self.folder / LOG_NAME
+        self._file: BinaryIO | None = None
+        self._size = 0
+        self._began = 0.0
+        try:
+            self.log.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self.folder / _LOCK)
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise UsageError(f"{folder}: another jbod writes this mirror: end it, or use another folder") from None
+        except OSError as problem:
+            raise UsageError(f"{folder}: cannot be written ({problem.strerror})") from None
+        for part in (*self.log.glob("*.part"), *(self.folder / WAITING).glob("*.part")):
+            part.unlink()
+        self.end = self._cut()
+
+    def close(self) -> None:
+        """Closes the newest segment, and lets others write."""
+        self._finish_segment()
+        self._lock.release()
+
+    # -- what is there --------------------------------------------------------------------------------------------
+
+    def segments(self) -> list[Path]:
+        """The segments in the order of their offsets."""
+        return sorted(self.log.glob("?" * 20 + ".log"))
+
+    @property
+    def first(self) -> int | None:
+        """The first offset of the log, None without a segment."""
+        segments = self.segments()
+        return int(segments[0].stem) if segments else None
+
+    def snapshots(self, folder: str = LOG_NAME) -> list[tuple[SnapshotId, Path]]:
+        """The snapshots in a folder of the mirror in the order of their offsets."""
+        found = ((_SNAPSHOT.fullmatch(path.name), path) for path in (self.folder / folder).glob("*.checkpoint"))
+        return sorted((SnapshotId(int(name[1]), int(name[2])), path) for name, path in found if name)
+
+    def cluster_id(self) -> str | None:
+        """The cluster id in meta.properties, None if it is not known."""
+        try:
+            return parse_properties((self.folder / "meta.properties").read_bytes()).get("cluster.id")
+        except FileNotFoundError:
+            return None
+
+    def write_cluster_id(self, cluster_id: str) -> None:
+        """Writes meta.properties, once."""
+        part = self.folder / "meta.properties.part"
+        part.write_bytes(render_properties({"version": "1", "cluster.id": cluster_id}))
+        part.replace(self.folder / "meta.properties")
+
+    # -- the end of the log ---------------------------------------------------------------------------------------
+
+    def append(self, batches: Sequence[tuple[BatchHeader, bytes]]) -> None:
+        """Adds whole batches, the first of which begins at ``end``."""
+        written = bytearray()
+        for header, data in batches:
+            if self._file is None or self._is_full(len(written)):
+                self._write(written)
+                written = bytearray()
+                self._finish_segment()
+                self._begin_segment(header.base_offset)
+            written += data
+        self._write(written)
+        last = batches[-1][0]
+        self.end = Place(last.last_offset + 1, last.epoch)
+
+    def begin_at(self, end: Place) -> None:
+        """Sets the end of a log that has no segment yet."""
+        self.end = end
+
+    def _is_full(self, more: int) -> bool:
+        return self._size + more >= ROLL_BYTES or time.time() - self._began >= ROLL_SECONDS
+
+    def _begin_segment(self, offset: int) -> None:
+        path = self.log / f"{offset:020d}.log"
+        self._file = path.open("ab", buffering=0)
+        self._size, self._began = path.stat().st_size, time.time()
+
+    def _write(self, data: bytearray) -> None:
+        if not data:
+            return
+        if self._file is None:
+            raise ValueError("no segment was begun")
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self._size += len(data)
+
+    def _finish_segment(self) -> None:
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._file = None
+
+    def _cut(self) -> Place | None:
+        """Removes what follows the last whole batch. Returns the end of the log, None if there is no log yet."""
+        while segments := self.segments():
+            newest = segments[-1]
+            data = newest.read_bytes()
+            end, size = Place(int(newest.stem), -1), 0
+            try:
+                for header in sound_batches(data, str(newest)):
+                    if header.base_offset != end.offset:
+                        break
+                    end, size = Place(header.last_offset + 1, header.epoch), header.position + header.size
+            except MalformedLog:
+                pass  # what a kill left, or a disk: fetched again
+            if size < len(data):
+                os.truncate(newest, size)
+            if size:
+                self._file = newest.open("ab", buffering=0)
+                self._size, self._began = size, time.time()
+                return end
+            newest.unlink()
+        begins = [one for one, _ in self.snapshots() if one.end_offset > 0]
+        return Place(*begins[-1]) if begins else None
+
+    # -- snapshots ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def snapshot_file(self, snapshot: SnapshotId, folder: str = LOG_NAME) -> Iterator[BinaryIO]:
+        """A file for a snapshot, which gets its name if the block ends well and its batches are sound."""
+        path = self.folder / folder / f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}.checkpoint"
+        path.parent.mkdir(exist_ok=True)
+        part = path.with_name(f"{path.name}.part")
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        data = part.read_bytes()
+        size = sum(header.size for header in sound_batches(data, str(path)))
+        if size != len(data) or not size:
+            raise MalformedLog(str(path), snapshot.end_offset, "the snapshot that was fetched is not whole")
+        part.replace(path)
+
+    # -- history that goes ----------------------------------------------------------------------------------------
+
+    def set_aside(self) -> Path | None:
+        """Moves the log to a folder of its own, which can be read like this one; None if there is none."""
+        if self.end is None:
+            return None
+        self._finish_segment()
+        aside = self.folder / f"until-{self.end.offset:020d}"
+        aside.mkdir(exist_ok=True)
+        if (self.folder / "meta.properties").exists():
+            shutil.copy(self.folder / "meta.properties", aside)
+        self.log.rename(aside / LOG_NAME)
+        self.log.mkdir()
+        self.end = None
+        return aside
+
+    def begin_with(self, waiting: SnapshotId) -> None:
+        """Makes a snapshot that waits the beginning, and deletes what it replaces: the segments below it, last."""
+        path = next(path for one, path in self.snapshots(WAITING) if one == waiting)
+        before = [old for _, old in self.snapshots()]
+        path.replace(self.log / path.name)
+        segments = self.segments()
+        below = [one for one, after in pairwise(segments) if int(after.stem) <= waiting.end_offset]
+        for old in (*below, *before):
+            old.unlink()
+
+    # -- a copy as the beginning ----------------------------------------------------------------------------------
+
+    def take(self, seed: LogDir, end: Place) -> None:
+        """Copies the files of another log up to ``end``, which lies between two batches."""
+        segments, snapshots = seed.files()
+        first = segments[0].base_offset
+        for snapshot in [one for one in snapshots if one.end_offset >= first][:1] if first else ():
+            with self.snapshot_file(SnapshotId(snapshot.end_offset, snapshot.epoch)) as file:
+                _copy(Path(snapshot.path), file)
+        for segment in segments:
+            data = seed.read(segment.path, 0, segment.size).tobytes()
+            size = sum(one.size for one in sound_batches(data, segment.path) if one.last_offset < end.offset)
+            if not size:
+                break
+            (self.log / f"{segment.base_offset:020d}.log").write_bytes(data[:size])
+        self.end = self._cut()
+
+
+def _copy(source: Path, target: BinaryIO) -> None:
+    with source.open("rb") as file:
+        shutil.copyfileobj(file, target, _PIECE)

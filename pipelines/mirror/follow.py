@@ -1,0 +1,294 @@
+"""Follows the leader of a quorum into a folder: everything that is committed, and never a byte beyond.
+
+What comes beyond the high watermark is held in memory until the watermark passes it. An election may replace it there,
+but never on disk. History begins where the quorum still gives it:
+
+- A fetch from offset 0 is answered with a snapshot as soon as there is one, although the log may go back to 0. So the
+  first fetch is from offset 1, with the leader's own epoch as the last fetched one, which the leader accepts for every
+  offset of its log. It is answered with the batch that holds offset 1: the first of the log if that has two records,
+  as in a quorum with kraft.version 1 (LeaderChange, KRaftVersion, Voters).
+- In an older quorum the first batch is a LeaderChange alone. Once there is a snapshot, no request returns it. The
+  mirror then begins with an empty snapshot of offset 1 of its own: this record changes no state.
+- Where the log begins later, it begins with the state of a snapshot at its first offset, which is fetched under its
+  epoch. Nobody tells this epoch: it is that of the first batch, or one of those before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from jbod_model.errors import JbodError, MalformedLog
+from jbod_model.formats.batch import BatchHeader, write_batch
+from jbod_model.formats.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
+from pipelines.mirror.folder import WAITING, MirrorFolder
+from pipelines.quorum.batches import Place, check_follows, sound_batches
+from pipelines.quorum.client import Fetched, Quorum, SnapshotGone, SnapshotId
+from pipelines.quorum.connection import Fault
+from pipelines.source.log_dir import LogDir
+
+WAIT_MS = 500
+_WAIT_FOR_COMMIT_MS = 20
+"""Leaders before Kafka 4.1 do not answer when only the high watermark moves: then the question is repeated."""
+_EPOCHS = 64
+"""How many epochs are tried for the snapshot at the beginning of the log."""
+_HELD_BYTES = 64 << 20
+"""The most bytes beyond the high watermark that are held."""
+_ATTEMPTS = 3
+
+
+class Diverged(JbodError):
+    """The quorum has another history than the mirror."""
+
+
+@dataclass
+class Progress:
+    """What a mirror knows."""
+
+    high_watermark: int = -1
+    begins: str = ""
+    """From which offset on there is history, and why."""
+    leader: int | None = None
+
+
+class Mirror:
+    """A folder that follows a quorum. ``begin`` comes first, then ``step`` again and again."""
+
+    def __init__(self, quorum: Quorum, folder: MirrorFolder, told: Callable[[str], None]) -> None:
+        self.quorum = quorum
+        self.folder = folder
+        self.progress = Progress()
+        self._told = told
+        self._held: deque[tuple[BatchHeader, bytes]] = deque()
+        self._held_bytes = 0
+        self._doubts = 0
+
+    # -- the beginning --------------------------------------------------------------------------------------------
+
+    def begin(self, seed: str | None = None) -> None:
+        """Compares the folder with the quorum, or fills it with the beginning of the log. Raises JbodError."""
+        self._know_cluster()
+        if self.folder.end is None and seed is not None:
+            self._take_seed(seed)
+        if self.folder.end is None:
+            self._begin_new()
+        elif self.folder.first is not None:
+            first = self.folder.first
+            self.progress.begins = f"history from offset {first} on: as this mirror began" if first else "all history"
+
+    def _know_cluster(self) -> None:
+        known = self.folder.cluster_id()
+        if known is not None:
+            self.quorum.cluster_id = known
+            return
+        found = self.quorum.learn_cluster_id()
+        if found is not None:
+            self.folder.write_cluster_id(found)
+        else:
+            self._told(
+                "the quorum does not tell its cluster id (DescribeCluster wants ALTER): meta.properties is left out"
+            )
+
+    def _begin_new(self) -> None:
+        """The first look at a quorum."""
+        found = self.quorum.fetch(1, None)
+        if found.snapshot is not None:
+            self._begin_late(found)
+            return
+        first = next(sound_batches(found.records, "the first batch"), None)
+        if first is None or first.base_offset == 0:
+            self.folder.begin_at(Place(0, -1))
+            self.progress.begins = "all history, from offset 0 on"
+            with suppress(SnapshotGone):
+                self._fetch_snapshot(SnapshotId(0, 0))
+            return
+        whole = self.quorum.fetch(0, 0)
+        if whole.records:
+            self.folder.begin_at(Place(0, -1))
+            self.progress.begins = "all history, from offset 0 on"
+            return
+        self._write_empty(SnapshotId(first.base_offset, first.epoch), first.max_timestamp)
+        self.progress.begins = (
+            f"history from offset {first.base_offset} on: the quorum has a snapshot, so no request returns its first "
+            "record, a LeaderChange"
+        )
+
+    def _begin_late(self, found: Fetched) -> None:
+        """The log of the quorum begins later than 0."""
+        start = found.log_start
+        first = next(sound_batches(self.quorum.fetch(start + 1, None).records, "the first batch"), None)
+        for epoch in range(first.epoch, max(first.epoch - _EPOCHS, -1), -1) if first is not None else ():
+            with suppress(SnapshotGone):
+                self._fetch_snapshot(SnapshotId(start, epoch))
+                self.folder.begin_at(Place(start, epoch))
+                self.progress.begins = f"history from offset {start} on: the quorum deleted what was before"
+                return
+        if found.snapshot is None:
+            raise Fault(str(self.quorum.address), "has no snapshot at the beginning of its log")
+        self._begin_with(found.snapshot)
+        self.progress.begins = (
+            f"history from offset {found.snapshot.end_offset} on, the quorum's newest snapshot: the one at the "
+            f"beginning of its log ({start}) is not to be had"
+        )
+
+    def _begin_with(self, snapshot: SnapshotId) -> None:
+        self._fetch_snapshot(snapshot)
+        self.folder.begin_at(Place(snapshot.end_offset, snapshot.epoch))
+
+    def _write_empty(self, snapshot: SnapshotId, timestamp: int) -> None:
+        parts = (SnapshotHeaderRecord(last_contained_log_timestamp=timestamp), SnapshotFooterRecord())
+        with self.folder.snapshot_file(snapshot) as file:
+            for at, part in enumerate(parts):
+                file.write(write_batch([part], base_offset=at, epoch=snapshot.epoch, timestamp=timestamp))
+        self.folder.begin_at(Place(snapshot.end_offset, snapshot.epoch))
+
+    def _take_seed(self, seed: str) -> None:
+        """Begins with a copy of files, up to the last offset that the quorum has too and has committed."""
+        log = LogDir(seed)
+        theirs, ours = log.cluster_id(), self.quorum.cluster_id
+        if theirs and ours and theirs != ours:
+            raise Diverged(f"{seed}: is of cluster {theirs}, the quorum is {ours}")
+        ends = [Place(0, -1)]
+        for segment in log.files()[0]:
+            data = log.read(segment.path, 0, segment.size).tobytes()
+            ends += [Place(one.last_offset + 1, one.epoch) for one in sound_batches(data, segment.path)]
+        while len(ends) > 1:
+            found = self.quorum.fetch(ends[-1].offset, min(ends[-1].epoch, self.quorum.leader_epoch))
+            if found.snapshot is not None:
+                break
+            most = found.high_watermark if found.diverging is None else found.diverging.offset
+            if ends[-1].offset <= most and found.diverging is None:
+                self.folder.take(log, ends[-1])
+                self._told(f"began with {seed}, up to offset {ends[-1].offset}")
+                return
+            del ends[-1]
+            while len(ends) > 1 and ends[-1].offset > max(most, 0):
+                del ends[-1]
+        raise Diverged(f"{seed}: has nothing that goes on in the quorum's log: it is older than what the quorum keeps")
+
+    def _fetch_snapshot(self, snapshot: SnapshotId, folder: str | None = None) -> None:
+        """Fetches a snapshot piece by piece. Raises SnapshotGone, MalformedLog."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                piece = self.quorum.fetch_snapshot(snapshot, 0)
+                with self.folder.snapshot_file(snapshot, *([folder] if folder else [])) as file:
+                    position = file.write(piece.records)
+                    while position < piece.size:
+                        piece = self.quorum.fetch_snapshot(snapshot, position)
+                        position += file.write(piece.records)
+                return
+            except MalformedLog:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+
+    # -- what comes then ------------------------------------------------------------------------------------------
+
+    def step(self, wait_ms: int = WAIT_MS) -> bool:
+        """Fetches once. Returns whether the mirror has everything that is committed."""
+        end = self._end()
+        waits_for_commit = self._held and not self.quorum.learns_commits()
+        wait = min(wait_ms, _WAIT_FOR_COMMIT_MS) if waits_for_commit else wait_ms
+        found = self._fetch(end, wait)
+        try:
+            took = self._take(found, end)
+        except MalformedLog as problem:
+            self._doubt(problem)
+            return False
+        self.progress.leader = found.leader
+        return took and (bool(self._held) or self._end().offset >= self.progress.high_watermark)
+
+    def _fetch(self, end: Place, wait_ms: int) -> Fetched:
+        found = self.quorum.fetch(end.offset, max(end.epoch, 0), wait_ms, self.progress.high_watermark)
+        return found if end.offset or found.snapshot is None else self.quorum.fetch(1, None)
+
+    def _end(self) -> Place:
+        if self._held:
+            return Place(self._held[-1][0].last_offset + 1, self._held[-1][0].epoch)
+        if self.folder.end is None:
+            raise ValueError("step before begin")
+        return self.folder.end
+
+    def _take(self, found: Fetched, end: Place) -> bool:
+        """Returns whether the leader said what comes next, or that nothing does."""
+        if (found.diverging is not None or found.snapshot is not None) and self._held:
+            self._drop()
+            return False
+        if found.diverging is not None:
+            raise MalformedLog(str(self.folder.folder), end.offset, _other_history(end, found.diverging))
+        if found.snapshot is not None:
+            self._resync(found, end)
+            return False
+        for header in sound_batches(found.records, str(self.quorum.address)):
+            end = check_follows(header, end, found.leader_epoch, str(self.quorum.address))
+            self._held.append((header, found.records[header.position : header.position + header.size]))
+            self._held_bytes += header.size
+        self._doubts = 0
+        self.progress.high_watermark = max(self.progress.high_watermark, found.high_watermark)
+        committed = []
+        while self._held and self._held[0][0].last_offset < self.progress.high_watermark:
+            committed.append(self._held.popleft())
+        if committed:
+            self._held_bytes -= sum(header.size for header, _ in committed)
+            self.folder.append(committed)
+        if self._held_bytes > _HELD_BYTES:
+            self._drop()
+        return True
+
+    def _drop(self) -> None:
+        self._held.clear()
+        self._held_bytes = 0
+
+    def _resync(self, found: Fetched, end: Place) -> None:
+        """The quorum deleted what comes next. What is here is set aside, and the mirror begins anew."""
+        if found.log_start <= end.offset and end.offset:
+            raise MalformedLog(str(self.folder.folder), end.offset, "the quorum answers with a snapshot for no reason")
+        aside = self.folder.set_aside()
+        self._begin_late(found)
+        self._told(
+            f"offsets {end.offset} to {found.log_start - 1} are lost: the quorum deleted them; {aside} is before"
+        )
+
+    def _doubt(self, problem: MalformedLog) -> None:
+        """Asks again on a new connection. Raises what is wrong, as Diverged, if it is told again and again."""
+        self.quorum.close()
+        self._drop()
+        self._doubts += 1
+        if self._doubts >= _ATTEMPTS:
+            raise Diverged(f"{problem}") from None
+
+    # -- what is kept ---------------------------------------------------------------------------------------------
+
+    def delete_before(self, seconds: float, needed: Callable[[], int | None] = lambda: None) -> None:
+        """Deletes history that is older than ``seconds``, once a snapshot takes its place.
+
+        ``needed``: the offset from which on a lake still reads, None for none.
+        """
+        waiting = self.folder.snapshots(WAITING)
+        for snapshot, path in reversed(waiting):
+            reader = needed()
+            if time.time() - path.stat().st_mtime >= seconds and (reader is None or reader >= snapshot.end_offset):
+                self.folder.begin_with(snapshot)
+                for older, old in waiting:
+                    if older < snapshot:
+                        old.unlink()
+                return
+        newest = waiting[-1][1].stat().st_mtime if waiting else 0.0
+        if time.time() - newest < max(seconds / 10, 1.0):
+            return
+        found = self.quorum.fetch(0, 0)
+        if found.snapshot is None or self.folder.end is None or found.snapshot.end_offset > self.folder.end.offset:
+            return
+        known = {one for one, _ in (*waiting, *self.folder.snapshots())}
+        if found.snapshot not in known:
+            with suppress(SnapshotGone):
+                self._fetch_snapshot(found.snapshot, WAITING)
+
+
+def _other_history(end: Place, diverging: Place) -> str:
+    return (
+        f"the quorum has another history: it shares epoch {diverging.epoch} up to offset {diverging.offset}, this "
+        f"mirror has epoch {end.epoch} up to {end.offset}: another cluster, or one that lost committed records"
+    )

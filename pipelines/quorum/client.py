@@ -1,0 +1,348 @@
+"""A reader of the quorum: finds the leader among the controllers, asks it, and looks for the next one when it goes.
+
+Only reads are sent, with the replica id -1, which Kafka takes for a consumer: DescribeQuorum shows no observer, and the
+high watermark does not wait for this reader.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from jbod_model.errors import UsageError
+from jbod_model.ids import Uuid
+from pipelines.quorum.batches import Place
+from pipelines.quorum.connection import Address, Connection, Fault, Halted
+from pipelines.quorum.messages import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, FETCH, FETCH_SNAPSHOT, Message
+from pipelines.quorum.security import Security
+
+SCHEME = "kafka://"
+TOPIC = "__cluster_metadata"
+PIECE = 8 << 20
+"""Bytes that are asked for at once: as many as a leader returns at once."""
+_MOST_OF_RECORDS = PIECE + (64 << 20) + (1 << 16)
+"""A leader returns a whole batch, which may be larger than what was asked for."""
+_TOPIC_ID = Uuid.from_bytes(bytes(15) + b"\1")
+_OF_CONTROLLERS = 2
+_SECONDS = 30.0
+"""Seconds that an answer may take, besides what the leader was asked to wait."""
+_CONNECT_SECONDS = 10.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_CONFIRMATIONS = 2
+"""How often a controller must say what needs a person, each time on a new connection."""
+
+NOT_LEADER, FENCED_EPOCH, UNKNOWN_EPOCH = 6, 74, 75
+_DENIED, _INVALID, _OTHER_CLUSTER = 31, 42, 104
+_SNAPSHOT_GONE, _POSITION = 98, 99
+_PASSING = {
+    -1: "unknown server error",
+    1: "offset out of range",
+    3: "unknown topic or partition",
+    5: "leader not available",
+    7: "request timed out",
+    13: "network exception",
+    41: "not the controller",
+    56: "storage error",
+    100: "unknown topic id",
+}
+_HINTS = {
+    _DENIED: "denies CLUSTER_ACTION on the cluster to this principal: kafka-acls.sh --add --allow-principal "
+    "User:NAME --operation ClusterAction --cluster",
+    _INVALID: "refuses the request: what was read before has a newer epoch than this quorum: another cluster?",
+    _OTHER_CLUSTER: "is of another cluster than this mirror",
+}
+
+
+class SnapshotId(NamedTuple):
+    """A snapshot: the offset after its last record, and the epoch of that record."""
+
+    end_offset: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What the leader says of an offset: the records from there on, or why there are none."""
+
+    records: bytes
+    high_watermark: int
+    log_start: int
+    leader: int
+    leader_epoch: int
+    diverging: Place | None
+    """The end of the newest epoch that leader and reader may share."""
+    snapshot: SnapshotId | None
+    """The leader's newest snapshot, in place of records."""
+
+
+@dataclass(frozen=True)
+class SnapshotPiece:
+    """Bytes of a snapshot from a position on, and the size of the whole."""
+
+    records: bytes
+    size: int
+
+
+class SnapshotGone(Exception):
+    """The leader has no such snapshot, or has it no more."""
+
+
+def addresses_of(url: str) -> tuple[Address, ...]:
+    """``kafka://HOST:PORT[,HOST:PORT...]``. Raises UsageError for anything else."""
+    found = []
+    for one in url.removeprefix(SCHEME).rstrip("/").split(","):
+        host, _, port = one.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 1 << 16 or "@" in one or "/" in one:
+            raise UsageError(
+                f"{url}: write kafka://HOST:PORT[,HOST:PORT...], the controllers and their listener's port"
+            )
+        found.append(Address(host.removeprefix("[").removesuffix("]"), int(port)))
+    return tuple(found)
+
+
+class Quorum:
+    """The leader of a quorum, whoever it is. ``patience``: seconds without one after which a call raises Fault."""
+
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        security: Security,
+        *,
+        stop: Callable[[], bool] = lambda: False,
+        patience: float = 60.0,
+        told: Callable[[str], object] = str,
+    ) -> None:
+        self.cluster_id: str | None = None
+        """Sent with each request, which the leader of another cluster refuses. None as long as it is not known."""
+        self.leader_epoch = 0
+        self.leader: int | None = None
+        self._bootstrap = tuple(addresses)
+        self._security = security
+        self._stop = stop
+        self._patience = patience
+        self._told = told
+        self._connection: Connection | None = None
+        self._next: list[Address] = []
+        """Where to look for the leader first."""
+        self._lasting: dict[str, int] = {}
+        """How often each fault that needs a person was seen in a row."""
+
+    def close(self) -> None:
+        """Closes the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @property
+    def address(self) -> Address | None:
+        """The address of the leader, None without one."""
+        return None if self._connection is None else self._connection.address
+
+    def learns_commits(self) -> bool:
+        """Whether the leader answers as soon as the high watermark moves (KIP-1166, from Kafka 4.1 on)."""
+        return self._connection is not None and (self._connection.version(FETCH) or 0) >= 18
+
+    def fetch(self, offset: int, last_epoch: int | None, wait_ms: int = 0, high_watermark: int = -1) -> Fetched:
+        """Fetches from an offset on. ``last_epoch``: of the record before it, None for whatever the leader accepts.
+
+        Raises Fault, and Halted.
+        """
+
+        def ask(connection: Connection) -> Fetched | None:
+            partition = {
+                "index": 0,
+                "leader_epoch": self.leader_epoch,
+                "offset": offset,
+                "last_fetched_epoch": self.leader_epoch if last_epoch is None else last_epoch,
+                "log_start_offset": 0,
+                "max_bytes": PIECE,
+                "high_watermark": high_watermark,
+            }
+            said = self._call(connection, FETCH, _fetch(partition, wait_ms), wait_ms / 1000, _MOST_OF_RECORDS)
+            answer = _only(said["topics"], "partitions", connection)
+            return _fetched(answer) if self._may_use(connection, said, answer) else None
+
+        found: Fetched = self._ask(ask)
+        return found
+
+    def fetch_snapshot(self, snapshot: SnapshotId, position: int) -> SnapshotPiece:
+        """A piece of a snapshot. Raises SnapshotGone, Fault and Halted."""
+
+        def ask(connection: Connection) -> SnapshotPiece | None:
+            partition = {
+                "index": 0,
+                "leader_epoch": self.leader_epoch,
+                "snapshot_id": {"end_offset": snapshot.end_offset, "epoch": snapshot.epoch},
+                "position": position,
+            }
+            topics = [{"name": TOPIC, "partitions": [partition]}]
+            asked = {"replica_id": -1, "max_bytes": PIECE, "topics": topics}
+            said = self._call(connection, FETCH_SNAPSHOT, asked, 0, _MOST_OF_RECORDS)
+            answer = _only(said["topics"], "partitions", connection)
+            if answer["error_code"] in (_SNAPSHOT_GONE, _POSITION):
+                raise SnapshotGone
+            if not self._may_use(connection, said, answer):
+                return None
+            if answer["position"] != position or answer["size"] < position or not answer["records"]:
+                raise Fault(str(connection.address), "answers with another piece of a snapshot than asked for")
+            return SnapshotPiece(answer["records"], answer["size"])
+
+        found: SnapshotPiece = self._ask(ask)
+        return found
+
+    def describe(self) -> Message:
+        """DescribeQuorum: the partition, as the leader has it. Raises Fault and Halted."""
+
+        def ask(connection: Connection) -> Message | None:
+            asked = {"topics": [{"name": TOPIC, "partitions": [{"index": 0}]}]}
+            said = connection.call(DESCRIBE_QUORUM, asked, _SECONDS)
+            self._refuse(connection, said["error_code"])
+            answer: Message = _only(said["topics"], "partitions", connection)
+            answer["leader"] = {"id": answer["leader_id"], "epoch": answer["leader_epoch"]}
+            return answer if self._may_use(connection, said, answer) else None
+
+        found: Message = self._ask(ask)
+        return found
+
+    def learn_cluster_id(self) -> str | None:
+        """The cluster id, which DescribeCluster tells who may ALTER the cluster; None for all others."""
+        with suppress(Fault):
+            self._ask(self._learn_nodes)
+        return self.cluster_id
+
+    # -- the leader -----------------------------------------------------------------------------------------------
+
+    def _ask(self, ask: Callable[[Connection], Any]) -> Any:
+        """Asks the leader, and each later one, until one answers. Raises the last Fault after ``patience``."""
+        began = time.monotonic()
+        pause = _FIRST_PAUSE
+        while True:
+            if self._stop():
+                raise Halted
+            try:
+                connection = self._connection or self._connect()
+                answer = ask(connection)
+                if answer is not None:
+                    self._lasting.clear()
+                    return answer
+                problem = Fault(str(connection.address), "is not the leader, and names none that can be reached")
+                if self._connection is not None or self._next:
+                    pause = min(pause, _FIRST_PAUSE)
+            except Fault as fault:
+                problem = fault
+                self.close()
+                self._count(fault)
+            if time.monotonic() - began > self._patience:
+                raise problem
+            self._wait(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _count(self, fault: Fault) -> None:
+        """Raises a fault that needs a person, once it was seen again: a garbled answer is not believed."""
+        if not fault.passes:
+            self._lasting[str(fault)] = self._lasting.get(str(fault), 0) + 1
+            if self._lasting[str(fault)] >= _CONFIRMATIONS:
+                raise fault
+
+    def _connect(self) -> Connection:
+        """Connects to the next address that may be the leader's. Of those without news, in a random order."""
+        if not self._next:
+            self._next = random.sample(self._bootstrap, len(self._bootstrap))
+        address = self._next.pop(0)
+        self._connection = Connection(address, self._security, self._stop, _CONNECT_SECONDS)
+        return self._connection
+
+    def _may_use(self, connection: Connection, said: Message, answer: Message) -> bool:
+        """Whether an answer is the leader's. If not, the next attempt asks whom it names. Raises Fault."""
+        error, leader, asked = answer["error_code"], answer.get("leader"), self.leader_epoch
+        if leader is not None and leader["epoch"] >= 0:
+            self.leader_epoch = leader["epoch"]
+        if error == 0:
+            if leader is not None and leader["id"] != self.leader:
+                self.leader = leader["id"]
+                self._told(f"controller {self.leader} at {connection.address} leads, epoch {self.leader_epoch}")
+            return True
+        if error in (FENCED_EPOCH, UNKNOWN_EPOCH, _INVALID) and leader is not None and self.leader_epoch != asked:
+            return False  # asked with an epoch that is not the leader's: ask again with the one that it told
+        if error == NOT_LEADER:
+            self.close()
+            self.leader = None
+            named = [
+                Address(node["host"], node["port"])
+                for node in said.get("nodes") or ()
+                if leader is not None and node["node_id"] == leader["id"] and "host" in node
+            ]
+            self._next = [one for one in named if one != connection.address] + self._next
+            return False
+        self._refuse(connection, error)
+        return False
+
+    def _refuse(self, connection: Connection, error: int) -> None:
+        if error in _HINTS:
+            raise Fault(str(connection.address), _HINTS[error], passes=False)
+        if error:
+            raise Fault(str(connection.address), f"answers with error {error} ({_PASSING.get(error, 'of Kafka')})")
+
+    def _call(self, connection: Connection, api: int, asked: dict[str, Any], wait: float, most: int) -> Message:
+        if self.cluster_id is not None:
+            asked["cluster_id"] = self.cluster_id
+        said = connection.call(api, asked, _SECONDS + wait, most)
+        if said["throttle_time_ms"] > 0:
+            self._wait(min(said["throttle_time_ms"] / 1000, _SECONDS))
+        self._refuse(connection, said["error_code"])
+        return said
+
+    def _learn_nodes(self, connection: Connection) -> bool:
+        if connection.version(DESCRIBE_CLUSTER) is not None:
+            asked = {"include_operations": False, "endpoint_type": _OF_CONTROLLERS}
+            said = connection.call(DESCRIBE_CLUSTER, asked, _SECONDS)
+            if said["error_code"] == 0 and said["cluster_id"]:
+                self.cluster_id = said["cluster_id"]
+        return True
+
+    def _wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if self._stop():
+                raise Halted
+            time.sleep(min(left, 0.2))
+
+
+def _fetch(partition: Mapping[str, Any], wait_ms: int) -> dict[str, Any]:
+    return {
+        "replica_id": -1,
+        "max_wait_ms": wait_ms,
+        "min_bytes": 1,
+        "max_bytes": PIECE,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic_id": _TOPIC_ID, "partitions": [partition]}],
+        "forgotten": [],
+        "rack_id": "",
+    }
+
+
+def _only(topics: Sequence[Message], of: str, connection: Connection) -> Message:
+    """The answer for the one partition that was asked for."""
+    if len(topics) != 1 or len(topics[0][of]) != 1 or topics[0][of][0]["index"] != 0:
+        raise Fault(str(connection.address), "answers for other partitions than the one asked for")
+    found: Message = topics[0][of][0]
+    return found
+
+
+def _fetched(answer: Message) -> Fetched:
+    diverging, snapshot, leader = answer["diverging"], answer["snapshot_id"], answer["leader"]
+    return Fetched(
+        records=answer["records"] or b"",
+        high_watermark=answer["high_watermark"],
+        log_start=answer["log_start_offset"],
+        leader=-1 if leader is None else leader["id"],
+        leader_epoch=-1 if leader is None else leader["epoch"],
+        diverging=None if diverging is None else Place(diverging["end_offset"], diverging["epoch"]),
+        snapshot=None if snapshot is None else SnapshotId(snapshot["end_offset"], snapshot["epoch"]),
+    )

@@ -1,0 +1,175 @@
+"""A reader of the quorum beside controllers of our own: leaders that change, faults, and what needs a person."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from jbod_model.errors import UsageError
+from pipelines.quorum.client import Quorum, SnapshotGone, SnapshotId, addresses_of
+from pipelines.quorum.connection import Address, Fault, Halted
+from pipelines.quorum.security import Security
+from tests.support.controller import OFFERED, Controller, Log, quorum_of, url_of
+from tests.support.paths import metadata_dir
+
+DATA = (metadata_dir("kafka-4.4.0") / "__cluster_metadata-0" / "00000000000000000000.log").read_bytes()
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log(DATA)
+
+
+@pytest.fixture
+def peers(log: Log) -> Iterator[dict[int, Controller]]:
+    found = quorum_of(log)
+    yield found
+    for peer in found.values():
+        peer.close()
+
+
+def reader(url: str, **options: object) -> Quorum:
+    return Quorum(addresses_of(url), Security(), **{"patience": 5.0, **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("kafka://a:9093", [("a", 9093)]),
+        ("kafka://a:1,b.c:2/", [("a", 1), ("b.c", 2)]),
+        ("kafka://[::1]:9093", [("::1", 9093)]),
+    ],
+)
+def test_address_is_host_and_port(url: str, found: list[tuple[str, int]]) -> None:
+    assert list(addresses_of(url)) == [Address(*one) for one in found]
+
+
+@pytest.mark.parametrize(
+    "url", ["kafka://", "kafka://a", "kafka://a:x", "kafka://a:0", "kafka://a:70000", "kafka://u@a:1"]
+)
+def test_other_address_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="write kafka://HOST:PORT"):
+        addresses_of(url)
+
+
+@pytest.mark.parametrize("leader", [1, 2, 3])
+def test_leader_is_found_from_any_controller(peers: dict[int, Controller], log: Log, leader: int) -> None:
+    log.leader = leader
+    for peer in peers.values():
+        found = reader(peer.url).fetch(1, None)
+        assert (found.records, found.high_watermark, found.leader) == (DATA, log.end, leader)
+
+
+def test_reader_is_no_observer_and_names_its_cluster(peers: dict[int, Controller]) -> None:
+    one = reader(peers[1].url)
+    assert one.learn_cluster_id() == peers[1].cluster_id
+    one.fetch(1, None)
+    asked = peers[1].asked[-1][1]
+    assert asked["cluster_id"] == peers[1].cluster_id
+    assert "replica_id" not in asked  # from version 15 on it is a tagged field, whose default is -1
+
+
+def test_next_leader_is_followed(peers: dict[int, Controller], log: Log) -> None:
+    one = reader(url_of(peers))
+    one.fetch(1, None)
+    for leader in (2, 3, 1):
+        log.leader, log.epoch = leader, log.epoch + 1
+        peers[leader % 3 + 1].hang_up()
+        assert one.fetch(5, None).leader == leader
+        assert one.leader_epoch == log.epoch
+
+
+def test_snapshot_that_is_gone_is_told(peers: dict[int, Controller], log: Log) -> None:
+    log.snapshots[(3, 1)] = b"x" * 100
+    one = reader(peers[1].url)
+    assert one.fetch_snapshot(SnapshotId(3, 1), 90).records == b"x" * 10
+    with pytest.raises(SnapshotGone):
+        one.fetch_snapshot(SnapshotId(3, 0), 0)
+
+
+def test_answers_that_are_cut_or_garbled_are_asked_for_again(peers: dict[int, Controller]) -> None:
+    faults = iter([b"", b"\0", b"HTTP", b"\x7f\xff\xff\xff", b""])
+    one = reader(peers[1].url)
+    one.fetch(1, None)
+    peers[1].fault = lambda answer: next(faults, answer)
+    assert one.fetch(1, None).records == DATA
+
+
+def refusal(one: Quorum) -> str:
+    with pytest.raises(Fault) as refused:
+        one.fetch(1, None)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+def test_denied_reader_is_told_which_right_it_lacks(peers: dict[int, Controller]) -> None:
+    peers[1].denied = True
+    assert "denies CLUSTER_ACTION" in refusal(reader(peers[1].url))
+
+
+def test_other_cluster_is_refused(peers: dict[int, Controller]) -> None:
+    one = reader(peers[1].url)
+    one.cluster_id = "other"
+    assert "is of another cluster" in refusal(one)
+
+
+def test_broker_is_told_from_a_controller(log: Log) -> None:
+    broker = Controller(log, offered={api: versions for api, versions in OFFERED.items() if api != 59})
+    assert "is a broker" in refusal(reader(broker.url))
+    broker.close()
+
+
+def served(answer: bytes | None) -> Iterator[str]:
+    """A server that answers everything with the same bytes; None: with nothing."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        kept = []
+        try:
+            while True:
+                one, _ = server.accept()
+                kept.append(one)
+                one.recv(1 << 16)
+                if answer is not None:
+                    one.sendall(answer)
+                    one.close()
+        except OSError:
+            pass
+
+    threading.Thread(target=serve, daemon=True).start()
+    yield f"kafka://127.0.0.1:{server.getsockname()[1]}"
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it is an HTTP server"),
+        (b"\x15\x03\x03\x00\x02\x02\x50", "it speaks TLS"),
+        (b"\x7f\xff\xff\xff" * 9, "an answer of 2,147,483,647 bytes is announced"),
+        (b"", "closes the connection: does it want TLS"),
+    ],
+)
+def test_server_that_is_no_controller_is_told_from_one(answer: bytes, said: str) -> None:
+    for url in served(answer):
+        assert said in refusal(reader(url, patience=1.0))
+
+
+def test_nobody_at_the_address_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert "cannot be reached (Connection refused)" in refusal(reader(f"kafka://127.0.0.1:{port}", patience=0.2))
+
+
+def test_stop_ends_a_wait_for_a_server_that_says_nothing() -> None:
+    for url in served(None):
+        stopped: list[int] = []
+        threading.Timer(0.3, stopped.append, [1]).start()
+        began = time.monotonic()
+        with pytest.raises(Halted):
+            reader(url, stop=lambda: bool(stopped)).fetch(1, None)
+        assert time.monotonic() - began < 2
