@@ -49,7 +49,7 @@ def mirror(
             security,
             stop=lambda: bool(stopped),
             patience=float("inf") if follow else 60.0,
-            told=progress.decision,
+            told=progress.notice,
         )
         copy = Mirror(source, folder, progress.notice)
         try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,6 +31,10 @@ _SECONDS = 30.0
 """Seconds that an answer may take, besides what the leader was asked to wait."""
 _CONNECT_SECONDS = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_FIRST_PATIENCE = 60.0
+"""The most seconds until a leader is found for the first time: what is wrong then is more often a setting."""
+_TELL_AFTER = 5.0
+"""Seconds without a leader after which that is told, once."""
 _CONFIRMATIONS = 2
 """How often a controller must say what needs a person, each time on a new connection."""
 
@@ -126,6 +129,8 @@ class Quorum:
         self._patience = patience
         self._told = told
         self._connection: Connection | None = None
+        self._has_led = False
+        """Whether a leader was found so far."""
         self._next: list[Address] = []
         """Where to look for the leader first."""
         self._lasting: dict[str, int] = {}
@@ -210,8 +215,7 @@ class Quorum:
 
     def learn_cluster_id(self) -> str | None:
         """The cluster id, which DescribeCluster tells who may ALTER the cluster; None for all others."""
-        with suppress(Fault):
-            self._ask(self._learn_nodes)
+        self._ask(self._learn_nodes)
         return self.cluster_id
 
     # -- the leader -----------------------------------------------------------------------------------------------
@@ -219,7 +223,7 @@ class Quorum:
     def _ask(self, ask: Callable[[Connection], Any]) -> Any:
         """Asks the leader, and each later one, until one answers. Raises the last Fault after ``patience``."""
         began = time.monotonic()
-        pause = _FIRST_PAUSE
+        pause, has_told = _FIRST_PAUSE, False
         while True:
             if self._stop():
                 raise Halted
@@ -227,7 +231,10 @@ class Quorum:
                 connection = self._connection or self._connect()
                 answer = ask(connection)
                 if answer is not None:
+                    self._has_led = True
                     self._lasting.clear()
+                    if has_told:
+                        self._told(f"a leader answers again, after {time.monotonic() - began:.0f} s")
                     return answer
                 problem = Fault(str(connection.address), "is not the leader, and names none that can be reached")
                 if self._connection is not None or self._next:
@@ -236,8 +243,12 @@ class Quorum:
                 problem = fault
                 self.close()
                 self._count(fault)
-            if time.monotonic() - began > self._patience:
+            waited = time.monotonic() - began
+            if waited > (self._patience if self._has_led else min(self._patience, _FIRST_PATIENCE)):
                 raise problem
+            if waited > _TELL_AFTER and not has_told:
+                has_told = True
+                self._told(f"no leader for {waited:.0f} s, asking on; the last answer: {problem}")
             self._wait(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -262,9 +273,8 @@ class Quorum:
         if leader is not None and leader["epoch"] >= 0:
             self.leader_epoch = leader["epoch"]
         if error == 0:
-            if leader is not None and leader["id"] != self.leader:
+            if leader is not None:
                 self.leader = leader["id"]
-                self._told(f"controller {self.leader} at {connection.address} leads, epoch {self.leader_epoch}")
             return True
         if error in (FENCED_EPOCH, UNKNOWN_EPOCH, _INVALID) and leader is not None and self.leader_epoch != asked:
             return False  # asked with an epoch that is not the leader's: ask again with the one that it told

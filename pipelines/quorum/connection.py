@@ -68,6 +68,7 @@ class Connection:
         self._end = time.monotonic() + seconds
         self._answered = False
         """Whether the server ever answered as Kafka does."""
+        self._is_tls = security.context is not None
         self._socket = self._open(security)
         try:
             self._prepare(security)
@@ -175,13 +176,15 @@ class Connection:
                 f"its certificate is not accepted ({problem.verify_message}): ssl.truststore.location names the CA",
                 passes=False,
             ) from None
-        if isinstance(problem, ssl.SSLError):
+        if isinstance(problem, ssl.SSLError) and not isinstance(problem, ssl.SSLEOFError):
             raise Fault(str(self.address), _tls(problem), passes=False) from None
         if isinstance(problem, TimeoutError):
             raise Fault(str(self.address), "does not answer in time") from None
         said = "closes the connection"
-        if not self._answered:
-            said += ": does it want TLS, or a client's certificate (security.protocol=SSL, ssl.keystore.location)?"
+        if not self._answered and self._is_tls:
+            said += ": does the port speak TLS, and does it know the client's certificate (ssl.keystore.location)?"
+        elif not self._answered:
+            said += ": does it want TLS (security.protocol=SSL or SASL_SSL), or SASL?"
         raise Fault(str(self.address), said) from None
 
 

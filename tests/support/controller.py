@@ -99,7 +99,7 @@ class Controller:
         peers: Mapping[int, Controller] | None = None,
         offered: Mapping[int, tuple[int, int]] = OFFERED,
         context: ssl.SSLContext | None = None,
-        log_in: Callable[[str], Callable[[bytes], bytes | None]] | None = None,
+        log_in: Callable[[str], Callable[[bytes], bytes | None] | None] | None = None,
     ) -> None:
         self.log = log
         self.node = node
@@ -144,6 +144,9 @@ class Controller:
             mechanism = None
             while True:
                 (size,) = struct.unpack(">i", _exactly(one, 4))
+                if not 0 < size <= 100 << 20:  # socket.request.max.bytes
+                    one.close()
+                    return
                 data = _exactly(one, size)
                 api, version, number, name = struct.unpack_from(">hhih", data)
                 at = 10 + name
