@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from jbod_model.controller.partition_change import NO_LEADER
 from jbod_model.ids import Uuid
 from jbod_model.loss.actions import OperatorAction, given_up_by, is_online, last_copies
 from jbod_model.loss.copies import Copy
@@ -182,7 +183,7 @@ class LastCopies:
             yield save_before_start(broker, saved)
         for other, names in self._elected_instead(broker).items():
             yield save_from(other, names, broker)
-        hit = self._elected_at_start(broker)
+        hit = self._elected_at_start(broker, running=running)
         if hit:
             yield forbid_unclean(hit, f"broker {broker} could lead without writes that only a disk offline holds")
         hit = [name for name in self._elected_at_registration(broker) if name not in hit]
@@ -216,12 +217,14 @@ class LastCopies:
     def _may_elect(self, topic: str) -> bool:
         return self._unclean.topics.get(topic, self._unclean.cluster) == "true"
 
-    def _elected_at_start(self, broker: int) -> list[str]:
-        """Partitions that a broker would lead without a complete copy as soon as it starts."""
+    def _elected_at_start(self, broker: int, *, running: bool) -> list[str]:
+        """Partitions that a broker would lead without a complete copy as soon as it starts, or is back from a restart
+        where nobody leads."""
         found = []
         for fate, members in self.shapes:
             copy, last = fate.copies.get(broker), last_copies(fate)
-            if copy is None or is_online(fate, copy):
+            leaderless = fate.state is not None and fate.state.leader == NO_LEADER
+            if copy is None or (is_online(fate, copy) and not (running and leaderless)):
                 continue
             safe = copy.level == "complete" and _listed_or_alone(fate, copy, last)
             if copy in last and (safe or not any(one.level == "complete" for one in last)):

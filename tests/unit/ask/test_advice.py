@@ -118,6 +118,19 @@ def test_unclean_elections_are_forbidden_before_a_follower_starts_that_lacks_wri
     assert actions(cause.steps) == [Action.FORBID_UNCLEAN, Action.START]
 
 
+def test_unclean_elections_are_forbidden_before_a_running_follower_restarts_where_nobody_leads(tmp_path: Path) -> None:
+    """It said to take a directory out and restart the broker: the restart elected its copy, which lacked writes."""
+    story = Story().broker(1, "ab").broker(2, "cde").topic("t", {1: "a", 2: "c"}).topic("u", {1: "b", 2: "e"})
+    story = story.change("t", 0, isr=(1,)).left(1, "b").change("t", 0, leader=-1)
+    lake = unclean_on(story.left(2, "cd").change("u", 0, isr=(1,), leader=1)).lake(tmp_path)
+    cause = next(one for one in offline(lake).causes if one.broker_id == 2)
+    assert actions(cause.steps) == [Action.FORBID_UNCLEAN, Action.REPLACE]
+    removal = safe_to_remove(lake, f"2:{disk('e')}")
+    steps = [actions(reason.steps) for reason in removal.reasons if Action.REPLACE in actions(reason.steps)]
+    assert steps
+    assert all(first == Action.FORBID_UNCLEAN for first, *_ in steps)
+
+
 def test_unclean_elections_are_forbidden_before_a_killed_broker_with_the_last_copy_starts(tmp_path: Path) -> None:
     """R-ACT-5: its registration took it off the lists, and the follower that lacked writes was elected."""
     story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))
