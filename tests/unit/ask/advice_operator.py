@@ -76,11 +76,12 @@ class Operator:
         return not self._lost_a_disk_unseen(step) and self.acts[step.action](step)
 
     def _lost_a_disk_unseen(self, step: Advice) -> bool:
-        """Whether the step's broker stopped and lost a disk within its session: no record tells, and any start
-        recreates what lay there. The operator sees that the broker is down, and waits until the controller knows."""
+        """Whether the step's broker is down and lost a disk that no record tells of: any start recreates what lay there.
+        The operator sees that the broker is down within its session, and waits until the controller knows; and sees at
+        the broker, where he replaces one disk, that others are gone."""
         broker = self._broker(step)
         known = self.world.image.brokers.get(step.broker_id or -1)
-        if broker is None or known is None or broker.up or known.fenced:
+        if broker is None or known is None or broker.up or (known.fenced and step.action != Action.REPLACE):
             return False
         others = {str(directory) for directory in known.directories} - {*step.directories}
         return any(self._disk(broker, directory) is None for directory in others)

@@ -24,8 +24,8 @@ HISTORIES, CHUNK = amount(20, 2_000), 10
 ROUNDS = 3
 FOUND = (7, 23, 28, 74, 121, 190, 220, 255, 666, 734, 1071, 1258, 1712)
 """Seeds for which the advice once gave something up; 1712: the operator started without a broken disk, against it."""
-FOUND_BY_RESTARTS = (746, 991, 1437)
-"""The same, for histories with restarts; 1437: the operator restarted a broker whose disk somebody had replaced."""
+FOUND_BY_RESTARTS = (746, 991, 1437, 1602)
+"""The same, for histories with restarts; 1437, 1602: somebody had taken the disks of a broker that was down."""
 FORBIDDEN = (19, 28, 35)
 """Seeds for which an action is forbidden."""
 
