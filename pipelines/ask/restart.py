@@ -186,9 +186,9 @@ def _too_old(lake: Lake, age: float | None, max_age: float | None) -> Iterable[s
         return
     when = f"{lake.time:%Y-%m-%d %H:%M:%S} UTC"
     if age > max_age:
-        yield f"the newest record is of {when}, {age:,.0f} s ago: older than --max-age {max_age:g} s"
+        yield f"the newest record is of {when}: older than --max-age {max_age:g} s"
     elif age < -max_age:
-        yield f"the newest record is of {when}, {-age:,.0f} s in the future: the clocks disagree"
+        yield f"the newest record is of {when}, in the future: the clocks disagree"
 
 
 # SINCE WHEN
