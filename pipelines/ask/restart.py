@@ -128,11 +128,15 @@ def safe_to_restart(
     default_min_isr: int = 1,
     *,
     kill: bool = False,
+    blank: Sequence[str] = (),
+    gone: Sequence[str] = (),
     max_age: float | None = None,
     now: datetime | None = None,
 ) -> Verdict:
     """Whether the nodes can be restarted at once at the lake's offset.
 
+    ``blank`` and ``gone``: directories of the only broker that is asked about. A blank disk takes the place of the
+    first ones when it starts, the others are taken out of log.dirs. Raises UsageError if one does not exist.
     ``max_age``: seconds after which what is known is too old; None: the question is about the past. ``now`` is for
     tests. A node may be a broker, a controller, or both.
     """
@@ -147,7 +151,12 @@ def safe_to_restart(
     undecided = [*known.unknown(missing), *_too_old(lake, age, max_age)]
     if lake.incomplete_since is not None:
         undecided.append(f"{lake.incomplete_since}")
-    starts = [next_starts(lake, one, default_min_isr=default_min_isr) for one in judge.with_disks_away(registered)]
+    if blank or gone:
+        if len(asked) > 1:
+            raise UsageError("--blank and --gone name directories of one broker: ask about one broker at a time")
+        starts = [next_starts(lake, asked[0], blank=blank, gone=gone, default_min_isr=default_min_isr)]
+    else:
+        starts = [next_starts(lake, one, default_min_isr=default_min_isr) for one in judge.with_disks_away(registered)]
     as_known = NOT_DECIDABLE if missing else _verdict(found, effect, starts)
     return Verdict(
         offset=lake.offset,
@@ -173,7 +182,7 @@ def safe_to_restart(
 
 
 def _verdict(found: Found, effect: QuorumEffect | None, starts: Sequence[NextStarts]) -> str:
-    if any(one.gives_up for one in starts):
+    if any(one.gives_up or (one.starts and all(start.refused for start in one.starts)) for one in starts):
         return NOT_SAFE
     if found.safe and (effect is None or effect.safe):
         return SAFE

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -39,6 +40,14 @@ def safe_to_restart(
         str | None,
         typer.Option("--wait", metavar="10m", help="Look again until it is safe, for at most this long."),
     ] = None,
+    blank: Annotated[
+        list[str] | None,
+        typer.Option("--blank", metavar="DIR", help="A blank disk takes the place of this directory of the broker."),
+    ] = None,
+    gone: Annotated[
+        list[str] | None,
+        typer.Option("--gone", metavar="DIR", help="This directory of the broker is taken out of log.dirs."),
+    ] = None,
 ) -> Reply:
     """Whether brokers can be restarted now, and if not, why and until when.
 
@@ -49,7 +58,7 @@ def safe_to_restart(
 
     nodes = node_ids(brokers)
     seconds = parse_span("--max-age", max_age)
-    answer, query = _waited(query, nodes, kill, seconds, wait)
+    answer, query = _waited(query, nodes, _Manner(kill, blank or (), gone or ()), seconds, wait)
     chosen = query.choose(RESTART, answer.stakes)
     return Reply(
         chosen,
@@ -59,7 +68,17 @@ def safe_to_restart(
     )
 
 
-def _waited(query: Inquiry, nodes: list[int], kill: bool, max_age: float, wait: str | None) -> tuple[Verdict, Inquiry]:
+class _Manner(NamedTuple):
+    """How the brokers restart."""
+
+    kill: bool
+    blank: Sequence[str]
+    gone: Sequence[str]
+
+
+def _waited(
+    query: Inquiry, nodes: list[int], how: _Manner, max_age: float, wait: str | None
+) -> tuple[Verdict, Inquiry]:
     """The answer, and the inquiry that gave it: with ``wait``, the first that is safe, or the last one in time."""
     from pipelines.ask.restart import NOT_SAFE, SAFE, safe_to_restart
     from pipelines.show.restart import headline
@@ -70,7 +89,7 @@ def _waited(query: Inquiry, nodes: list[int], kill: bool, max_age: float, wait: 
     said = ""
     while True:
         age = None if query.is_past else max_age
-        answer = safe_to_restart(query.lake, nodes, query.min_isr, kill=kill, max_age=age)
+        answer = safe_to_restart(query.lake, nodes, query.min_isr, max_age=age, **how._asdict())
         if wait is None or answer.verdict in (SAFE, NOT_SAFE) or time.monotonic() >= until:
             return answer, query
         line = f"{headline(answer)}: {'; '.join([*answer.undecided, *(one.finding for one in answer.blocking)])}"

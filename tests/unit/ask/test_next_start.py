@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
 from pipelines.ask.next_start import NextStarts, next_starts
+from pipelines.cli.main import application
 from pipelines.show.next_start import show_next_starts
 from pipelines.show.text import Screen
 from tests.unit.check.story import Story, disk
@@ -126,3 +130,22 @@ def test_json_names_what_is_given_up(tmp_path: Path) -> None:
     assert said["starts"][1]["gives_up"] == [
         {"topic": "solo", "partition": 0, "kind": "lost", "leader": 1, "tiered": False, "name": "solo-0"}
     ]
+
+
+def test_command_asks_about_directories_that_are_named(tmp_path: Path) -> None:
+    story = Story().broker(1, "ab").broker(2, "c").topic("pair", {1: "a", 2: "c"}).topic("slow", {2: "c", 1: "a"})
+    last = story.change("slow", 0, isr=(2,)).change("slow", 0, leader=2).lake(tmp_path).offset
+
+    def asked(*more: str) -> tuple[int, dict[str, Any]]:
+        line = ["safe-to-restart", *more, "--lake", str(tmp_path), "--at-offset", str(last), "--json"]
+        run = CliRunner().invoke(application(), line)
+        return run.exit_code, json.loads(run.stdout)
+
+    code, said = asked("1", "--blank", A)
+    assert (code, said["verdict"], said["starts"][0]["starts"][0]["recreated"]) == (0, "safe", ["pair-0", "slow-0"])
+    code, said = asked("2", "--gone", str(disk("c")))
+    assert (code, said["starts"][0]["starts"][0]["refused"]) == (1, "no directory of log.dirs can be read")
+    code, said = asked("2", "--blank", str(disk("c")))
+    assert (code, said["verdict"], said["starts"][0]["gives_up"]) == (1, "not_safe", ["slow-0"])
+    run = CliRunner().invoke(application(), ["safe-to-restart", "1,2", "--lake", str(tmp_path), "--blank", A])
+    assert isinstance(run.exception, UsageError)
