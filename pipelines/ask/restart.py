@@ -146,9 +146,9 @@ def safe_to_restart(
     registered = [broker for broker in asked if broker in judge.columns.registered]
     found = judge.judge(registered, kill=kill)
     effect = quorum_effect(known, asked)
-    age = None if max_age is None else ((now or datetime.now(UTC)) - lake.time).total_seconds()
+    now = now or datetime.now(UTC)
     missing = known.missing(asked)
-    undecided = [*known.unknown(missing), *_too_old(lake, age, max_age)]
+    undecided = [*known.unknown(missing), *too_old(lake, now, max_age)]
     if lake.incomplete_since is not None:
         undecided.append(f"{lake.incomplete_since}")
     if blank or gone:
@@ -157,7 +157,7 @@ def safe_to_restart(
         starts = [next_starts(lake, asked[0], blank=blank, gone=gone, default_min_isr=default_min_isr)]
     else:
         starts = [next_starts(lake, one, default_min_isr=default_min_isr) for one in judge.with_disks_away(registered)]
-    as_known = NOT_DECIDABLE if missing else _verdict(found, effect, starts)
+    as_known = NOT_DECIDABLE if missing else verdict_of(found, effect, starts)
     return Verdict(
         offset=lake.offset,
         time=lake.time,
@@ -166,7 +166,7 @@ def safe_to_restart(
         verdict=NOT_DECIDABLE if undecided else as_known,
         undecided=undecided,
         as_known=as_known,
-        age_seconds=age,
+        age_seconds=None if max_age is None else (now - lake.time).total_seconds(),
         partitions=int(judge.columns.on(registered).any(axis=1).sum()),
         stakes=found.stakes(),
         next_leaders=found.next_leaders,
@@ -181,7 +181,8 @@ def safe_to_restart(
     )
 
 
-def _verdict(found: Found, effect: QuorumEffect | None, starts: Sequence[NextStarts]) -> str:
+def verdict_of(found: Found, effect: QuorumEffect | None, starts: Sequence[NextStarts] = ()) -> str:
+    """safe, not now or not safe."""
     if any(one.gives_up or (one.starts and all(start.refused for start in one.starts)) for one in starts):
         return NOT_SAFE
     if found.safe and (effect is None or effect.safe):
@@ -190,9 +191,11 @@ def _verdict(found: Found, effect: QuorumEffect | None, starts: Sequence[NextSta
     return NOT_NOW if ends and (effect is None or effect.safe or effect.ends) else NOT_SAFE
 
 
-def _too_old(lake: Lake, age: float | None, max_age: float | None) -> Iterable[str]:
-    if age is None or max_age is None:
+def too_old(lake: Lake, now: datetime, max_age: float | None) -> Iterable[str]:
+    """Why what is known is too old, or of the future."""
+    if max_age is None:
         return
+    age = (now - lake.time).total_seconds()
     when = f"{lake.time:%Y-%m-%d %H:%M:%S} UTC"
     if age > max_age:
         yield f"the newest record is of {when}: older than --max-age {max_age:g} s"

@@ -114,6 +114,18 @@ class Columns:
         known[:-1] = np.isin(self.brokers, ids)
         return known[self.replicas]
 
+    def replica_ids(self, rows: npt.NDArray[np.int64]) -> list[list[int]]:
+        """The brokers of each partition."""
+        ids = self.brokers[self.replicas[rows]].tolist()
+        return [one[:size] for one, size in zip(ids, self.count[rows].tolist(), strict=True)]
+
+    def leader_ids(self, rows: npt.NDArray[np.int64]) -> list[int]:
+        """The leader of each partition, -1 if there is none among its replicas."""
+        slot = self.leader[rows]
+        led = (slot >= 0) & (slot < self.replicas.shape[1])
+        found: list[int] = np.where(led, self.brokers[self.replicas[rows, np.where(led, slot, 0)]], -1).tolist()
+        return found
+
     def name(self, row: int) -> str:
         """``topic-0``"""
         return f"{self.table['topic'][row].as_py()}-{self.table['partition'][row].as_py()}"

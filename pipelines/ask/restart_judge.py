@@ -119,15 +119,15 @@ class Judge:
     def _played(self, kinds: npt.NDArray[np.int64], restart: Restart) -> list[_Played]:
         """The courses of each kind of partition, in any order.
 
-        Only the brokers with a replica of it matter, and one of the others: when that comes back, every partition
-        without a leader holds an election.
+        Only the brokers with a replica of it matter. If it has no leader already, so does one of the others: when that
+        comes back, every partition without a leader holds an election.
         """
         it = self.columns
         members = it.on(restart.brokers)[kinds]
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, row in enumerate(kinds.tolist()):
             on = it.brokers[it.replicas[row][members[index]]].tolist()
-            other = next((broker for broker in restart.brokers if broker not in on), None)
+            other = None if it.leader[row] >= 0 else next((one for one in restart.brokers if one not in on), None)
             group = tuple(broker for broker in restart.brokers if broker in on or broker == other)
             groups.setdefault(group, []).append(index)
         found: dict[int, _Played] = {}
@@ -284,51 +284,61 @@ class Found:
 
     def stakes(self) -> list[Stake]:
         """A row for each partition that is harmed or was before, those that the restart harms first."""
-        it = self.columns
-        table = {name: it.table[name] for name in ("topic", "topic_id", "partition")}
         harmed = set(self.harmed)
-        found = []
-        for index, row in enumerate(self.rows.tolist()):
-            one, reason = self.of(index), self._reason(index) if index in harmed else Why("")
-            if one.caused or one.already:
-                found.append(self._stake(table, row, one, reason))
-        killed = [] if self.killed is None else self.killed.tolist()
-        found += [self._stake(table, row, self._led_by_another(row), Why("")) for row in killed]
+        killed = np.zeros(0, np.int64) if self.killed is None else self.killed
+        every = [
+            *((self.of(index), self._reason(index) if index in harmed else Why("")) for index in range(len(self.rows))),
+            *((one, Why("")) for one in self._led_by_another(killed)),
+        ]
+        rows = np.concatenate([self.rows, killed])
+        told = [at for at, (one, _) in enumerate(every) if one.caused or one.already]
+        names = self.columns.table.take(rows[told]).to_pylist()
+        replicas, leaders = self.columns.replica_ids(rows[told]), self.columns.leader_ids(rows[told])
+        found = [
+            _stake(name, ids, leader, *every[at])
+            for at, name, ids, leader in zip(told, names, replicas, leaders, strict=True)
+        ]
         return sorted(found, key=lambda one: (not one.reason, not one.harms, one.topic, one.partition))
 
-    def _stake(self, table: Mapping[str, Any], row: int, one: Judged, reason: Why) -> Stake:
+    def _led_by_another(self, rows: npt.NDArray[np.int64]) -> list[Judged]:
+        """The judgement of partitions that can spare their killed leader as a matter of course."""
         it = self.columns
-        size = int(it.count[row])
-        replicas = [int(broker) for broker in it.brokers[it.replicas[row, :size]]]
-        slot = int(it.leader[row])
-        return Stake(
-            topic=table["topic"][row].as_py(),
-            topic_id=table["topic_id"][row].as_py(),
-            partition=table["partition"][row].as_py(),
-            harms=sorted(harm.value for harm in one.caused),
-            already=sorted(harm.value for harm in one.already),
-            reason=reason.reason,
-            waits_for=reason.waits_for,
-            replicas=replicas,
-            leader=replicas[slot] if 0 <= slot < size else -1,
-            leader_down=one.leader,
-            in_sync=one.in_sync,
-            in_sync_down=one.in_sync_down,
-            min_isr=one.min_isr,
-            online_down=one.online_down,
-        )
+        if not len(rows):
+            return []
+        stays = it.there[rows] & ~it.on(self.brokers)[rows]
+        in_sync, online = it.isr[rows] & it.online[rows], it.online[rows]
+        able = in_sync & it.can_lead[rows] & stays
+        leaders = it.brokers[it.replicas[rows, able.argmax(axis=1)]]
+        numbers = (leaders, in_sync.sum(axis=1), (in_sync & stays).sum(axis=1), (online & stays).sum(axis=1))
+        return [
+            Judged(
+                caused=frozenset({Harm.ACKS1}),
+                leader=leader,
+                in_sync=before,
+                in_sync_down=down,
+                online_down=online_down,
+                min_isr=min_isr,
+            )
+            for leader, before, down, online_down, min_isr in zip(
+                *(one.tolist() for one in numbers), it.min_isr[rows].tolist(), strict=True
+            )
+        ]
 
-    def _led_by_another(self, row: int) -> Judged:
-        """The judgement of a partition that can spare its killed leader as a matter of course."""
-        it = self.columns
-        stays = it.there[row] & ~it.on(self.brokers)[row]
-        in_sync = it.isr[row] & it.online[row]
-        able = in_sync & it.can_lead[row] & stays
-        return Judged(
-            caused=frozenset({Harm.ACKS1}),
-            leader=int(it.brokers[it.replicas[row, able.argmax()]]),
-            in_sync=int(in_sync.sum()),
-            in_sync_down=int((in_sync & stays).sum()),
-            online_down=int((it.online[row] & stays).sum()),
-            min_isr=int(it.min_isr[row]),
-        )
+
+def _stake(partition: Mapping[str, Any], replicas: Sequence[int], leader: int, one: Judged, reason: Why) -> Stake:
+    return Stake(
+        topic=partition["topic"],
+        topic_id=partition["topic_id"],
+        partition=partition["partition"],
+        harms=sorted(harm.value for harm in one.caused),
+        already=sorted(harm.value for harm in one.already),
+        reason=reason.reason,
+        waits_for=reason.waits_for,
+        replicas=replicas,
+        leader=leader,
+        leader_down=one.leader,
+        in_sync=one.in_sync,
+        in_sync_down=one.in_sync_down,
+        min_isr=one.min_isr,
+        online_down=one.online_down,
+    )

@@ -22,6 +22,13 @@ class Nodes:
     controllers: Sequence[int]
     """Controllers that are registered. Empty before metadata.version 3.7-IV0."""
 
+    def role(self, node: int) -> str:
+        """broker, controller or both."""
+        controls = node in self.voters or node in self.controllers
+        if node not in self.brokers:
+            return "controller"
+        return "both" if controls else "broker"
+
     def missing(self, asked: Sequence[int]) -> list[int]:
         """Those of ``asked`` that are no node."""
         known = {*self.brokers, *self.voters, *self.controllers}
@@ -98,6 +105,12 @@ class QuorumEffect:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         return {**jsonable(self), "safe": self.safe, "ends": self.ends, "finding": self.finding}
+
+
+def spare_voters(known: Nodes) -> int:
+    """How many voters may be down at once (R-RESTART-6); negative if there are too few already."""
+    there = [one for one in known.voters if not known.controllers or one in known.controllers]
+    return len(there) - (len(known.voters) // 2 + 1)
 
 
 def quorum_effect(known: Nodes, stopping: Sequence[int]) -> QuorumEffect | None:

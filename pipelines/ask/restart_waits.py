@@ -19,9 +19,10 @@ MIN_ISR = "min.insync.replicas"
 TOGETHER = "together"
 LAST_COPY = "last copy"
 RETURN = "return"
+QUORUM = "quorum"
 WAITS = (CATCHING_UP, REASSIGNMENT, BROKER_DOWN, DIRECTORY_OFFLINE)
 """Reasons that end without a change of the topic or of the brokers to restart, those that end by themselves first."""
-REASONS = (*WAITS, ONE_REPLICA, MIN_ISR, TOGETHER, LAST_COPY, RETURN)
+REASONS = (*WAITS, ONE_REPLICA, MIN_ISR, TOGETHER, LAST_COPY, RETURN, QUORUM)
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ class Blocking:
             ONE_REPLICA: f"{many} {_have(self.partitions)} one replica",
             MIN_ISR: f"{many} need{'s' if self.partitions == 1 else ''} every replica for min.insync.replicas",
             TOGETHER: f"{many} {_have(self.partitions)} replicas on too many of these brokers",
+            QUORUM: "the quorum of controllers would have no majority",
             LAST_COPY: f"{many} {_have(self.partitions)} {its} last complete copy there",
             RETURN: f"{many} would come to harm when a broker is back: after a kill, or with a directory offline, the "
             "controller no longer counts its replicas as complete",
@@ -128,6 +130,8 @@ class Blocking:
         if self.reason == DIRECTORY_OFFLINE:
             text = f"first see what the disk of {brokers} needs: jbod offline"
             return Advice(Action.LOOK, text, partitions=names)
+        if self.reason == QUORUM:
+            return Advice(Action.LOOK, "jbod quorum shows the voters")
         if self.reason == TOGETHER:
             return Advice(Action.LOOK, "restart fewer of them at once: jbod restart-plan has the batches")
         if self.reason in (LAST_COPY, RETURN):

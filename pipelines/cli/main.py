@@ -34,7 +34,7 @@ MODULES: Mapping[str, Sequence[str]] = {
         *("offline", "status", "directories", "history", "image", "dump", "incidents"),
         *("risk", "whatif", "safe-to-remove", "quorum", "upgrade-check", "report"),
     ),
-    "restart": ("safe-to-restart",),
+    "restart": ("safe-to-restart", "restart-plan"),
     "check": ("check",),
     "requests": ("audit", "moves", "assignments"),
     "replay": ("replay",),
@@ -50,7 +50,7 @@ GROUPS = ("jobs",)
 """Those that are groups of commands: their functions return them."""
 PANELS: Mapping[str, Sequence[str]] = {
     "What is wrong, and why": ("offline", "check", "status", "incidents", "history", "report"),
-    "What may be done": ("risk", "whatif", "safe-to-remove", "safe-to-restart", "upgrade-check"),
+    "What may be done": ("risk", "whatif", "safe-to-remove", "safe-to-restart", "restart-plan", "upgrade-check"),
     "The disks and the controllers": ("directories", "moves", "assignments", "quorum"),
     "Fill a lake": ("replay", "mirror", "label"),
     "Monitor a cluster": ("metrics", "jobs"),

@@ -1,4 +1,4 @@
-"""``jbod safe-to-restart``: questions before somebody restarts brokers (docs/restart.md)."""
+"""``jbod safe-to-restart | restart-plan``: questions before somebody restarts brokers (docs/restart.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from jbod_model.errors import UsageError
 from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.lake.times import parse_span
-from pipelines.show.columns import RESTART
+from pipelines.show.columns import RESTART, RESTART_PLAN
 
 if TYPE_CHECKING:
     from pipelines.ask.restart import Verdict
@@ -98,3 +98,58 @@ def _waited(
             said = line
         time.sleep(min(_LOOKS, max(0.0, until - time.monotonic())))
         query = Inquiry(query.given)
+
+
+@question(RESTART_PLAN)
+def restart_plan(
+    query: Inquiry,
+    brokers: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="ID", help="The brokers and controllers to restart; all of them without."),
+    ] = None,
+    max_parallel: Annotated[
+        int | None, typer.Option("--max-parallel", metavar="N", min=1, help="At most this number in a batch.")
+    ] = None,
+    rack: Annotated[bool, typer.Option("--rack", help="A batch has brokers of one rack only.")] = False,
+    following: Annotated[
+        bool, typer.Option("--next", help="Print only the ids to restart now. Exit code 1: wait, 2: not decidable.")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="Leave out the nodes that have restarted since."),
+    ] = None,
+    max_age: MaxAge = "60s",
+) -> Reply | None:
+    """In which batches brokers can be restarted, so that every partition can be read and written all the time.
+
+    Exit code 0: there is a plan for all of them, 1: not for all.
+    """
+    from pipelines.ask.restart import node_ids
+    from pipelines.ask.restart_plan import restart_plan as ask
+    from pipelines.lake.times import parse_time
+    from pipelines.show.restart_plan import show_plan
+
+    answer = ask(
+        query.lake,
+        [node for text in brokers or () for node in node_ids(text)],
+        query.min_isr,
+        max_parallel=max_parallel,
+        by_rack=rack,
+        since=None if since is None else parse_time(since),
+        max_age=None if query.is_past else parse_span("--max-age", max_age),
+    )
+    if following:
+        for line in answer.next.why:
+            typer.echo(f"jbod: {line}", err=True)
+        for node in answer.impossible:
+            typer.echo(f"jbod: left out: {node.role} {node.node_id}: {node.finding}", err=True)
+        if answer.next.batch:
+            typer.echo(",".join(map(str, answer.next.batch)))
+        raise typer.Exit(answer.next.exit_code)
+    chosen = query.choose(RESTART_PLAN, answer.nodes)
+    return Reply(
+        chosen,
+        lambda: {**answer.as_json(), "nodes": query.objects(chosen)},
+        lambda out: show_plan(out, answer, chosen, query.every),
+        exit_code=1 if answer.impossible or answer.down else 0,
+    )

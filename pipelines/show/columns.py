@@ -260,6 +260,23 @@ RESTART = RowTable(
     reasons=("reason",),
     brokers="replicas",
 )
+RESTART_PLAN = RowTable(
+    "restart-plan",
+    "a node that is to be restarted",
+    (
+        Column("batch", "int", "number of its batch, from 1; null if no batch can have it"),
+        Column("node_id", "int", "id of the node"),
+        Column("role", "string", "broker, controller or both"),
+        Column("active", "bool", "true if it is the active controller"),
+        Column("rack", "string", "its rack"),
+        Column("replicas", "int", "replicas on it"),
+        Column("leaders", "int", "partitions that it leads"),
+        Column("reason", "string", "the smallest reason why no batch can have it, empty if one has"),
+        Column("finding", "string", "the same as a sentence"),
+    ),
+    reasons=("reason",),
+    brokers="node_id",
+)
 INCIDENTS = RowTable(
     "incidents",
     "a failed directory or a lost broker",
@@ -455,6 +472,7 @@ TABLES = (
     CONFIG,
     REMOVAL,
     RESTART,
+    RESTART_PLAN,
     INCIDENTS,
     OUTAGES,
     CHECK,

@@ -26,6 +26,7 @@ LISTS = {
     "whatif": (["whatif", "--fail", "2"], ["changes"]),
     "safe-to-remove": (["safe-to-remove", "4:jYd7"], ["held"]),
     "safe-to-restart": (["safe-to-restart", "2"], ["stakes"]),
+    "restart-plan": (["restart-plan"], ["nodes"]),
     "incidents": (["incidents"], ["incidents"]),
     "incidents NO": (["incidents", "1"], ["outages"]),
     "check": (["check", "--no-keep"], ["findings"]),

@@ -46,6 +46,7 @@ QUESTIONS = {
     "whatif": ["whatif", "--fail", "3"],
     "safe-to-remove": ["safe-to-remove", "3:"],
     "safe-to-restart": ["safe-to-restart", "3"],
+    "restart-plan": ["restart-plan"],
     "incidents": ["incidents"],
     "incidents NO": ["incidents", "1"],
     "check": ["check", "--no-keep", "--fail-on", "critical"],

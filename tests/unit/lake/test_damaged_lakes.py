@@ -65,6 +65,7 @@ QUESTIONS = [
     ("whatif", "--fail", "1"),
     ("safe-to-remove", f"1:{disk('b')}"),
     ("safe-to-restart", "1", "--max-age", "1d"),
+    ("restart-plan",),
     ("assignments",),
     ("moves",),
 ]

@@ -1,0 +1,422 @@
+"""The batches in which a whole cluster can be restarted, and the next one as of now.
+
+Between two batches the cluster settles: every replica that is online is in sync again. Each batch is judged on that
+state by the model's controller, in order and by a kill, before it is shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pipelines.ask.json_values import jsonable
+from pipelines.ask.next_start import next_starts
+from pipelines.ask.restart import SAFE, too_old, verdict_of
+from pipelines.ask.restart_batches import Limits, fewest
+from pipelines.ask.restart_columns import Columns, columns
+from pipelines.ask.restart_judge import Judge
+from pipelines.ask.restart_quorum import Nodes, nodes, quorum_effect, spare_voters
+from pipelines.ask.restart_waits import LAST_COPY, QUORUM, Blocking, why
+from pipelines.lake.ledger import EPOCH
+from pipelines.lake.reader import Lake
+
+GO, WAIT, DONE, NOT_DECIDABLE = "go", "wait", "done", "not decidable"
+EXIT_CODES = {GO: 0, DONE: 0, WAIT: 1, NOT_DECIDABLE: 2}
+_NAMES = 10
+
+
+@dataclass(frozen=True)
+class PlannedNode:
+    """A node that is to be restarted."""
+
+    batch: int | None
+    """Number of its batch, from 1; None if no batch can have it."""
+    node_id: int
+    role: str
+    """broker, controller or both."""
+    active: bool
+    """Whether it is the active controller."""
+    rack: str | None
+    replicas: int
+    leaders: int
+    """Partitions that it leads."""
+    reasons: Sequence[Blocking] = ()
+    """Why no batch can have it, the smallest reason first."""
+
+    @property
+    def reason(self) -> str:
+        """The smallest reason why no batch can have it; empty if one has."""
+        return self.reasons[0].reason if self.reasons else ""
+
+    @property
+    def finding(self) -> str:
+        """The same as a sentence."""
+        return self.reasons[0].finding if self.reasons else ""
+
+
+@dataclass(frozen=True)
+class Next:
+    """What to do now."""
+
+    state: str
+    """go, wait, done or not decidable."""
+    batch: Sequence[int]
+    """The nodes to restart now, if it is go."""
+    why: Sequence[str]
+    """Why not, otherwise."""
+
+    @property
+    def exit_code(self) -> int:
+        """0: restart the batch, or nothing is left; 1: wait; 2: not decidable."""
+        return EXIT_CODES[self.state]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer."""
+
+    offset: int
+    time: datetime
+    batches: Sequence[Sequence[int]]
+    bound: int
+    """No plan has fewer batches."""
+    nodes: Sequence[PlannedNode]
+    """In the order of the plan, those that no batch can have last."""
+    down: Sequence[int]
+    """Brokers that are down: they are to be started first."""
+    restarted: Sequence[int]
+    """Nodes that were asked for, and have restarted already."""
+    next: Next
+
+    @property
+    def is_best(self) -> bool:
+        """Whether no plan has fewer batches."""
+        return len(self.batches) == self.bound
+
+    @property
+    def impossible(self) -> list[PlannedNode]:
+        """The nodes that no batch can have."""
+        return [one for one in self.nodes if one.batch is None]
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "offset": self.offset,
+            "time": self.time.isoformat(),
+            "batches": [list(batch) for batch in self.batches],
+            "number": len(self.batches),
+            "bound": self.bound,
+            "is_best": self.is_best,
+            "impossible": [
+                {"node_id": one.node_id, "reason": one.reason, "finding": one.finding} for one in self.impossible
+            ],
+            "down": list(self.down),
+            "restarted": list(self.restarted),
+            "next": {**jsonable(self.next), "state": self.next.state.replace(" ", "_")},
+            "nodes": jsonable(list(self.nodes)),
+        }
+
+
+def restart_plan(
+    lake: Lake,
+    asked: Sequence[int] = (),
+    default_min_isr: int = 1,
+    *,
+    max_parallel: int | None = None,
+    by_rack: bool = False,
+    since: datetime | None = None,
+    max_age: float | None = None,
+    now: datetime | None = None,
+) -> Plan:
+    """The batches in order for the nodes ``asked``, or for all: brokers, then controllers, the active one last.
+
+    ``by_rack``: a batch has brokers of one rack only. ``since``: nodes that have restarted after it are left out.
+    ``max_age``: seconds after which what is known is too old for the next batch; None: age does not matter.
+    """
+    known = nodes(lake)
+    every = list(dict.fromkeys(asked)) or sorted({*known.brokers, *known.voters, *known.controllers})
+    missing = known.missing(every)
+    done = set() if since is None else _restarted(lake, since)
+    wanted = [one for one in every if one not in done and one not in missing]
+    state = columns(lake, default_min_isr)
+    down = sorted(one for one, broker in state.registered.items() if broker.fenced and one in wanted)
+    planner = _Planner(lake, state.settled(), known, max_parallel, by_rack, default_min_isr)
+    batches, bound = planner.plan([one for one in wanted if one not in down])
+    reasons = planner.reasons
+    judge = Judge(lake, state, default_min_isr)
+    undecided = [*known.unknown(missing), *too_old(lake, (now or datetime.now(UTC)), max_age)]
+    if lake.incomplete_since is not None:
+        undecided.append(f"{lake.incomplete_since}")
+    following = _next(judge, known, batches, reasons, down, undecided)
+    number = {node: at for at, batch in enumerate(batches, 1) for node in batch}
+    replicas, leaders = _load(state)
+    rows = [
+        PlannedNode(
+            batch=number.get(one),
+            node_id=one,
+            role=known.role(one),
+            active=one == known.leader,
+            rack=state.registered[one].rack if one in state.registered else None,
+            replicas=replicas.get(one, 0),
+            leaders=leaders.get(one, 0),
+            reasons=reasons.get(one, ()),
+        )
+        for one in wanted
+        if one not in down
+    ]
+    rows.sort(key=lambda one: (one.batch is None, one.batch or 0, one.node_id))
+    return Plan(lake.offset, lake.time, batches, bound, rows, down, sorted(done & {*every}), following)
+
+
+def _restarted(lake: Lake, since: datetime) -> set[int]:
+    """Nodes whose process registered after a time, and that are not down. What only a snapshot says does not count."""
+    micros = int((since - EPOCH).total_seconds() * 1_000_000)
+    rows = lake.query(
+        f"""
+        WITH b AS (
+            SELECT broker_id, incarnation_id, from_time, from_snapshot FROM {lake.until("brokers")}
+        )
+        SELECT n.broker_id FROM {lake.at("brokers")} n JOIN b USING (broker_id, incarnation_id)
+        WHERE NOT n.fenced GROUP BY n.broker_id
+        HAVING min(epoch_us(b.from_time)) > $1 AND NOT arg_min(b.from_snapshot, b.from_time)
+        UNION ALL
+        SELECT n.controller_id FROM {lake.at("controllers")} n JOIN {lake.until("controllers")} b
+            USING (controller_id, incarnation_id)
+        GROUP BY n.controller_id
+        HAVING min(epoch_us(b.from_time)) > $1 AND NOT arg_min(b.from_snapshot, b.from_time)
+        """,
+        [micros],
+    )
+    found = Counter(node for (node,) in rows)
+    both = {*_both(lake)}
+    return {node for node, count in found.items() if count == 2 or node not in both}
+
+
+def _both(lake: Lake) -> Iterable[int]:
+    """Nodes that are registered as a broker and as a controller."""
+    rows = lake.query(
+        f"SELECT broker_id FROM {lake.at('brokers')} WHERE broker_id IN "
+        f"(SELECT controller_id FROM {lake.at('controllers')})"
+    )
+    return (node for (node,) in rows)
+
+
+def _load(state: Columns) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    """Replicas and leaderships of each broker."""
+    size = len(state.brokers)
+    replicas = np.bincount(state.replicas[state.there], minlength=size)
+    led = np.flatnonzero((state.leader >= 0) & (state.leader < state.replicas.shape[1]))
+    leaders = np.bincount(state.replicas[led, state.leader[led]], minlength=size)
+    ids = state.brokers.tolist()
+    return dict(zip(ids, replicas.tolist(), strict=True)), dict(zip(ids, leaders.tolist(), strict=True))
+
+
+# BATCHES
+
+
+@dataclass
+class _Planner:
+    lake: Lake
+    state: Columns
+    """Settled."""
+    known: Nodes
+    max_parallel: int | None
+    by_rack: bool
+    default_min_isr: int
+
+    def __post_init__(self) -> None:
+        self.reasons: dict[int, list[Blocking]] = {}
+        """Why no batch can have a node."""
+        self.judge = Judge(self.lake, self.state, self.default_min_isr, known_complete=False)
+
+    def plan(self, wanted: Sequence[int]) -> tuple[list[list[int]], int]:
+        """The batches of these nodes, and the bound."""
+        self.counting, self.spare = _spare(self.state)
+        self.reasons = self._impossible(wanted)
+        if spare_voters(self.known) < 1:
+            self._forbid_voters(wanted)
+        for one in self.judge.with_disks_away([one for one in wanted if one in self.state.registered]):
+            given_up = next_starts(self.lake, one, default_min_isr=self.default_min_isr).gives_up
+            if given_up:
+                lost = Blocking(LAST_COPY, len(given_up), given_up[:_NAMES], ())
+                self.reasons.setdefault(one, []).insert(0, lost)
+        able = [one for one in wanted if one not in self.reasons]
+        voters = [one for one in able if one in self.known.voters or one not in self.known.brokers]
+        brokers = [one for one in able if one not in voters]
+        batches: list[list[int]] = []
+        bound = 0
+        for group in (*self._racks(brokers), *self._racks(voters)):
+            found, fewest_possible = self._batches(group)
+            batches += found
+            bound += fewest_possible
+        batches.sort(key=lambda batch: (batch[0] in voters, self.known.leader in batch))
+        return batches, bound
+
+    def _racks(self, group: Sequence[int]) -> list[list[int]]:
+        if not self.by_rack:
+            return [list(group)]
+        racks: dict[str | None, list[int]] = {}
+        for one in group:
+            registered = self.state.registered.get(one)
+            racks.setdefault(None if registered is None else registered.rack, []).append(one)
+        return [racks[rack] for rack in sorted(racks, key=lambda rack: rack or "")]
+
+    def _batches(self, group: Sequence[int]) -> tuple[list[list[int]], int]:
+        """The fewest batches of nodes that are all possible, as they are judged."""
+        found = fewest(self._limits(group))
+        batches: list[list[int]] = []
+        split = False
+        for batch in found.batches:
+            some = [group[node] for node in batch]
+            parts = self._as_judged(some)
+            split |= len(parts) != 1 or len(parts[0]) != len(some)
+            batches += parts
+        return batches, min(found.bound, len(batches)) if split else found.bound
+
+    def _as_judged(self, batch: Sequence[int]) -> list[list[int]]:
+        """The batch if it is safe; else its nodes one by one, without those that are not safe alone."""
+        if self._is_safe(batch):
+            return [list(batch)]
+        parts = []
+        for one in batch:
+            if self._is_safe([one]):
+                parts.append([one])
+            else:
+                found = self.judge.judge([one])
+                self.reasons[one] = found.blocking() or self.judge.judge([one], kill=True).blocking()
+        return parts
+
+    def _is_safe(self, batch: Sequence[int]) -> bool:
+        """In order and by a kill."""
+        brokers = [one for one in batch if one in self.state.registered]
+        in_order = self.judge.judge(brokers)
+        if not in_order.safe:
+            return False
+        return not len(in_order.rows) or self.judge.judge(brokers, kill=True).safe
+
+    def _limits(self, group: Sequence[int]) -> Limits:
+        """How many of some nodes of the group may be in a batch."""
+        it, size = self.state, len(group)
+        number = np.full(len(it.brokers) + 1, -1, np.int64)
+        for at, one in enumerate(group):
+            where = int(np.searchsorted(it.brokers, one))
+            if where < len(it.brokers) and it.brokers[where] == one:
+                number[where] = at
+        of = np.where(self.counting, number[it.replicas], -1)
+        of.sort(axis=1)
+        tight = (of >= 0).sum(axis=1) > self.spare
+        distinct = np.unique(np.column_stack([of[tight], self.spare[tight]]), axis=0)
+        members = np.zeros((len(distinct), size + 1), bool)
+        np.put_along_axis(members, distinct[:, :-1], True, axis=1)  # -1 is the last column
+        found = Limits(size, members[:, :size], distinct[:, -1], self.max_parallel or max(1, size))
+        voters = [at for at, one in enumerate(group) if one in self.known.voters]
+        return found.and_one(voters, spare_voters(self.known)) if voters else found
+
+    # IMPOSSIBLE
+
+    def _impossible(self, wanted: Sequence[int]) -> dict[int, list[Blocking]]:
+        """The brokers that a partition cannot spare even alone, with its reasons."""
+        it = self.state
+        asked = it.on(wanted)
+        rows = np.flatnonzero((self.counting & asked).any(axis=1) & (self.spare < 1))
+        if not len(rows):
+            return {}
+        kinds, kind = it.shapes(rows)
+        found: dict[int, dict[Any, list[int]]] = {}
+        order = np.argsort(kind, kind="stable")
+        first = np.searchsorted(kind[order], np.arange(len(kinds)))
+        counts = np.bincount(kind, minlength=len(kinds))
+        for index, row in enumerate(kinds.tolist()):
+            of = rows[order[first[index] : first[index] + min(_NAMES, int(counts[index]))]]
+            for slot in np.flatnonzero(self.counting[row] & asked[row]).tolist():
+                broker = int(it.brokers[it.replicas[row, slot]])
+                group = found.setdefault(broker, {}).setdefault(why(it, row, frozenset({broker})), [0])
+                group[0] += int(counts[index])
+                group += of.tolist()[: max(0, _NAMES + 1 - len(group))]
+        return {
+            broker: sorted(
+                (
+                    Blocking(one.reason, rows[0], [it.name(row) for row in rows[1:]], one.waits_for)
+                    for one, rows in groups.items()
+                ),
+                key=lambda one: (one.ends, one.partitions),
+            )
+            for broker, groups in found.items()
+        }
+
+    def _forbid_voters(self, wanted: Sequence[int]) -> None:
+        for one in wanted:
+            effect = quorum_effect(self.known, [one])
+            if effect is not None:
+                self.reasons.setdefault(one, []).append(Blocking(QUORUM, 0, (), ()))
+
+
+def _spare(it: Columns) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+    """The replicas of each partition that count, and how many of them it can spare.
+
+    In sync and able to lead, those beyond min.insync.replicas; beyond one where writes are refused already. Of a
+    partition without a leader those online, beyond one: the last replica online.
+    """
+    led = it.leader >= 0
+    counting = np.where(led[:, None], it.isr & it.can_lead, it.online)
+    number = counting.sum(axis=1)
+    enough = led & (number >= it.min_isr)
+    return counting, number - np.where(enough, np.maximum(1, it.min_isr), 1)
+
+
+# NOW
+
+
+def _next(
+    judge: Judge,
+    known: Nodes,
+    batches: Sequence[Sequence[int]],
+    reasons: Mapping[int, Sequence[Blocking]],
+    down: Sequence[int],
+    undecided: Sequence[str],
+) -> Next:
+    """The first batch that is safe as of now, or the part of one that is."""
+    if undecided:
+        return Next(NOT_DECIDABLE, (), undecided)
+    waits = [f"broker {one} is down: start it first" for one in down]
+    voters = {*known.voters}
+    waited = [one for node, groups in reasons.items() if node not in voters for one in groups[:1] if one.ends]
+    brokers_left = bool(down or waited) or any(not voters & {*batch} for batch in batches)
+    for batch in batches:
+        if brokers_left and voters & {*batch}:
+            break  # brokers before controllers
+        part = _safe_part(judge, known, batch)
+        if part:
+            return Next(GO, part, ())
+    if batches:
+        found = judge.judge([one for one in batches[0] if one in judge.columns.registered])
+        effect = quorum_effect(known, batches[0])
+        if effect is not None and not effect.safe:
+            waits.append(effect.finding)
+        waits += [one.finding for one in found.blocking()]
+    if batches or down or waited:
+        return Next(WAIT, (), [*waits, *(one.finding for one in waited)])
+    return Next(DONE, (), ())
+
+
+def _safe_part(judge: Judge, known: Nodes, batch: Sequence[int]) -> list[int]:
+    """The batch if it is safe now, else as many of its nodes as are."""
+
+    def is_safe(some: Sequence[int]) -> bool:
+        effect = quorum_effect(known, some)
+        found = judge.judge([one for one in some if one in judge.columns.registered])
+        return verdict_of(found, effect) == SAFE
+
+    if is_safe(batch):
+        return list(batch)
+    part: list[int] = []
+    for one in batch:
+        if is_safe([*part, one]):
+            part.append(one)
+    return part

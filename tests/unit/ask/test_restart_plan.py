@@ -1,0 +1,263 @@
+"""Plans of restarts: as few batches as there can be, each safe by the model; what no batch can have; the next batch."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from jbod_model.formats.kafka_errors import ControllerFault
+from jbod_model.ids import Uuid
+from jbod_model.replay.image import Image, Partition
+from jbod_model.restart import settled
+from pipelines.ask.restart_batches import Limits, fewest
+from pipelines.ask.restart_plan import Plan, restart_plan
+from pipelines.cli.main import application
+from pipelines.lake.reader import Lake
+from tests.support.images import brokers, images, in_memory_of, one_topic, partition
+from tests.support.volume import amount
+from tests.unit.ask.restart_play import Place, played
+from tests.unit.ask.test_restart_property import REPAIRED, with_directories
+from tests.unit.check.story import Story
+
+DIRS = {number: Uuid(number, 1000) for number in range(1, 10)}
+
+
+def on(*ids: int, **fields: object) -> Partition:
+    return partition(*((one, DIRS[one]) for one in ids), **fields)
+
+
+def plan(*partitions: Partition, size: int = 6, min_isr: str = "2", **options: object) -> Plan:
+    made = one_topic(*partitions, registered=brokers(*((DIRS[one],) for one in range(1, size + 1))))
+    made = replace(made, configs={(4, ""): {"min.insync.replicas": min_isr}})
+    return restart_plan(in_memory_of(made), **options)  # type: ignore[arg-type]
+
+
+# BATCHES
+
+
+def smallest(nodes: int, limits: Sequence[tuple[Sequence[int], int]], most: int) -> int:
+    """The fewest batches, by trying all of them."""
+
+    def possible(batch: frozenset[int]) -> bool:
+        return len(batch) <= most and all(len(batch & {*some}) <= limit for some, limit in limits)
+
+    for number in range(1, nodes + 1):
+        for colours in itertools.product(range(number), repeat=nodes):
+            batches = [frozenset(at for at in range(nodes) if colours[at] == colour) for colour in range(number)]
+            if all(map(possible, batches)):
+                return number
+    return nodes
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_search_finds_the_fewest_batches_and_proves_it(seed: int) -> None:
+    chance = random.Random(seed)
+    nodes = chance.randint(1, 6)
+    limits = []
+    for _ in range(chance.randint(0, 8)):
+        some = chance.sample(range(nodes), chance.randint(1, min(4, nodes)))
+        limit = chance.choice([1, 1, 2])
+        if len(some) > limit:
+            limits.append((some, limit))
+    most = chance.choice([nodes, 2, 3])
+    found = fewest(Limits.of(nodes, limits, most))
+    assert len(found.batches) == found.bound == smallest(nodes, limits, most)
+    assert sorted(node for batch in found.batches for node in batch) == [*range(nodes)]
+    for batch in found.batches:
+        assert len(batch) <= most
+        assert all(len({*batch} & {*some}) <= limit for some, limit in limits)
+
+
+def test_search_that_gives_up_still_has_batches_and_an_honest_bound() -> None:
+    chance = random.Random(1)
+    edges = [(pair, 1) for pair in itertools.combinations(range(40), 2) if chance.random() < 0.5]
+    found = fewest(Limits.of(40, edges), steps=1)
+    assert sum(map(len, found.batches)) == 40
+    assert found.bound < len(found.batches)
+    for batch in found.batches:
+        assert not any(pair in {edge for edge, _ in edges} for pair in itertools.combinations(sorted(batch), 2))
+
+
+# PLANS
+
+
+def test_brokers_that_share_no_partition_are_restarted_at_once() -> None:
+    answer = plan(on(1, 2, 3), on(4, 5, 6))
+    assert ([len(batch) for batch in answer.batches], answer.bound) == ([2, 2, 2], 3)
+    assert all(len({*batch} & {1, 2, 3}) == 1 for batch in answer.batches)
+
+
+def test_partition_that_can_spare_two_replicas_lets_two_of_its_brokers_go_at_once() -> None:
+    answer = plan(on(1, 2, 3), size=3, min_isr="1")
+    assert (sorted(map(len, answer.batches)), answer.is_best) == ([1, 2], True)
+
+
+def test_max_parallel_limits_a_batch() -> None:
+    answer = plan(on(1, 2, 3), on(4, 5, 6), max_parallel=1)
+    assert [len(batch) for batch in answer.batches] == [1] * 6
+    assert answer.is_best
+
+
+def test_batches_by_rack_have_brokers_of_one_rack() -> None:
+    made = one_topic(on(1, 4), on(2, 5), registered=brokers(*((DIRS[one],) for one in range(1, 6))))
+    racks = {number: replace(one, rack=f"r{number % 2}") for number, one in made.brokers.items()}
+    lake = in_memory_of(replace(made, brokers=racks))
+    found = restart_plan(lake, by_rack=True)
+    rack = {node.node_id: node.rack for node in found.nodes}
+    assert all(len({rack[one] for one in batch}) == 1 for batch in found.batches)
+
+
+def test_brokers_that_no_batch_can_have_are_named_with_the_smallest_reason() -> None:
+    answer = plan(on(1), on(2, 3), on(2, 3, 4), on(5, 6, 4))
+    assert {one.node_id: one.reason for one in answer.impossible} == {
+        1: "one replica",
+        2: "min.insync.replicas",
+        3: "min.insync.replicas",
+    }
+    assert answer.impossible[0].reasons[0].names == ["t-0"]
+    assert sorted(one for batch in answer.batches for one in batch) == [4, 5, 6]
+
+
+def test_follower_that_lags_is_waited_for_and_does_not_change_the_plan() -> None:
+    answer = plan(on(1, 2, 3, isr=(1, 2)), size=3)
+    assert [len(batch) for batch in answer.batches] == [1, 1, 1]
+    assert (answer.next.state, answer.next.batch) == ("go", [3])
+    waiting = plan(on(1, 2, 3, isr=(1, 2)), size=3, asked=[1])
+    assert (waiting.next.state, waiting.next.exit_code) == ("wait", 1)
+    assert "broker 3 is in sync again" in waiting.next.why[0]
+
+
+def test_broker_that_is_down_is_started_first() -> None:
+    made = one_topic(on(1, 2, 3), on(4, 5, 6), registered=brokers(*((DIRS[one],) for one in range(1, 7))))
+    registered = {**made.brokers, 3: replace(made.brokers[3], fenced=True)}
+    made = replace(made, brokers=registered, configs={(4, ""): {"min.insync.replicas": "2"}})
+    answer = restart_plan(in_memory_of(made))
+    assert (answer.down, {one.node_id: one.reason for one in answer.impossible}) == (
+        [3],
+        {1: "broker down", 2: "broker down"},
+    )
+    assert answer.next.state == "go"  # 4, 5 or 6
+    assert restart_plan(in_memory_of(made), [1, 3]).next.state == "wait"
+
+
+def test_plan_of_old_knowledge_is_not_decidable() -> None:
+    lake = in_memory_of(one_topic(on(1, 2), registered=brokers((DIRS[1],), (DIRS[2],))))
+    answer = restart_plan(lake, max_age=60, now=lake.time + timedelta(seconds=61))
+    assert (answer.next.state, answer.next.exit_code, len(answer.batches)) == ("not decidable", 2, 2)
+    assert restart_plan(lake, [7]).next.why == ["no broker and no controller has the id 7; known: 1, 2"]
+
+
+# CONTROLLERS
+
+
+def test_brokers_come_before_controllers_and_the_active_one_is_last(tmp_path: Path) -> None:
+    story = Story().broker(1, "a").broker(2, "b").broker(3, "c").topic("t", {1: "a", 2: "b"}, {3: "c", 2: "b"})
+    story.lead(3001, 3000, 3, 3003, 3004)
+    answer = restart_plan(story.lake(tmp_path))
+    assert answer.batches == [[1], [2], [3, 3000], [3003, 3004], [3001]] or (
+        [*answer.batches[0], *answer.batches[1]] == [1, 2] and 3001 in answer.batches[-1]
+    )
+    assert all(len({*batch} & {3, 3000, 3001, 3003, 3004}) <= 2 for batch in answer.batches)
+    assert {one.node_id: one.role for one in answer.nodes}[3] == "both"
+    assert [one.node_id for one in answer.nodes if one.active] == [3001]
+
+
+def test_quorum_of_one_is_in_no_batch(tmp_path: Path) -> None:
+    answer = restart_plan(Story().broker(1, "a").lead(3000).lake(tmp_path))
+    assert [(one.node_id, one.reason) for one in answer.impossible] == [(3000, "quorum")]
+
+
+# THE NEXT BATCH
+
+
+def run(*words: str) -> tuple[int, str]:
+    left = CliRunner().invoke(application(["restart-plan"]), ["restart-plan", *words])
+    return left.exit_code, left.stdout
+
+
+def test_loop_of_next_batches_restarts_every_broker_once(tmp_path: Path) -> None:
+    """As docs/restart.md does: the next batch, until nothing is left. A broker counts once it has registered again."""
+    path = tmp_path / "lake"
+    story = Story().broker(1, "a").broker(2, "b").broker(3, "c").topic("t", {1: "a", 2: "b", 3: "c"})
+    story.configure("t", "2").lake(path)
+    since = f"{Lake.open(path).time:%Y-%m-%dT%H:%M:%SZ}"
+    at, restarted = ("--lake", str(path)), []
+    for _ in range(9):
+        code, said = run("--next", "--since", since, *at, "--at-offset", str(len(story.entries) - 1))
+        if not said.strip():
+            break
+        (broker,) = map(int, said.split(","))
+        assert code == 0
+        restarted.append(broker)
+        rest = tuple(one for one in (1, 2, 3) if one != broker)
+        story.fence(broker).change("t", 0, isr=rest, leader=rest[0])
+        story.broker(broker, "_abc"[broker], process=2, fenced=True).lake(path)
+        code, said = run("--next", "--since", since, *at, "--at-offset", str(len(story.entries) - 1))
+        assert (code, said) == (1, "")
+        story.fence(broker, up=True).lake(path)
+        if len(restarted) < 3:
+            code, said = run("--next", "--since", since, *at, "--at-offset", str(len(story.entries) - 1))
+            assert (code, said) == (1, "")
+        story.change("t", 0, isr=(1, 2, 3)).lake(path)
+    assert sorted(restarted) == [1, 2, 3]
+    assert code == 0
+
+
+def test_command_shows_the_plan_and_json_has_the_documented_names(tmp_path: Path) -> None:
+    story = Story().broker(1, "a").broker(2, "b").broker(3, "c").topic("t", {1: "a", 2: "b"}, {3: "c"})
+    story.lake(tmp_path)
+    code, said = run("--lake", str(tmp_path), "--at-offset", "6")
+    assert code == 1
+    assert said.startswith("2 batches for 2 nodes (offset 6")
+    assert "1 node cannot be restarted without harm." in said
+    assert "  3: 1 partition has one replica (t-1)" in said
+    answer = json.loads(run("--lake", str(tmp_path), "--at-offset", "6", "--json")[1])
+    assert (answer["batches"], answer["number"], answer["bound"], answer["is_best"]) == ([[1], [2]], 2, 2, True)
+    assert answer["next"] == {"state": "go", "batch": [1], "why": []}
+    assert [one["node_id"] for one in answer["impossible"]] == [3]
+
+
+# AGAINST THE MODEL
+
+
+@settings(
+    max_examples=amount(12, 1000),
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+@given(image=images().map(with_directories), most=st.sampled_from([None, 1, 2]))
+def test_no_batch_of_any_image_does_harm_in_any_order(image: Image, most: int | None) -> None:
+    """Each batch on the image that has settled, as the model settles it; and the next batch on the image as it is."""
+    answer = restart_plan(in_memory_of(image), max_parallel=most)
+    later = settled(image)
+    for batch, before in [*((batch, later) for batch in answer.batches), (answer.next.batch, image)]:
+        for kill in (False, True):
+            if batch and not (kill and before is image):
+                assert not any(harmed(before, batch, kill=kill).values())
+    possible = {one for batch in answer.batches for one in batch}
+    for broker in {*image.brokers} - possible - {*answer.down}:
+        alone = [any(harmed(later, [broker], kill=kill).values()) for kill in (False, True)]
+        assert any(alone) or answer_is_about_disks(answer, broker)
+
+
+def harmed(image: Image, brokers: Sequence[int], *, kill: bool) -> dict[Place, set[str]]:
+    try:
+        return played(image, brokers, kill=kill).caused
+    except ControllerFault:
+        return played(image, brokers, kill=kill, profile=REPAIRED).caused
+
+
+def answer_is_about_disks(answer: Plan, broker: int) -> bool:
+    (one,) = [one for one in answer.nodes if one.node_id == broker]
+    return one.reason == "last copy"
