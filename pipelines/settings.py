@@ -61,6 +61,14 @@ class ReplaySettings(_Section):
 
 
 @dataclass(frozen=True)
+class QuorumSettings(_Section):
+    """How controllers are asked for their log."""
+
+    command_config: str = ""
+    """A properties file of Kafka's clients, for TLS and SASL (docs/mirror.md)."""
+
+
+@dataclass(frozen=True)
 class RequestSettings(_Section):
     """How request logs are read and joined."""
 
@@ -153,6 +161,7 @@ class Settings(_Section):
 
     lake: str = "lake"
     replay: ReplaySettings = ReplaySettings()
+    quorum: QuorumSettings = QuorumSettings()
     requests: RequestSettings = RequestSettings()
     spark: Spark = field(default_factory=Spark)
     ask: Ask = Ask()

@@ -9,7 +9,6 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.options import CommandConfig
 from pipelines.cli.process import Interrupts, Stopped
 
 _DELETE_SECONDS = 60.0
@@ -26,7 +25,10 @@ def mirror(
     seed: Annotated[
         str | None, typer.Option("--seed", metavar="DIR", help="Begin a new copy with this copy of the files.")
     ] = None,
-    command_config: CommandConfig = None,
+    command_config: Annotated[
+        str | None,
+        typer.Option("--command-config", metavar="FILE", help="Properties of Kafka's clients, for TLS and SASL."),
+    ] = None,
 ) -> None:
     """Keep a byte-exact copy of the committed metadata log, which its controllers hand out with the high watermark."""
     from pipelines.lake.times import parse_age
@@ -35,10 +37,11 @@ def mirror(
     from pipelines.quorum.client import SCHEME, Quorum, addresses_of
     from pipelines.quorum.connection import Halted
     from pipelines.quorum.security import security_of
+    from pipelines.settings import load
 
     if not quorum.startswith(SCHEME):
         raise UsageError(f"{quorum}: write kafka://HOST:PORT[,HOST:PORT...], the controllers")
-    addresses, security = addresses_of(quorum), security_of(command_config)
+    addresses, security = addresses_of(quorum), security_of(command_config or load().quorum.command_config)
     seconds = None if keep is None else parse_age("--keep", keep)
     with Interrupts() as interrupts:
         stopped: list[int] = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from pipelines.cli.piped import take_pipe
+from pipelines.cli.piped import take_log
 from pipelines.show.rows import Format
 
 _WHAT, _WHICH, _HOW = "What is asked", "Which rows", "How it is printed"
@@ -27,17 +27,13 @@ Logs = Annotated[
     typer.Option(
         "--log",
         metavar="DIR",
-        help="Ask this log in place of a lake: a metadata.log.dir, its __cluster_metadata-0 or a URI; -: a tar stream.",
+        help="Ask this log: a metadata.log.dir, its __cluster_metadata-0, a URI, kafka://HOST:PORT; -: a tar stream.",
         rich_help_panel=_WHAT,
-        callback=take_pipe,
+        callback=take_log,
     ),
 ]
 LogDirs = Annotated[
-    list[str] | None, typer.Argument(metavar="LOG_DIR", help="The same as --log DIR.", callback=take_pipe)
-]
-CommandConfig = Annotated[
-    str | None,
-    typer.Option("--command-config", metavar="FILE", help="Properties of Kafka's clients, for TLS and SASL."),
+    list[str] | None, typer.Argument(metavar="LOG_DIR", help="The same as --log DIR.", callback=take_log)
 ]
 AtOffset = Annotated[
     int | None,

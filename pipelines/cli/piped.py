@@ -1,9 +1,13 @@
-"""A log that a command reads from standard input: ``-`` in place of a path stands for it."""
+"""A log that is no folder yet: ``-`` in place of a path is a tar stream on standard input, ``kafka://`` a quorum.
+
+Both become a private folder that is removed when the command ends.
+"""
 
 from __future__ import annotations
 
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +20,7 @@ import typer
 from jbod_model.errors import UsageError
 from pipelines.cli.process import Stopped
 
-PIPE = "-"
+PIPE, QUORUM = "-", "kafka://"
 _NAME = "stdin"
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 Given = TypeVar("Given", str, list[str] | None)
@@ -34,6 +38,16 @@ def take_pipe(context: typer.Context, given: Given) -> Given:
     return folder if isinstance(given, str) else [folder if one == PIPE else one for one in given]
 
 
+def take_log(context: typer.Context, given: Given) -> Given:
+    """The same, and replaces the URL of a quorum by the folder with what it has committed."""
+    given = take_pipe(context, given)
+    if context.resilient_parsing or given is None:
+        return given
+    logs = [given] if isinstance(given, str) else given
+    taken = [context.with_resource(_mirrored(one)) if one.startswith(QUORUM) else one for one in logs]
+    return taken[0] if isinstance(given, str) else taken
+
+
 def is_piped(log_dir: str) -> bool:
     """Whether a path is one that stands for standard input."""
     path = Path(log_dir)
@@ -42,17 +56,39 @@ def is_piped(log_dir: str) -> bool:
 
 @contextmanager
 def _piped() -> Iterator[str]:
-    """The unpacked log. A signal that would end the process at once ends it after the removal."""
+    """The unpacked log."""
     from pipelines.source.piped_log import unpacked
 
+    with _ending_by_exception(), unpacked(sys.stdin.buffer) as folder:
+        yield folder
+
+
+@contextmanager
+def _ending_by_exception() -> Iterator[None]:
+    """A signal that would end the process at once ends it after the block's own end."""
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.signal(number, _end) for number in _SIGNALS} if main else {}
     try:
-        with unpacked(sys.stdin.buffer) as folder:
-            yield folder
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _mirrored(url: str) -> Iterator[str]:
+    """A folder with all that a quorum has committed."""
+    from pipelines.cli import progress
+    from pipelines.mirror.session import mirrored
+    from pipelines.settings import load
+
+    with (
+        _ending_by_exception(),
+        tempfile.TemporaryDirectory(prefix="jbod-quorum-", ignore_cleanup_errors=True) as folder,
+    ):
+        with mirrored(url, folder, load().quorum.command_config, progress.notice) as mirror:
+            progress.decision(f"{url}: {mirror.progress.begins}")
+        yield folder
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

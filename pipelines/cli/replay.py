@@ -6,6 +6,7 @@ import json
 import shlex
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,7 +14,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.piped import is_piped, take_pipe
+from pipelines.cli.piped import QUORUM, is_piped, take_pipe
 from pipelines.cli.process import Interrupts, Stopped
 from pipelines.run.decision import PRELOAD, Way, decide
 from pipelines.run.options import Replay, Requests
@@ -38,7 +39,7 @@ def replay(
         str,
         typer.Argument(
             metavar="LOG_DIR",
-            help="A metadata.log.dir, its __cluster_metadata-0, or a URI; -: a tar stream.",
+            help="A metadata.log.dir, its __cluster_metadata-0, a URI, or kafka://HOST:PORT; -: a tar stream.",
             callback=take_pipe,
         ),
     ],
@@ -60,6 +61,10 @@ def replay(
     replace_history: Annotated[
         bool, typer.Option("--replace-history", help="Let a log that has nothing in common with the lake replace it.")
     ] = False,
+    mirror: Annotated[
+        str | None,
+        typer.Option("--mirror", metavar="DIR", help="The copy of a quorum's log (kafka://). Default: LAKE.mirror."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="What changed, as one JSON object.")] = False,
 ) -> None:
     """Replay a KRaft metadata log into Delta tables, from the lake's end offset to the end of the log."""
@@ -71,8 +76,14 @@ def replay(
         replay={"profile": profile, "max_records": max_records, "tail": tail},
     )
     choose(settings.spark.fast_start)
+    of_quorum = log_dir.startswith(QUORUM)
+    if of_quorum and settle != "0":
+        raise UsageError("--settle: what comes from the quorum is committed: leave out --settle")
+    if mirror is not None and not of_quorum:
+        raise UsageError("--mirror: is for the log of a quorum: kafka://HOST:PORT")
+    folder = mirror or f"{settings.lake.rstrip('/')}.mirror"
     wanted = Replay(
-        log_dir=log_dir,
+        log_dir=folder if of_quorum else log_dir,
         settle=Settle.parse(settle),
         lake=settings.lake,
         profile=settings.replay.profile,
@@ -87,9 +98,11 @@ def replay(
         replace_history=replace_history,
         checkpoints=settings.replay.checkpoints,
     )
-    with Interrupts() as interrupts:
+    with ExitStack() as opened, Interrupts() as interrupts:
         runner = nothing = None
         try:
+            if of_quorum:
+                _mirror(opened, log_dir, folder, settings, interrupts if follow else None)
             spark, least = settings.spark, settings.replay.load_bytes
             decision = decide(wanted, spark, least, progress=progress.say, notice=progress.notice)
             progress.decision(str(decision))
@@ -117,6 +130,23 @@ def replay(
     if not ended_well:
         typer.echo(f"jbod: {_interrupted(runner)}", err=True)
         raise Stopped(interrupts.exit_code)
+
+
+def _mirror(opened: ExitStack, url: str, folder: str, settings: Settings, follows: Interrupts | None) -> None:
+    """Brings the mirror of a quorum up to date, and follows the quorum beside the run if ``follows`` is given."""
+    from pipelines.mirror.session import mirrored
+
+    def fail() -> bool:
+        if follows is None or follows.stop is None:
+            return False
+        follows.stop()
+        return True
+
+    progress.say(f"reading {url}")
+    config = settings.quorum.command_config
+    failed = None if follows is None else fail
+    mirror = opened.enter_context(mirrored(url, folder, config, progress.notice, failed=failed))
+    progress.decision(f"{folder}: {mirror.progress.begins}")
 
 
 def _tell_of_warm(settings: Settings) -> None:

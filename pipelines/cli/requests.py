@@ -16,7 +16,7 @@ import typer
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.cli.options import AsJson
-from pipelines.cli.piped import take_pipe
+from pipelines.cli.piped import take_log
 from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns import ASSIGNMENTS, MOVES, QUEUE, REQUESTS
 
@@ -43,7 +43,7 @@ def audit(
     log_dir: Annotated[
         str,
         typer.Argument(
-            metavar="LOG_DIR", help="The controller's metadata log; -: a tar stream of it.", callback=take_pipe
+            metavar="LOG_DIR", help="The controller's metadata log; -: a tar stream of it.", callback=take_log
         ),
     ],
     requests: Requests = None,

@@ -40,7 +40,7 @@ _CONFIRMATIONS = 2
 
 NOT_LEADER, FENCED_EPOCH, UNKNOWN_EPOCH = 6, 74, 75
 _DENIED, _INVALID, _OTHER_CLUSTER = 31, 42, 104
-_SNAPSHOT_GONE, _POSITION = 98, 99
+_UNKNOWN, _SNAPSHOT_GONE, _POSITION = -1, 98, 99
 _PASSING = {
     -1: "unknown server error",
     1: "offset out of range",
@@ -129,6 +129,8 @@ class Quorum:
         self._patience = patience
         self._told = told
         self._connection: Connection | None = None
+        self._leads: Connection | None = None
+        """The connection on which the leader answered as such."""
         self._has_led = False
         """Whether a leader was found so far."""
         self._next: list[Address] = []
@@ -158,15 +160,8 @@ class Quorum:
         """
 
         def ask(connection: Connection) -> Fetched | None:
-            partition = {
-                "index": 0,
-                "leader_epoch": self.leader_epoch,
-                "offset": offset,
-                "last_fetched_epoch": self.leader_epoch if last_epoch is None else last_epoch,
-                "log_start_offset": 0,
-                "max_bytes": PIECE,
-                "high_watermark": high_watermark,
-            }
+            epoch = self.leader_epoch if last_epoch is None else last_epoch
+            partition = self._partition(offset, epoch, high_watermark)
             said = self._call(connection, FETCH, _fetch(partition, wait_ms), wait_ms / 1000, _MOST_OF_RECORDS)
             answer = _only(said["topics"], "partitions", connection)
             return _fetched(answer) if self._may_use(connection, said, answer) else None
@@ -175,18 +170,27 @@ class Quorum:
         return found
 
     def fetch_snapshot(self, snapshot: SnapshotId, position: int) -> SnapshotPiece:
-        """A piece of a snapshot. Raises SnapshotGone, Fault and Halted."""
+        """A piece of a snapshot. Raises SnapshotGone, Fault and Halted.
+
+        Kafka cannot write an answer of FetchSnapshot that has an error of the partition (its records are null): what
+        comes in its place is an unknown server error. So only who is known to lead is asked, and this error means that
+        there is no such snapshot.
+        """
+
+        failed: list[Connection] = []
 
         def ask(connection: Connection) -> SnapshotPiece | None:
-            partition = {
-                "index": 0,
-                "leader_epoch": self.leader_epoch,
-                "snapshot_id": {"end_offset": snapshot.end_offset, "epoch": snapshot.epoch},
-                "position": position,
-            }
-            topics = [{"name": TOPIC, "partitions": [partition]}]
-            asked = {"replica_id": -1, "max_bytes": PIECE, "topics": topics}
-            said = self._call(connection, FETCH_SNAPSHOT, asked, 0, _MOST_OF_RECORDS)
+            if self._leads is not connection and not self._is_leader(connection):
+                return None
+            asked = self._snapshot_request(snapshot, position)
+            said = connection.call(FETCH_SNAPSHOT, asked, _SECONDS, _MOST_OF_RECORDS)
+            if said["error_code"] == _UNKNOWN:
+                if failed:
+                    raise SnapshotGone
+                failed.append(connection)
+                self._leads = None  # it may be the leader no more: once again
+                return None
+            self._refuse(connection, said["error_code"])
             answer = _only(said["topics"], "partitions", connection)
             if answer["error_code"] in (_SNAPSHOT_GONE, _POSITION):
                 raise SnapshotGone
@@ -273,6 +277,7 @@ class Quorum:
         if leader is not None and leader["epoch"] >= 0:
             self.leader_epoch = leader["epoch"]
         if error == 0:
+            self._leads = connection
             if leader is not None:
                 self.leader = leader["id"]
             return True
@@ -305,6 +310,33 @@ class Quorum:
             self._wait(min(said["throttle_time_ms"] / 1000, _SECONDS))
         self._refuse(connection, said["error_code"])
         return said
+
+    def _is_leader(self, connection: Connection) -> bool:
+        """Asks by a fetch, whose errors can be read."""
+        partition = self._partition(1, self.leader_epoch)
+        said = self._call(connection, FETCH, _fetch(partition, 0), 0, _MOST_OF_RECORDS)
+        return self._may_use(connection, said, _only(said["topics"], "partitions", connection))
+
+    def _partition(self, offset: int, last_epoch: int, high_watermark: int = -1) -> dict[str, Any]:
+        return {
+            "index": 0,
+            "leader_epoch": self.leader_epoch,
+            "offset": offset,
+            "last_fetched_epoch": last_epoch,
+            "log_start_offset": 0,
+            "max_bytes": PIECE,
+            "high_watermark": high_watermark,
+        }
+
+    def _snapshot_request(self, snapshot: SnapshotId, position: int) -> dict[str, Any]:
+        partition = {
+            "index": 0,
+            "leader_epoch": self.leader_epoch,
+            "snapshot_id": {"end_offset": snapshot.end_offset, "epoch": snapshot.epoch},
+            "position": position,
+        }
+        cluster = {} if self.cluster_id is None else {"cluster_id": self.cluster_id}
+        return {"replica_id": -1, "max_bytes": PIECE, "topics": [{"name": TOPIC, "partitions": [partition]}], **cluster}
 
     def _learn_nodes(self, connection: Connection) -> bool:
         if connection.version(DESCRIBE_CLUSTER) is not None:

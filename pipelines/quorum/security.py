@@ -74,9 +74,9 @@ class Security:
             raise UsageError(f"sasl.oauthbearer.token.{where}: no token ({type(problem).__name__})") from None
 
 
-def security_of(file: str | None) -> Security:
+def security_of(file: str) -> Security:
     """The security that a properties file sets, none without a file. Raises UsageError for what cannot be used."""
-    if file is None:
+    if not file:
         return Security()
     try:
         given = parse_properties(Path(file).read_bytes())

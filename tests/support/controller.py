@@ -267,14 +267,16 @@ class Controller:
         named = (partition["snapshot_id"]["end_offset"], partition["snapshot_id"]["epoch"])
         data, at = self.log.snapshots.get(named), partition["position"]
         error = self._error(partition["leader_epoch"], 0)
+        if error or data is None:  # Kafka fails to write an answer without records
+            return {"throttle_time_ms": 0, "error_code": -1, "topics": [], "nodes": []}
         answer = {
             "index": 0,
-            "error_code": error or (98 if data is None else 0),
+            "error_code": 0,
             "snapshot_id": partition["snapshot_id"],
             "leader": {"id": self.log.leader, "epoch": self.log.epoch},
-            "size": len(data or b""),
+            "size": len(data),
             "position": at,
-            "records": (data or b"")[at : at + min(asked["max_bytes"], self.max_bytes)],
+            "records": data[at : at + min(asked["max_bytes"], self.max_bytes)],
         }
         topics = [{"name": "__cluster_metadata", "partitions": [answer]}]
         return {"throttle_time_ms": 0, "error_code": 0, "topics": topics, "nodes": []}

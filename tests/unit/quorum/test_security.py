@@ -39,7 +39,7 @@ def jaas(user: str = "jbod", password: str = PASSWORD) -> str:
     return f'org.apache.kafka.common.security.X required username="{user}" password="{quoted}";'
 
 
-def fetched(one: Controller, config: str | None) -> bytes:
+def fetched(one: Controller, config: str) -> bytes:
     reader = Quorum(addresses_of(one.url), security_of(config), patience=2.0)
     try:
         return reader.fetch(1, None).records
@@ -47,7 +47,7 @@ def fetched(one: Controller, config: str | None) -> bytes:
         reader.close()
 
 
-def refusal(one: Controller, config: str | None) -> str:
+def refusal(one: Controller, config: str) -> str:
     with pytest.raises(JbodError) as refused:
         fetched(one, config)
     assert "\n" not in str(refused.value)
@@ -128,7 +128,7 @@ def test_tls_where_there_is_none_is_told_and_the_reverse(
     config = written(tmp_path, security__protocol="SSL", ssl__truststore__location=str(authority.path))
     plain = closing(Controller(Log(DATA)))
     assert "does the port speak TLS" in refusal(plain, config)
-    assert "TLS" in refusal(closing(tls(authority)), None)
+    assert "TLS" in refusal(closing(tls(authority)), "")
 
 
 # -- SASL -------------------------------------------------------------------------------------------------------------
