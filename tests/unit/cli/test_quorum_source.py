@@ -103,5 +103,5 @@ def test_what_cannot_be_done_is_refused_in_one_line(
 def test_mirror_says_what_it_has_and_why(
     capsys: pytest.CaptureFixture[str], peers: dict[int, Controller], log: Log
 ) -> None:
-    code, said, problem = leave(capsys, "mirror", url_of(peers), "--into", "m")
+    code, said, _ = leave(capsys, "mirror", url_of(peers), "--into", "m")
     assert (code, said) == (0, f"m: offsets 0 to {log.end - 1}; all history, from offset 0 on\n")
