@@ -7,10 +7,9 @@ id of its broker that has no path: so a failed disk, which cannot be read, gets 
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +19,7 @@ from jbod_model.ids import Uuid
 from jbod_model.storage.meta_properties import FILE_NAME, MetaProperties, read_meta_properties
 from jbod_model.storage.problems import StorageProblem
 from jbod_model.storage.properties import read_server_config
+from pipelines.ask.log_dirs import is_log_dirs, read_log_dirs
 from pipelines.lake.names import Names, Statement
 from pipelines.lake.reader import Lake
 
@@ -144,7 +144,7 @@ def _read_file(lake: Lake, path: Path, found: Read, now: datetime) -> None:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not a text: name disks, a server.properties, JSON or a file of labels") from None
-    if re.search(r"^\s*\{", text, re.MULTILINE) and '"logDirs"' in text:
+    if is_log_dirs(text):
         _read_log_dirs(lake, path, text, found, now)
     elif re.search(r"^\s*log\.dirs?\s*[=:]", text, re.MULTILINE):
         _read_config(lake, path, found, now)
@@ -193,8 +193,10 @@ def _directory_id(text: str) -> str | None:
 
 def _read_log_dirs(lake: Lake, path: Path, text: str, found: Read, now: datetime) -> None:
     held = _held(lake)
-    for broker, log_dir, partitions in _log_dirs(path, text):
-        ids = Counter(held[key] for one in partitions if (key := (broker, one)) in held)
+    for one in read_log_dirs(path, text):
+        broker, log_dir = one.broker_id or 0, one.path
+        there = ((broker, replica.partition) for replica in one.replicas if not replica.future)
+        ids = Counter(held[key] for key in there if key in held)
         if not ids:
             found.left_over.append((broker, log_dir, str(path)))
             continue
@@ -211,21 +213,6 @@ def _read_log_dirs(lake: Lake, path: Path, text: str, found: Read, now: datetime
                 f"its replicas; {astray} are elsewhere"
             )
         found.statements.append(Statement(LOG_DIRS, str(path), broker, directory, log_dir, None, now))
-
-
-def _log_dirs(path: Path, text: str) -> Iterator[tuple[int, str, list[str]]]:
-    """Broker, path and partitions (``topic-0``) of each log directory. Other lines of the tool are passed over."""
-    for line in text.splitlines():
-        if not line.lstrip().startswith("{"):
-            continue
-        try:
-            answer = json.loads(line)
-            for broker in answer["brokers"]:
-                for log_dir in broker["logDirs"]:
-                    names = [str(one["partition"]) for one in log_dir["partitions"] if not one.get("isFuture")]
-                    yield int(broker["broker"]), str(log_dir["logDir"]), names
-        except (ValueError, KeyError, TypeError) as problem:
-            raise UsageError(f"{path}: not the output of kafka-log-dirs --describe ({problem!r})") from None
 
 
 def _held(lake: Lake) -> Mapping[tuple[int, str], str]:

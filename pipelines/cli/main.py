@@ -40,6 +40,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "replay": ("replay",),
     "mirror": ("mirror",),
     "label": ("label",),
+    "sizes": ("sizes",),
     "monitor": ("metrics", "jobs"),
     "upkeep": ("optimize", "vacuum", "rebuild", "verify", "warm"),
     "storage": ("disks",),
@@ -51,7 +52,7 @@ GROUPS = ("jobs",)
 PANELS: Mapping[str, Sequence[str]] = {
     "What is wrong, and why": ("offline", "check", "status", "incidents", "history", "report"),
     "What may be done": ("risk", "whatif", "safe-to-remove", "safe-to-restart", "restart-plan", "upgrade-check"),
-    "The disks and the controllers": ("directories", "moves", "assignments", "quorum"),
+    "The disks and the controllers": ("directories", "sizes", "moves", "assignments", "quorum"),
     "Fill a lake": ("replay", "mirror", "label"),
     "Monitor a cluster": ("metrics", "jobs"),
     "A broker's own disks": ("disks",),

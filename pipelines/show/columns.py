@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pipelines.show.columns_sizes import SIZES
 from pipelines.show.rows import Column, RowTable
 
 
@@ -470,6 +471,7 @@ TABLES = (
     RISK,
     WHATIF,
     CONFIG,
+    SIZES,
     REMOVAL,
     RESTART,
     RESTART_PLAN,

@@ -76,7 +76,7 @@ class Operator:
         return not self._lost_a_disk_unseen(step) and self.acts[step.action](step)
 
     def _lost_a_disk_unseen(self, step: Advice) -> bool:
-        """Whether the step's broker is down and lost a disk that no record tells of: any start recreates what lay there.
+        """Whether the step's broker is down and lost a disk that no record tells of: a start recreates what lay there.
         The operator sees that the broker is down within its session, and waits until the controller knows; and sees at
         the broker, where he replaces one disk, that others are gone."""
         broker = self._broker(step)

@@ -1,0 +1,343 @@
+"""How full each log directory is, and what fills it: sizes from a source, joined with the metadata.
+
+The log has ids of directories, and kafka-log-dirs has paths. A pairing of the two is *certain* if meta.properties says
+it, or if every replica in the path is in one directory by the log, no other path of the broker has a replica of that
+directory, and one of the replicas was never in another directory. It is *likely* if most replicas say it, if jbod label
+keeps it, or if it is the only one left. Else it is *unknown*. Replicas that are being moved between disks do not count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from jbod_model.errors import UsageError
+from jbod_model.storage.meta_properties import FILE_NAME
+from jbod_model.storage.problems import StorageProblem
+from pipelines.ask.configs import tiered_topics
+from pipelines.ask.json_values import jsonable
+from pipelines.ask.log_dirs import LogDir, is_log_dirs, read_log_dirs, read_mounted
+from pipelines.lake.reader import Lake
+
+CERTAIN, LIKELY, UNKNOWN = "certain", "likely", "unknown"
+MOST_TOPICS = 10
+"""Topics that a directory names, the largest first."""
+MAX_BYTES = 1 << 30
+"""The largest file that is read: kafka-log-dirs prints about 100 bytes for each replica."""
+
+
+@dataclass(frozen=True)
+class TopicSize:
+    """What a topic has in a directory."""
+
+    topic: str
+    replicas: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class DirectorySize:
+    """A directory of a broker. Sizes are null where no source says them."""
+
+    broker_id: int
+    path: str | None
+    """None for a directory of the log that no path of the sources is."""
+    directory_id: str | None
+    """None if it is unknown."""
+    pairing: str
+    """certain, likely or unknown: how well it is known that the path has this id."""
+    evidence: str
+    """Why."""
+    error: str = ""
+    """Why the broker cannot read it; empty if it can."""
+    replicas: int | None = None
+    """Replicas in it by the source, without future ones."""
+    bytes: int | None = None
+    """Their log segments."""
+    future_replicas: int | None = None
+    """Copies that moves between disks are making."""
+    future_bytes: int | None = None
+    tiered_bytes: int | None = None
+    """The part of ``bytes`` that topics with remote storage keep locally. No source has their remote bytes."""
+    recorded: int | None = None
+    """Replicas in it by the log; None if its id is unknown."""
+    missing: int | None = None
+    """Those among them that the source does not have there."""
+    astray: int | None = None
+    """Replicas that the source has there, and the log elsewhere or nowhere."""
+    total_bytes: int | None = None
+    """The size of its file system."""
+    free_bytes: int | None = None
+    topics: Sequence[TopicSize] = ()
+    """The largest topics in it."""
+
+    @property
+    def used_percent(self) -> int | None:
+        """How full the file system is."""
+        if not self.total_bytes or self.free_bytes is None:
+            return None
+        return round(100 * (self.total_bytes - self.free_bytes) / self.total_bytes)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The answer."""
+
+    offset: int
+    time: datetime
+    directories: Sequence[DirectorySize]
+    """By broker, the fullest first."""
+    notes: Sequence[str]
+    """What could not be used, a line each."""
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "offset": self.offset,
+            "time": self.time.isoformat(),
+            "directories": [{**jsonable(one), "used_percent": one.used_percent} for one in self.directories],
+            "notes": list(self.notes),
+        }
+
+
+def sizes(lake: Lake, sources: Sequence[str]) -> Sizes:
+    """The directories of the sources, with their sizes, as of the lake's offset.
+
+    A source is a file that kafka-log-dirs --describe printed, a mounted disk, or a folder that has mounted disks. If
+    several sources have the same path of a broker, the last one counts. Raises UsageError for another source.
+    """
+    notes: list[str] = []
+    read: dict[tuple[int, str], LogDir] = {}
+    for one in _read(lake, sources, notes):
+        if one.broker_id is None:
+            notes.append(f"{one.source}: says no node.id: left out")
+        else:
+            read[one.broker_id, one.path] = one
+    log = _Log.of(lake)
+    tiered = tiered_topics(lake)
+    found: list[DirectorySize] = []
+    for broker in sorted({broker for broker, _ in read}):
+        here = [one for (of, _), one in read.items() if of == broker]
+        pairs = _paired(log, broker, here, lake)
+        found += [_size(log, one, *pairs[one.path], tiered) for one in here]
+        paired = {directory for directory, _, _ in pairs.values()}
+        found += [_without_path(log, broker, one) for one in sorted(log.of_broker(broker) - paired)]
+    order = sorted(found, key=lambda one: (one.broker_id, -(one.used_percent or 0), -(one.bytes or 0), one.path or "~"))
+    return Sizes(lake.offset, lake.time, order, notes)
+
+
+# SOURCES
+
+
+def _read(lake: Lake, sources: Sequence[str], notes: list[str]) -> Iterator[LogDir]:
+    for source in sources:
+        path = Path(source)
+        if path.is_dir():
+            inside = sorted(one.parent for one in path.glob(f"*/{FILE_NAME}"))
+            disks = [path] if (path / FILE_NAME).exists() else inside
+            if not disks:
+                raise UsageError(f"{path}: neither it nor a directory in it has a {FILE_NAME}: name disks of a broker")
+            for disk in disks:
+                yield from _disk(lake, disk, notes)
+            continue
+        try:
+            if path.stat().st_size > MAX_BYTES:
+                raise UsageError(f"{path}: larger than {MAX_BYTES:,} bytes")
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise UsageError(f"{path}: not a text: name disks, or the output of kafka-log-dirs --describe") from None
+        if not is_log_dirs(text):
+            raise UsageError(f"{path}: not the output of kafka-log-dirs --describe")
+        yield from read_log_dirs(path, text)
+
+
+def _disk(lake: Lake, disk: Path, notes: list[str]) -> Iterator[LogDir]:
+    try:
+        found = read_mounted(disk)
+    except (StorageProblem, OSError) as problem:
+        notes.append(f"{disk}: {problem}")
+        return
+    ours = lake.published.cluster_id
+    if ours and found.cluster_id and found.cluster_id != ours:
+        notes.append(f"{found.source}: belongs to cluster {found.cluster_id}, not to {ours}: left out")
+        return
+    yield found
+
+
+# PAIRS
+
+
+@dataclass(frozen=True)
+class _Log:
+    """Where the log has replicas."""
+
+    held: Mapping[tuple[int, str], str]
+    """(broker, partition) -> directory."""
+    recorded: Counter[tuple[int, str]]
+    """(broker, directory) -> replicas in it."""
+    moved: frozenset[tuple[int, str]]
+    """Replicas that were ever in another directory of the broker."""
+    online: Mapping[int, frozenset[str]]
+    """Broker -> the directories that it lists."""
+
+    @classmethod
+    def of(cls, lake: Lake) -> _Log:
+        """The assignments at the lake's offset."""
+        name = "topic || '-' || partition"
+        rows = lake.query(
+            f"SELECT broker_id, {name}, directory_id FROM {lake.at('assignments')} WHERE kind = 'assigned'"
+        )
+        moved = lake.query(
+            f"SELECT broker_id, {name} FROM {lake.until('assignments')} WHERE kind = 'assigned' "
+            "GROUP BY ALL HAVING count(DISTINCT directory_id) > 1"
+        )
+        online: dict[int, set[str]] = {}
+        for broker, directory in lake.query(f"SELECT broker_id, directory_id FROM {lake.at('directories')}"):
+            online.setdefault(broker, set()).add(directory)
+        return cls(
+            {(broker, partition): directory for broker, partition, directory in rows},
+            Counter((broker, directory) for broker, _, directory in rows),
+            frozenset(moved),
+            {broker: frozenset(directories) for broker, directories in online.items()},
+        )
+
+    def of_broker(self, broker: int) -> set[str]:
+        """The directories of a broker: those that it lists, and those that its replicas name."""
+        return {directory for of, directory in self.recorded if of == broker} | self.online.get(broker, frozenset())
+
+
+_Pair = tuple[str | None, str, str]
+"""The directory, how well the pairing is known, and why."""
+
+
+def _paired(log: _Log, broker: int, here: Sequence[LogDir], lake: Lake) -> dict[str, _Pair]:
+    """Path -> its pair, for the directories of a broker in the sources."""
+    moving = {replica.partition for one in here for replica in one.replicas if replica.future}
+    votes = {one.path: _votes(log, broker, one, moving) for one in here}
+    kept = {
+        name.path: directory
+        for directory, name in lake.names.by_id.items()
+        if name.path is not None and directory in log.of_broker(broker)
+    }
+    found: dict[str, _Pair] = {}
+    for one in here:
+        if one.directory_id is not None:
+            found[one.path] = (one.directory_id, CERTAIN, f"{FILE_NAME} says it")
+        else:
+            found[one.path] = _by_replicas(one.path, votes, kept.get(one.path))
+    _resolve(found)
+    _eliminate(log, broker, found)
+    return found
+
+
+@dataclass(frozen=True)
+class _Votes:
+    """What the replicas in a path say about its id."""
+
+    directories: Counter[str]
+    """Directory -> replicas that the log has there."""
+    settled: bool
+    """Whether one of them was never in another directory: then not all of them moved since."""
+
+
+def _votes(log: _Log, broker: int, log_dir: LogDir, moving: set[str]) -> _Votes:
+    """``moving``: partitions with a future replica, of which the log may have either directory."""
+    keys = [(broker, one.partition) for one in log_dir.replicas if one.partition not in moving]
+    voters = [key for key in keys if key in log.held]
+    return _Votes(Counter(log.held[key] for key in voters), not log.moved.issuperset(voters))
+
+
+def _by_replicas(path: str, votes: Mapping[str, _Votes], kept: str | None) -> _Pair:
+    """The pair by the replicas in a path. ``kept``: the directory that jbod label has for the path."""
+    mine = votes[path].directories.most_common()
+    if not mine:
+        return (kept, LIKELY, "jbod label has it") if kept else (None, UNKNOWN, "no replica in it tells its id")
+    (directory, count), *others = mine
+    elsewhere = sum(other.directories[directory] for name, other in votes.items() if name != path)
+    if kept not in (None, directory):
+        return None, UNKNOWN, f"its replicas say {directory}, and jbod label has {kept}"
+    if not others and not elsewhere and votes[path].settled:
+        return directory, CERTAIN, f"all of its {count:,} replicas, and no other path has one"
+    if count > 2 * max([number for _, number in others] + [elsewhere]):
+        contrary = sum(number for _, number in others) + elsewhere
+        return directory, LIKELY, f"{count:,} of its replicas say it, {contrary:,} say otherwise"
+    return None, UNKNOWN, "its replicas do not agree"
+
+
+def _resolve(found: dict[str, _Pair]) -> None:
+    """Two paths cannot have the same id: the better known pair stays, and none of two that are equally well known."""
+    claims: dict[str, list[str]] = {}
+    for path, (directory, _, _) in found.items():
+        if directory is not None:
+            claims.setdefault(directory, []).append(path)
+    for directory, paths in claims.items():
+        sure = [path for path in paths if found[path][1] == CERTAIN]
+        for path in paths if len(paths) > 1 else ():
+            if len(sure) != 1 or path != sure[0]:
+                found[path] = (None, UNKNOWN, f"{' and '.join(paths)} both seem to be {directory}")
+
+
+def _eliminate(log: _Log, broker: int, found: dict[str, _Pair]) -> None:
+    """The only path without an id is the only directory that is left."""
+    open_paths = [path for path, (directory, _, _) in found.items() if directory is None]
+    open_ids = log.of_broker(broker) - {directory for directory, _, _ in found.values() if directory}
+    if len(open_paths) == len(open_ids) == 1 and "jbod label" not in found[open_paths[0]][2]:
+        (left,) = open_ids
+        found[open_paths[0]] = (left, LIKELY, f"the only directory of broker {broker} that is left")
+
+
+# SIZES
+
+
+def _size(
+    log: _Log, one: LogDir, directory: str | None, pairing: str, why: str, tiered: frozenset[str]
+) -> DirectorySize:
+    current = [replica for replica in one.replicas if not replica.future]
+    future = [replica for replica in one.replicas if replica.future]
+    broker = one.broker_id or 0
+    there = {replica.partition for replica in current}
+    right = sum(log.held.get((broker, name)) == directory for name in there)
+    recorded = None if directory is None else log.recorded[broker, directory]
+    return DirectorySize(
+        broker_id=broker,
+        path=one.path,
+        directory_id=directory,
+        pairing=pairing,
+        evidence=why,
+        error=one.error,
+        replicas=None if one.error else len(current),
+        bytes=None if one.error else sum(replica.bytes for replica in current),
+        future_replicas=None if one.error else len(future),
+        future_bytes=None if one.error else sum(replica.bytes for replica in future),
+        tiered_bytes=None if one.error else sum(each.bytes for each in current if _topic(each.partition) in tiered),
+        recorded=recorded,
+        missing=None if recorded is None else recorded - right,
+        astray=None if directory is None or one.error else len(there) - right,
+        total_bytes=one.total_bytes,
+        free_bytes=one.free_bytes,
+        topics=_topics((replica.partition, replica.bytes) for replica in one.replicas),
+    )
+
+
+def _without_path(log: _Log, broker: int, directory: str) -> DirectorySize:
+    recorded = log.recorded[broker, directory]
+    why = "no path of the sources is known to be it"
+    return DirectorySize(broker, None, directory, UNKNOWN, why, recorded=recorded, missing=recorded)
+
+
+def _topics(replicas: Iterable[tuple[str, int]]) -> Sequence[TopicSize]:
+    """The largest topics; of replicas that are being moved both copies count."""
+    size: Counter[str] = Counter()
+    number: Counter[str] = Counter()
+    for name, many in replicas:
+        size[_topic(name)] += many
+        number[_topic(name)] += 1
+    return [TopicSize(topic, number[topic], many) for topic, many in size.most_common(MOST_TOPICS)]
+
+
+def _topic(partition: str) -> str:
+    return partition.rpartition("-")[0]

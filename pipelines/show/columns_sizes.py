@@ -1,0 +1,32 @@
+"""The columns of answers about sizes."""
+
+from __future__ import annotations
+
+from pipelines.show.rows import Column, RowTable
+
+SIZES = RowTable(
+    "sizes",
+    "a directory of a broker that a source describes, or that none of them is known to be",
+    (
+        Column("broker_id", "int", "id of the broker"),
+        Column("path", "string", "its path, null if no path of the sources is known to be it"),
+        Column("directory_id", "string", "its id, null if it is unknown"),
+        Column("pairing", "string", "certain, likely or unknown: how well it is known that the path has this id"),
+        Column("evidence", "string", "why"),
+        Column("error", "string", "why its broker cannot read it, else empty"),
+        Column("replicas", "int", "replicas in it by the source, without those that a move is copying into it"),
+        Column("bytes", "int", "their log segments"),
+        Column("future_replicas", "int", "replicas that a move between disks is copying into it"),
+        Column("future_bytes", "int", "the log segments of these"),
+        Column("tiered_bytes", "int", "the part of bytes that topics with remote storage keep locally"),
+        Column("recorded", "int", "replicas in it by the log, null if its id is unknown"),
+        Column("missing", "int", "those among them that the source does not have there"),
+        Column("astray", "int", "replicas that the source has there, and the log elsewhere or nowhere"),
+        Column("total_bytes", "int", "size of its file system, null if the source does not say it"),
+        Column("free_bytes", "int", "free bytes of its file system"),
+        Column("used_percent", "int", "how full the file system is"),
+    ),
+    more=("topics",),
+    reasons=("pairing",),
+    reason_words=("certain", "likely", "unknown"),
+)

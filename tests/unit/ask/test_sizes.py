@@ -1,0 +1,192 @@
+"""Sizes of directories: the sources, and how well it is known which path is which directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from jbod_model.errors import UsageError
+from jbod_model.storage.meta_properties import read_meta_properties
+from pipelines.ask.sizes import CERTAIN, LIKELY, UNKNOWN, DirectorySize, sizes
+from pipelines.cli.main import application
+from pipelines.lake.reader import Lake
+from pipelines.show.sizes import in_units
+from tests.support.paths import CLUSTERS, EVERY_KAFKA
+from tests.unit.check.story import Story, disk
+
+A, B, C, D = (str(disk(name)) for name in "abcd")
+
+
+def printed(path: Path, broker: int = 1, **directories: Mapping[str, int]) -> str:
+    """What kafka-log-dirs prints for a broker: directory -> partition -> bytes. ``+t-0`` is a future replica."""
+    log_dirs = [
+        {
+            "partitions": [
+                {"partition": name.lstrip("+"), "size": size, "offsetLag": 0, "isFuture": name.startswith("+")}
+                for name, size in held.items()
+            ],
+            "error": None,
+            "logDir": f"/data/{one}",
+        }
+        for one, held in directories.items()
+    ]
+    text = f"Querying brokers\n{json.dumps({'brokers': [{'broker': broker, 'logDirs': log_dirs}], 'version': 1})}\n"
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "sizes.txt").write_text(text)
+    return str(path / "sizes.txt")
+
+
+def of(lake: Lake, *sources: str) -> dict[str, DirectorySize]:
+    return {one.path or f"id {one.directory_id}": one for one in sizes(lake, sources).directories}
+
+
+def two_disks(path: Path) -> Lake:
+    """Broker 1 has t-0 and t-1 in a, u-0 in b."""
+    return Story().broker(1, "ab").topic("t", {1: "a"}, {1: "a"}).topic("u", {1: "b"}).lake(path / "lake")
+
+
+def test_replicas_that_are_in_one_directory_and_never_moved_make_its_path_certain(tmp_path: Path) -> None:
+    found = of(two_disks(tmp_path), printed(tmp_path, x={"t-0": 10, "t-1": 30}, y={"u-0": 5}))
+    x, y = found["/data/x"], found["/data/y"]
+    assert (x.directory_id, x.pairing, x.replicas, x.bytes, x.missing, x.astray) == (A, CERTAIN, 2, 40, 0, 0)
+    assert (y.directory_id, y.pairing, y.bytes) == (B, CERTAIN, 5)
+    assert [(one.topic, one.replicas, one.bytes) for one in x.topics] == [("t", 2, 40)]
+
+
+def test_future_replicas_are_apart_and_tell_nothing(tmp_path: Path) -> None:
+    """The log may name the target of a move before the copies are swapped."""
+    lake = Story().broker(1, "ab").topic("t", {1: "a"}).topic("u", {1: "b"}).assign("t", 0, 1, "b").lake(tmp_path / "l")
+    found = of(lake, printed(tmp_path, x={"t-0": 10}, y={"u-0": 5, "+t-0": 7}))
+    x, y = found["/data/x"], found["/data/y"]
+    assert (y.replicas, y.bytes, y.future_replicas, y.future_bytes) == (1, 5, 1, 7)
+    assert (y.directory_id, y.pairing, x.directory_id, x.pairing) == (B, CERTAIN, A, LIKELY)
+
+
+def test_empty_directory_is_likely_the_one_that_is_left_and_two_are_unknown(tmp_path: Path) -> None:
+    lake = Story().broker(1, "abcd").topic("t", {1: "a"}).topic("u", {1: "b"}).topic("v", {1: "c"}).lake(tmp_path / "l")
+    found = of(lake, printed(tmp_path, x={"t-0": 1}, y={"u-0": 1}, z={"v-0": 1}, w={}))
+    assert (found["/data/w"].directory_id, found["/data/w"].pairing) == (D, LIKELY)
+    found = of(lake, printed(tmp_path, x={"t-0": 1}, y={"u-0": 1}, z={}, w={}))
+    assert {found[f"/data/{one}"].pairing for one in "zw"} == {UNKNOWN}
+    assert {found[f"id {one}"].recorded for one in (C, D)} == {0, 1}
+
+
+def test_replica_that_moved_since_makes_nothing_certain(tmp_path: Path) -> None:
+    """By the log t-0 went to b; the file is older."""
+    lake = Story().broker(1, "ab").topic("t", {1: "a"}).assign("t", 0, 1, "b").lake(tmp_path / "l")
+    found = of(lake, printed(tmp_path, x={"t-0": 1}, y={}))
+    assert found["/data/x"].pairing != CERTAIN
+
+
+def test_paths_that_claim_the_same_directory_are_unknown(tmp_path: Path) -> None:
+    lake = Story().broker(1, "abc").topic("t", {1: "a"}, {1: "a"}, {1: "a"}, {1: "a"}).lake(tmp_path / "l")
+    found = of(lake, printed(tmp_path, x={"t-0": 1, "t-1": 1}, y={"t-2": 1, "t-3": 1}))
+    assert {found["/data/x"].pairing, found["/data/y"].pairing} == {UNKNOWN}
+
+
+def test_replicas_that_the_log_has_elsewhere_are_counted(tmp_path: Path) -> None:
+    lake = Story().broker(1, "ab").topic("t", {1: "a"}, {1: "a"}, {1: "a"}, {1: "b"}).lake(tmp_path / "l")
+    found = of(lake, printed(tmp_path, x={"t-0": 1, "t-1": 1, "t-3": 1, "stray-0": 1}, y={}))
+    x = found["/data/x"]
+    assert x.pairing == UNKNOWN or (x.directory_id, x.missing, x.astray) == (A, 1, 2)
+
+
+def test_failed_directory_has_what_the_log_has_in_it(tmp_path: Path) -> None:
+    lake = two_disks(tmp_path)
+    source = Path(printed(tmp_path, x={"t-0": 10}, y={}))
+    source.write_text(
+        source.read_text().replace('"error": null, "logDir": "/data/y"', '"error": "X", "logDir": "/data/y"')
+    )
+    y = of(lake, str(source))["/data/y"]
+    assert (y.error, y.replicas, y.directory_id, y.pairing, y.recorded, y.missing) == ("X", None, B, LIKELY, 1, 1)
+
+
+def test_mounted_disk_is_certain_and_has_its_file_system(tmp_path: Path) -> None:
+    lake = two_disks(tmp_path)
+    mounted = tmp_path / "disks" / "x"
+    for name, size in (("t-0", 3), ("t-1.0123456789abcdef0123456789abcdef-future", 4), ("not a partition", 9)):
+        (mounted / name).mkdir(parents=True)
+        (mounted / name / "00000000000000000000.log").write_bytes(b"x" * size)
+        (mounted / name / "00000000000000000000.index").write_bytes(b"x" * 100)
+    (mounted / "meta.properties").write_text(f"version=1\nnode.id=1\ncluster.id=\ndirectory.id={A}\n")
+    x = of(lake, str(mounted.parent))[str(mounted)]
+    assert (x.directory_id, x.pairing, x.bytes, x.future_bytes) == (A, CERTAIN, 3, 4)
+    assert x.total_bytes and x.used_percent is not None
+
+
+@pytest.mark.parametrize("text", ["{}", "nothing", '{"logDirs": 1}'])
+def test_file_that_is_no_source_is_bad_usage(tmp_path: Path, text: str) -> None:
+    (tmp_path / "file").write_text(text)
+    with pytest.raises(UsageError):
+        sizes(two_disks(tmp_path), [str(tmp_path / "file")])
+
+
+# REAL CLUSTERS
+
+
+@pytest.mark.parametrize("kafka", EVERY_KAFKA)
+def test_path_that_is_certain_is_that_of_meta_properties(kafka: str, cluster_lakes: Mapping[str, Path]) -> None:
+    truth: dict[str, str] = {}
+    for disk_path in sorted((CLUSTERS / kafka / "disks").glob("*")):
+        truth[disk_path.name] = str(read_meta_properties(str(disk_path)).directory_id)
+    found = sizes(Lake.open(str(cluster_lakes[kafka])), [str(CLUSTERS / kafka / "logdirs.json")]).directories
+    certain = [one for one in found if one.pairing == CERTAIN]
+    assert certain
+    for one in certain:
+        assert truth.get(Path(one.path or "").name, one.directory_id) == one.directory_id
+
+
+# RANDOM BROKERS
+
+
+def test_certain_paths_are_right_whatever_moves_between_the_file_and_the_log(tmp_path: Path) -> None:
+    """Moves that the file has not seen yet, or that the log has not."""
+    told = 0
+    for seed in range(12):
+        random = Random(seed)
+        disks = "abcd"[: random.randint(2, 4)]
+        place = {f"t-{number}": random.choice(disks) for number in range(random.randint(1, 8))}
+        story = Story().broker(1, disks).topic("t", *({1: one} for one in place.values()))
+        seen = dict(place)
+        for _ in range(random.randint(0, 3)):
+            name = random.choice([*place])
+            place[name] = random.choice(disks)
+            story = story.assign("t", int(name[2:]), 1, place[name])
+            if random.random() < 0.5:
+                seen = dict(place)
+        held: dict[str, dict[str, int]] = {one: {} for one in disks}
+        for name, where in seen.items():
+            held[where][name] = 1
+        found = of(story.lake(tmp_path / str(seed) / "lake"), printed(tmp_path / str(seed), 1, **held))
+        for path, one in found.items():
+            if one.pairing == CERTAIN:
+                told += 1
+                assert one.directory_id == str(disk(path[-1])), f"seed {seed}"
+    assert told
+
+
+# THE COMMAND
+
+
+def test_command_shows_what_fills_a_directory(tmp_path: Path) -> None:
+    two_disks(tmp_path)
+    source = printed(tmp_path, x={"t-0": 5 << 30, "t-1": 1 << 30}, y={})
+    line = ["sizes", source, "--lake", str(tmp_path / "lake")]
+    run = CliRunner().invoke(application(), line)
+    assert run.exit_code == 0, run.output
+    assert "2 directories hold 6.0 GiB" in run.output
+    assert "t 6.0 GiB" in run.output
+    assert "/data/y of broker 1 is likely" in run.output
+    said: dict[str, Any] = json.loads(CliRunner().invoke(application(), [*line, "--json"]).stdout)
+    assert said["directories"][0]["topics"] == [{"topic": "t", "replicas": 2, "bytes": 6 << 30}]
+
+
+@pytest.mark.parametrize(("number", "text"), [(None, "-"), (0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB")])
+def test_bytes_have_units(number: int | None, text: str) -> None:
+    assert in_units(number) == text
