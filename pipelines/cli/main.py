@@ -39,6 +39,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "requests": ("audit", "moves", "assignments"),
     "replay": ("replay",),
     "mirror": ("mirror",),
+    "fleet": ("fleet",),
     "label": ("label",),
     "sizes": ("sizes",),
     "monitor": ("metrics", "jobs"),
@@ -47,13 +48,14 @@ MODULES: Mapping[str, Sequence[str]] = {
     "overview": ("settings",),
 }
 """The commands of each ``pipelines/cli/NAME.py``: functions of these names."""
-GROUPS = ("jobs",)
+GROUPS = ("jobs", "fleet")
 """Those that are groups of commands: their functions return them."""
 PANELS: Mapping[str, Sequence[str]] = {
     "What is wrong, and why": ("offline", "check", "status", "incidents", "history", "report"),
     "What may be done": ("risk", "whatif", "safe-to-remove", "safe-to-restart", "restart-plan", "upgrade-check"),
     "The disks and the controllers": ("directories", "sizes", "moves", "assignments", "quorum"),
     "Fill a lake": ("replay", "mirror", "label"),
+    "Many clusters": ("fleet",),
     "Monitor a cluster": ("metrics", "jobs"),
     "A broker's own disks": ("disks",),
     "Maintain a lake": ("verify", "optimize", "vacuum", "rebuild"),

@@ -114,7 +114,8 @@ _TYPES = {bool: None, int: "INTEGER", float: "NUMBER"}
 
 def make_readable(app: typer.Typer) -> None:
     """Gives readable help and errors to every command of ``app`` and of its groups."""
-    app.info.cls = Group
+    if not (isinstance(app.info.cls, type) and issubclass(app.info.cls, Group)):
+        app.info.cls = Group
     for command in app.registered_commands:
         command.cls = Command
     for group in app.registered_groups:

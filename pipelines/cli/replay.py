@@ -82,21 +82,16 @@ def replay(
     if mirror is not None and not of_quorum:
         raise UsageError("--mirror: is for the log of a quorum: kafka://HOST:PORT")
     folder = mirror or f"{settings.lake.rstrip('/')}.mirror"
-    wanted = Replay(
-        log_dir=folder if of_quorum else log_dir,
+    wanted = Replay.of(
+        settings,
+        folder if of_quorum else log_dir,
         settle=Settle.parse(settle),
-        lake=settings.lake,
-        profile=settings.replay.profile,
         ids=ids,
         start=start,
-        tail=settings.replay.tail,
-        max_records=settings.replay.max_records,
-        changes=settings.replay.changes,
         follow_seconds=settings.replay.follow_seconds if follow else None,
         shards=shards,
         requests=_requests(requests, settings.requests),
         replace_history=replace_history,
-        checkpoints=settings.replay.checkpoints,
     )
     with ExitStack() as opened, Interrupts() as interrupts:
         runner = nothing = None

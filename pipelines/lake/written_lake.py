@@ -7,20 +7,23 @@ the name of the next commit follows from the known version. So a table is opened
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
-from pipelines.lake import files
+from jbod_model.errors import JbodError
+from pipelines.lake import FORMAT_VERSION, files
 from pipelines.lake.commit import LiveFile, Overtaken, commit_files, live_files
-from pipelines.lake.create import Identity, cannot_be_opened
+from pipelines.lake.create import Identity, cannot_be_opened, described
 from pipelines.lake.delta import delta_at, is_newest
 from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import PUBLISHED, STARTED, VERSION
+from pipelines.lake.head import read_head
 from pipelines.lake.tables import BY_NAME, LEDGER, REQUESTS, Table
 from pipelines.lake.uris import home_of
+from pipelines.storage.objects import is_object
 
 
 class OpenTables(Mapping[str, DeltaTable]):
@@ -184,3 +187,23 @@ class WrittenLake:
         delta = self.tables[table.name]
         commit_files(self.location, table, delta, added, gone, marks=marks, changes=changes, transactions=transactions)
         self.tables.committed(table.name)
+
+
+def newest_head(location: str) -> dict[str, Any] | None:
+    """``identity`` and the ledger's newest ``row`` of a lake, None if a writer must look: there is none, or damage.
+
+    On S3 from the head, on a disk from the ledger. It opens no other table.
+    """
+    if is_object(location):
+        return read_head(location)
+    try:
+        ledger = delta_at(f"{location}/{LEDGER.name}")
+        said = described(location, ledger)
+        lake = WrittenLake(location, Identity(*(said[part.name] for part in fields(Identity))))
+        lake.tables[LEDGER.name] = ledger
+        lake.take_newest_row()
+    except (JbodError, DeltaError, OSError, LookupError):
+        return None
+    if lake.ledger is None or said["format"] != FORMAT_VERSION:
+        return None
+    return {"identity": said, "row": lake.ledger}

@@ -134,7 +134,7 @@ class _Server(ThreadingWSGIServer):
 class MetricsServer:
     """The server, bound to an address. Raises UsageError if the address is none, or is taken."""
 
-    def __init__(self, address: str, measured: Measured) -> None:
+    def __init__(self, address: str, measured: Collector) -> None:
         host, port = _parsed(address)
         registry = CollectorRegistry()
         registry.register(measured)
@@ -143,7 +143,9 @@ class MetricsServer:
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
         try:
-            application = Probe(measured.lake, make_wsgi_app(registry), measured.default_min_isr)
+            application = make_wsgi_app(registry)
+            if isinstance(measured, Measured):
+                application = Probe(measured.lake, application, measured.default_min_isr)
             self._server = make_server(host, port, application, Server, _Handler)
         except OSError as problem:
             raise UsageError(f"--listen {address}: {problem.strerror}") from None

@@ -57,25 +57,35 @@ class Decision:
         return f"{self.way}: {self.reason}"
 
 
-def decide(wanted: Replay, spark: Spark, load_bytes: int, *, progress: Progress, notice: Progress) -> Decision:
+def decide(
+    wanted: Replay,
+    spark: Spark,
+    load_bytes: int,
+    *,
+    progress: Progress,
+    notice: Progress,
+    session: Session | None = None,
+) -> Decision:
     """Decides how to replay, and starts what the run will need. ``load_bytes``: the size of a large log, 0 for none.
+
+    ``session``: returns the one session of many runs, which is not started before it is called.
 
     A large log is loaded into a new lake, if Spark would run on this machine. So is its rest into a lake that was only
     ever loaded, in a run that does not follow. Raises UsageError for what cannot be replayed.
     """
     is_new = _is_new(wanted.lake)
     # A log that is followed grows, requests are many, and a lake may have a larger state than its log.
-    if is_new and wanted.follow_seconds is None and not wanted.requests:
+    if is_new and wanted.follow_seconds is None and not wanted.requests and session is None:
         choose_kernels_of_replay([wanted.log_dir])
     loads = _is_large(wanted, spark, load_bytes) and (is_new or _is_only_loaded(wanted))
     if is_new:
         _check(wanted)
-    reason, soon = "", None
-    if not loads:
+    reason, soon = "the lake is new" if is_new else "the lake lacks records of the log, or its checkpoint", session
+    if not loads and session is None:
         reason, soon = _soon_for_new_lake(spark) if is_new else _soon_for_known_lake(wanted, spark)
     from pipelines.run.runner import Runner
 
-    nothing, read = nothing_new(wanted, notice)
+    nothing, read = nothing_new(wanted, notice, of_many=session is not None)
     same = "the lake ends with the last batch of the log"
     if nothing is not None:
         return Decision(Way.NOTHING_NEW, same, nothing=nothing)
@@ -88,22 +98,25 @@ def decide(wanted: Replay, spark: Spark, load_bytes: int, *, progress: Progress,
     return Decision(Way.SPARK, reason, runner, soon=soon)
 
 
-def nothing_new(wanted: Replay, notice: Callable[[str], None]) -> tuple[RunOutcome | None, Planner | None]:
+def nothing_new(
+    wanted: Replay, notice: Callable[[str], None], *, of_many: bool = False
+) -> tuple[RunOutcome | None, Planner | None]:
     """The outcome of a run that publishes nothing, or None if a Runner must decide; and what was read of the log.
 
     It must decide whenever the lake may have to change, or the log differs from the lake. It goes on with the planner,
-    which is None if the log was not read.
+    which is None if the log was not read. ``of_many``: a lake on a disk is judged by its ledger alone, as one on S3
+    is; otherwise all its tables are opened, which costs a single run little and finds damage at once.
     """
-    from pipelines.lake.head import read_head
+    from pipelines.lake.written_lake import newest_head
     from pipelines.run.options import RunOutcome
     from pipelines.run.runner import RunLog
     from pipelines.source.plan import lines_of_end
     from pipelines.source.positions import Position
     from pipelines.storage.objects import is_object
 
-    if not is_object(wanted.lake) or wanted.requests or wanted.follow_seconds is not None:
+    if not (is_object(wanted.lake) or of_many) or wanted.requests or wanted.follow_seconds is not None:
         return None, None
-    head = read_head(wanted.lake)
+    head = newest_head(wanted.lake)
     if head is None:
         return None, None
     run_log = RunLog(wanted)

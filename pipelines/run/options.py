@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipelines.source.log_options import Settle
 
 if TYPE_CHECKING:
     from pipelines.run.rollback import RolledBack
+    from pipelines.settings import Settings
     from pipelines.source.positions import Tail
 
 Progress = Callable[[str], None]
@@ -59,6 +60,20 @@ class Replay:
     """Whether a log that has nothing in common with the lake replaces its history."""
     checkpoints: str = ""
     """Where the checkpoints of lakes on S3 are, the user's cache if empty."""
+
+    @classmethod
+    def of(cls, settings: Settings, log_dir: str, **others: Any) -> Replay:
+        """The replay of a log that the settings say. ``others``: what only a command says."""
+        return cls(
+            log_dir=log_dir,
+            lake=settings.lake,
+            profile=settings.replay.profile,
+            tail=settings.replay.tail,
+            max_records=settings.replay.max_records,
+            changes=settings.replay.changes,
+            checkpoints=settings.replay.checkpoints,
+            **others,
+        )
 
     @property
     def wait_seconds(self) -> float:

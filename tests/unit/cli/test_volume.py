@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from pipelines.cli import progress
-from pipelines.cli.main import application, main
+from pipelines.cli.main import GROUPS, application, main
 from tests.support.paths import metadata_dir
 
 LOG = str(metadata_dir("kafka-4.1.2"))
@@ -25,8 +25,8 @@ def leave(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, st
 
 def test_every_command_takes_quiet_and_verbose() -> None:
     commands = get_command(application()).commands  # type: ignore[attr-defined]
-    jobs = commands.pop("jobs").commands
-    for name, command in [*commands.items(), *jobs.items()]:
+    groups = [commands.pop(name).commands for name in GROUPS]
+    for name, command in [*commands.items(), *(one for group in groups for one in group.items())]:
         options = {option for parameter in command.params for option in parameter.opts}
         assert options >= {"-q", "--quiet", "-v", "--verbose"}, name
 

@@ -66,6 +66,7 @@ def test_shipped_bundle_is_read_with_tasks_in_order(monkeypatch: pytest.MonkeyPa
         "check": ["check"],
         "report": ["report"],
         "upkeep": ["optimize", "vacuum"],
+        "fleet": ["replay", "metrics", "check"],
         "backfill": ["replay", "verify", "optimize"],
     }
 
@@ -82,8 +83,14 @@ def test_tasks_call_commands_with_options_that_they_take() -> None:
     for job in read_bundle(ROOT / "databricks.yml").values():
         for task in job.tasks:
             words = command(task, job.parameters)[3:]
-            taken = commands[words[0]].make_context(words[0], words[1:]).params
-            assert any(job.parameters["lake"] == value for value in taken.values())
+            named = words.pop(0)
+            wanted = commands[named]
+            if named == "fleet":
+                wanted = wanted.commands[words.pop(0) if words[0] in wanted.commands else "replay"]
+            taken = wanted.make_context(named, words).params
+            assert any(
+                str(value) == job.parameters["fleet" if named == "fleet" else "lake"] for value in taken.values()
+            )
 
 
 def test_defaults_of_the_shipped_bundle_notify_nobody() -> None:

@@ -42,6 +42,7 @@ LAYERS = (
     {"pipelines.check.expectations"},
     {"pipelines.show"},
     {"pipelines.report", "pipelines.metrics", "pipelines.jobs"},
+    {"pipelines.fleet"},
     {"pipelines.cli"},
 )
 MOST_AT_ROOT = {"pipelines": 4, "jbod_model": 10}

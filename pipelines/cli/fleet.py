@@ -1,0 +1,238 @@
+"""``jbod fleet``: many clusters in one process, their replays and the questions to all of their lakes."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from jbod_model.errors import UsageError
+from pipelines.cli import progress
+from pipelines.cli.lakes import print_json
+from pipelines.cli.options import AsJson, Group
+from pipelines.cli.process import Interrupts, Stopped
+
+if TYPE_CHECKING:
+    from pipelines.fleet.answers import Answer
+    from pipelines.fleet.replay import Done
+    from pipelines.settings import Settings
+
+_MOST_TODO = 10
+"""Commands that are listed."""
+FleetFile = Annotated[Path, typer.Argument(metavar="FILE", help="The YAML file that lists the clusters.")]
+
+
+class _ReplayByDefault(Group):
+    """``jbod fleet FILE`` is ``jbod fleet replay FILE``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = {*self.commands, *ctx.help_option_names}
+        rest: list[str] = super().parse_args(ctx, ["replay", *args] if args and args[0] not in known else args)
+        return rest
+
+
+def fleet() -> typer.Typer:
+    """The group of commands."""
+    group = typer.Typer(
+        cls=_ReplayByDefault, help="Many clusters: jbod fleet FILE replays what is new.", no_args_is_help=True
+    )
+    group.command("replay")(replay)
+    for function in (status, offline, check, risk, metrics):
+        group.command(function.__name__)(function)
+    return group
+
+
+def replay(
+    file: FleetFile,
+    parallel: Annotated[int, typer.Option(min=1, max=64, help="How many clusters are replayed at a time.")] = 2,
+    follow: Annotated[bool, typer.Option("--follow", help="Look again and again, until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Replay what is new in every cluster, in one process. Exit code: the highest of any cluster's replay."""
+    from pipelines.fleet.clusters import read_fleet
+    from pipelines.fleet.replay import Fleet
+    from pipelines.settings import load
+    from pipelines.start.process import choose
+
+    settings = load()
+    choose(settings.spark.fast_start)
+    clusters = read_fleet(file)
+    run = Fleet(clusters, settings.spark, parallel, _relabel, brief=not follow)
+    rounds = run.rounds(settings.replay.follow_seconds) if follow else run.round()
+    with Interrupts() as interrupts:
+        interrupts.stop = run.stop
+        found = _listen(rounds, len(clusters), _as_they_come(as_json) if follow else None, interrupts)
+    progress.say("")
+    if not follow:
+        _report(found, as_json)
+        if interrupts.signal:
+            raise Stopped(interrupts.exit_code)
+        if code := max(done.code for done in found):
+            raise typer.Exit(code)
+
+
+def status(file: FleetFile, as_json: AsJson = False) -> None:
+    """Every cluster in a line, worst first: what is lost, without leader, under min ISR or offline."""
+    _ask("status", file, as_json)
+
+
+def offline(file: FleetFile, as_json: AsJson = False) -> None:
+    """The offline replicas of every cluster, by reason."""
+    _ask("offline", file, as_json)
+
+
+def check(file: FleetFile, as_json: AsJson = False) -> None:
+    """What is wrong in every cluster: the findings by severity, and the first of the worst. Nothing is kept."""
+    _ask("check", file, as_json)
+
+
+def risk(file: FleetFile, as_json: AsJson = False) -> None:
+    """What the worst next failure would cost in every cluster."""
+    _ask("risk", file, as_json)
+
+
+def metrics(
+    file: FleetFile,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write this file in one step instead; node_exporter's textfile collector reads *.prom."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Serve the metrics to Prometheus at this address, until interrupted."),
+    ] = None,
+) -> None:
+    """The metrics of every cluster as Prometheus text, with the label cluster."""
+    from pipelines.fleet.clusters import read_fleet
+    from pipelines.fleet.metrics import FleetMeasured
+    from pipelines.metrics.declared import as_text, write
+    from pipelines.metrics.serve import MetricsServer
+
+    if out is not None and listen is not None:
+        raise UsageError("--out and --listen: give one of them")
+    measured = FleetMeasured(read_fleet(file), lambda line: typer.echo(f"jbod: {line}", err=True))
+    if listen is None:
+        families = measured.collect()
+        if out is None:
+            sys.stdout.write(as_text(families))
+        else:
+            write(families, out)
+        return
+    listener = MetricsServer(listen, measured)
+    with Interrupts() as interrupts:
+        interrupts.stop = listener.stop
+        measured.collect()  # the first scrape would wait for all lakes
+        progress.notice(f"metrics of {file} at {listener.url}")
+        progress.say("")
+        listener.serve()
+
+
+def _ask(question: str, file: Path, as_json: bool) -> None:
+    """Exit code 2 if a lake cannot be read; of check, 1 if something is wrong or stale."""
+    from pipelines.fleet.answers import CLEAN, STATES, UNREACHABLE, ask_all
+    from pipelines.fleet.clusters import read_fleet
+
+    clusters = read_fleet(file)
+    found = []
+    for number, answer in enumerate(ask_all(question, clusters), 1):
+        found.append(answer)
+        progress.say(f"{number} of {len(clusters)} clusters")
+    progress.say("")
+    found.sort(key=lambda answer: (answer.badness, answer.name))
+    counts = Counter(answer.state for answer in found)
+    states = {state: counts[state] for state in STATES if counts[state]}
+    if as_json:
+        print_json({"states": states, "clusters": [asdict(answer) for answer in found]})
+    else:
+        _show(found, states)
+    if counts[UNREACHABLE]:
+        raise typer.Exit(2)
+    if question == "check" and counts[CLEAN] < len(found):
+        raise typer.Exit(1)
+
+
+def _show(found: Sequence[Answer], states: Mapping[str, int]) -> None:
+    from pipelines.show.text import Screen, many, show_table
+
+    said = ", ".join(f"{count} {state}" for state, count in states.items())
+    typer.echo(f"{many(len(found), 'cluster', 'clusters')}: {said}.\n")
+    rows = []
+    for answer in found:
+        counted = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in (answer.counts or {}).items() if n)
+        age = "" if answer.time is None else f"{answer.time:%Y-%m-%d %H:%M:%SZ}"
+        rows.append((answer.name, answer.state, age, "; ".join(filter(None, (counted, answer.line)))))
+    show_table(Screen(), ["CLUSTER", "STATE", "NEWEST RECORD", "WHAT"], rows)
+    todo = [answer for answer in found if answer.todo]
+    if todo:
+        typer.echo("\nThen:")
+    for answer in todo[:_MOST_TODO]:
+        typer.echo(f"  {answer.todo}")
+    if len(todo) > _MOST_TODO:
+        typer.echo(f"  and {len(todo) - _MOST_TODO} more: --json has all")
+
+
+def _listen(
+    rounds: Iterable[Done], clusters: int, tell: Callable[[Done], None] | None, interrupts: Interrupts
+) -> list[Done]:
+    """What the rounds did. With ``tell``, each is told at once and nothing is kept: rounds may go on for days."""
+    found: list[Done] = []
+    for number, done in enumerate(rounds, 1):
+        interrupts.listen()  # a new session replaces the handler
+        if tell is not None:
+            tell(done)
+        else:
+            found.append(done)
+            progress.say(f"{number} of {clusters} clusters")
+        for line in done.notices:
+            progress.notice(f"{done.name}: {line}")
+    return found
+
+
+def _as_they_come(as_json: bool) -> Callable[[Done], None]:
+    def tell(done: Done) -> None:
+        if as_json:
+            print_json(_object(done))
+        else:
+            typer.echo(str(done))
+        sys.stdout.flush()
+
+    return tell
+
+
+def _object(done: Done) -> dict[str, Any]:
+    said = asdict(done)
+    said["exit_code"] = said.pop("code")
+    return said
+
+
+def _report(found: Sequence[Done], as_json: bool) -> None:
+    """The counts first, then what failed, then what was replayed."""
+    counts = Counter(done.state for done in found)
+    if as_json:
+        print_json({"states": dict(counts), "clusters": [_object(done) for done in found]})
+        return
+    from pipelines.show.text import many
+
+    said = ", ".join(f"{count} {state}" for state, count in counts.items())
+    typer.echo(f"{many(len(found), 'cluster', 'clusters')}: {said}")
+    for done in sorted(found, key=lambda done: -done.code):
+        if done.state == "nothing new":
+            progress.decision(str(done))
+        else:
+            typer.echo(f"  {done}")
+
+
+def _relabel(settings: Settings) -> Sequence[str]:
+    from jbod_model.errors import JbodError
+    from pipelines.cli.label import relabel
+    from pipelines.lake.reader import Lake
+
+    try:
+        return relabel(Lake.open(settings.lake), settings.labels.sources)
+    except JbodError as problem:
+        return [str(problem)]

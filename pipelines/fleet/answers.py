@@ -1,0 +1,197 @@
+"""Questions to all lakes of a fleet: a line for each, worst first.
+
+A lake is asked as any question asks it, in one of several processes. What it answered is kept on this machine until its
+ledger has another version: then a fleet whose lakes have nothing new is answered by their ledgers alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from multiprocessing import get_context
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from jbod_model.errors import first_line_of
+from pipelines.fleet.clusters import Cluster
+from pipelines.lake.ledger import open_ledger
+from pipelines.lake.reader import Lake
+from pipelines.settings import Settings
+from pipelines.start.session import cache_dir
+
+UNREACHABLE, STALE, WRONG, CLEAN = "unreachable", "stale", "wrong", "clean"
+"""The states of a cluster, worst first. A stale one may be wrong as well: its counts are those of its last record."""
+STATES = (UNREACHABLE, STALE, WRONG, CLEAN)
+STALE_AFTER = timedelta(minutes=15)
+"""The age of a lake's newest record from which on its answer may be out of date: three rounds of five minutes."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a question has to say about one cluster."""
+
+    name: str
+    lake: str
+    state: str
+    offset: int | None = None
+    time: datetime | None = None
+    """When the newest record was appended."""
+    counts: Mapping[str, int] | None = None
+    """What the question counts, the worst first."""
+    line: str = ""
+    todo: str = ""
+    """The command that says more, empty if there is nothing to do."""
+
+    @property
+    def badness(self) -> tuple[int, ...]:
+        """Sort key, from worst to best."""
+        return (STATES.index(self.state), *(-count for count in (self.counts or {}).values()))
+
+
+Counts = tuple[dict[str, int], str]
+"""What a question counts, the worst first, all 0 if nothing is wrong; and a line about it."""
+
+
+def _status(lake: Lake, settings: Settings) -> Counts:
+    from pipelines.ask.lake_status import status
+
+    found = status(lake, settings.ask.min_insync_replicas, settings.check.losses_accepted_until)
+    counts = {
+        "partitions_data_lost": found.partitions_data_lost,
+        "partitions_data_unreachable": found.partitions_data_unreachable,
+        "partitions_without_leader": found.partitions_without_leader,
+        "partitions_led_from_offline": found.partitions_led_from_offline,
+        "partitions_under_min_isr": found.partitions_under_min_isr,
+        "partitions_may_lack_writes": found.partitions_may_lack_writes,
+        "offline_replicas": found.offline_replicas,
+        "brokers_fenced": found.brokers_fenced,
+    }
+    return counts, f"{found.brokers} brokers, {found.directories} directories, {found.partitions} partitions"
+
+
+def _offline(lake: Lake, settings: Settings) -> Counts:  # noqa: ARG001
+    rows = lake.query(
+        f"SELECT reason, count(*), count(DISTINCT (broker_id, directory_id)) FROM {lake.at('offline_replicas')} "
+        "GROUP BY reason ORDER BY count(*) DESC, reason"
+    )
+    counts = {"offline_replicas": sum(count for _, count, _ in rows)}
+    return counts, ", ".join(f"{count} {reason} in {places} places" for reason, count, places in rows)
+
+
+def _check(lake: Lake, settings: Settings) -> Counts:
+    from pipelines.check.catalogue import run_checks
+
+    found = run_checks(lake, [], settings)
+    severities = Counter(one.severity for one in found)
+    counts = {severity: severities[severity] for severity in ("critical", "warning")}
+    order = ("critical", "warning", "info")
+    worst = min(found, key=lambda one: order.index(one.severity), default=None)
+    return counts, "" if worst is None else f"{worst.check.id} {worst.subject}: {worst.finding}"
+
+
+def _risk(lake: Lake, settings: Settings) -> Counts:
+    from pipelines.ask.risk import risk
+
+    found = risk(lake, settings.ask.min_insync_replicas)
+    worst = next((one for one in (*found.directories, *found.brokers) if not one.harmless), None)
+    counts = {
+        name: 0 if worst is None else getattr(worst, name)
+        for name in ("without_leader", "last_replicas", "unclean", "under_min_isr")
+    }
+    if not found.brokers:
+        return counts, "no broker is unfenced: nothing more can fail"
+    if worst is None:
+        return counts, "the failure of one disk or broker would only change leaders"
+    what = "" if worst.directory_id is None else f"directory {worst.directory_id} of "
+    return counts, f"worst: the failure of {what}broker {worst.broker_id}"
+
+
+QUESTIONS: Mapping[str, Callable[[Lake, Settings], Counts]] = {
+    "status": _status,
+    "offline": _offline,
+    "check": _check,
+    "risk": _risk,
+}
+_MORE = {"status": "offline"}
+"""The command that says more, where it is not the question itself."""
+
+
+def ask_all(question: str, clusters: Sequence[Cluster], *, now: datetime | None = None) -> Iterator[Answer]:
+    """The answers of all clusters, in any order, as they come. A lake that cannot be read is an answer, too."""
+    now = now or datetime.now(UTC)
+    stamp = _code()
+    processes = min(len(clusters), os.cpu_count() or 1)
+    if processes < 2:
+        yield from (_ask(question, cluster, now, stamp) for cluster in clusters)
+        return
+    with ProcessPoolExecutor(processes, mp_context=get_context("forkserver")) as pool:
+        size = max(min(len(clusters) // (4 * processes), 25), 1)
+        count = len(clusters)
+        yield from pool.map(_ask, [question] * count, clusters, [now] * count, [stamp] * count, chunksize=size)
+
+
+def _ask(question: str, cluster: Cluster, now: datetime, stamp: str) -> Answer:
+    more = f"jbod {_MORE.get(question, question)} --lake {quote(cluster.lake)}"
+    try:
+        found = _kept(question, cluster, stamp)
+    except Exception as problem:  # whatever a damaged table raises
+        said = " ".join(first_line_of(problem).split())
+        return Answer(
+            cluster.name, cluster.lake, UNREACHABLE, line=said, todo=f"jbod status --lake {quote(cluster.lake)}"
+        )
+    time, counts = datetime.fromisoformat(found["time"]), found["counts"]
+    state = STALE if now - time > STALE_AFTER else WRONG if any(counts.values()) or found["incomplete"] else CLEAN
+    if state == STALE:
+        more = f"jbod replay {quote(cluster.log)} --lake {quote(cluster.lake)}"
+    line = "; ".join(filter(None, (found["incomplete"], found["line"])))
+    return Answer(
+        cluster.name, cluster.lake, state, found["offset"], time, counts, line, "" if state == CLEAN else more
+    )
+
+
+def _kept(question: str, cluster: Cluster, stamp: str) -> dict[str, Any]:
+    """The answer that was kept for this version of the lake, or a new one."""
+    settings = cluster.settings
+    said = json.dumps([question, cluster.lake, asdict(settings.ask), asdict(settings.check), stamp])
+    kept = cache_dir() / "fleet" / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.json"
+    ledger = open_ledger(cluster.lake)
+    newest = [ledger.metadata().id, ledger.version()]  # another lake at the same place has another id
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        if known["version"] == newest:
+            return known
+    lake = Lake.open(cluster.lake)
+    counts, line = QUESTIONS[question](lake, settings)
+    incomplete = lake.incomplete_since
+    found = {
+        "version": newest,
+        "offset": lake.offset,
+        "time": lake.time.isoformat(),
+        "counts": counts,
+        "line": line,
+        "incomplete": "" if incomplete is None else str(incomplete),
+    }
+    lake.connection.close()
+    with suppress(OSError):  # without a cache, answers only take longer
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        scratch = kept.with_suffix(f".{os.getpid()}")
+        scratch.write_text(json.dumps(found), encoding="utf-8")
+        scratch.replace(kept)
+    return found
+
+
+def _code() -> str:
+    """What changes with the code that answers: its version, and the sizes and times of its modules."""
+    root = Path(__file__).parents[2]
+    modules = sorted((root / "pipelines").rglob("*.py")) + sorted((root / "jbod_model").rglob("*.py"))
+    stats = [(path.name, (stat := path.stat()).st_size, stat.st_mtime_ns) for path in modules]
+    return hashlib.sha256(f"{version('jbod')} {stats}".encode()).hexdigest()

@@ -1,0 +1,132 @@
+"""The file of a fleet: its clusters, each with a log, a lake and settings of its own.
+
+    clusters:
+      - name: orders
+        log: /srv/logs/orders
+        lake: /srv/lakes/orders
+        labels: [/srv/labels/orders.txt]      # labels.sources
+        settings: {check: {stale_seconds: 600}}
+      - log: s3://logs/*/metadata             # a cluster for each folder, with its name
+        lake: s3://lakes/*
+
+Paths are relative to the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from jbod_model.errors import UsageError
+from pipelines.settings import Settings, load, read_yaml
+from pipelines.storage import objects
+
+_KEYS = ("name", "log", "lake", "labels", "settings")
+ANY = "*"
+"""What stands for the name of a cluster in a pattern."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster of a fleet. ``settings`` name its lake."""
+
+    name: str
+    log: str
+    settings: Settings
+
+    @property
+    def lake(self) -> str:
+        """Where its lake is."""
+        return self.settings.lake
+
+
+def read_fleet(path: Path) -> list[Cluster]:
+    """The clusters of a file. Raises UsageError that names the file, the cluster and what is wrong."""
+    content = read_yaml(path, "clusters")
+    listed = content.get("clusters")
+    if unknown := [key for key in content if key != "clusters"]:
+        raise UsageError(f"{path}: {unknown[0]}: no such key; there is clusters")
+    if not isinstance(listed, list) or not listed:
+        raise UsageError(f"{path}: clusters: is no list of clusters, each with name, log and lake")
+    common = load()
+    found: list[Cluster] = []
+    for number, raw in enumerate(listed, 1):
+        found += _clusters(path, f"{path}: cluster {number}", raw, common)
+    for what, values in (("name", [one.name for one in found]), ("lake", [one.lake for one in found])):
+        if twice := next((value for value in values if values.count(value) > 1), None):
+            raise UsageError(f"{path}: two clusters have the {what} {twice}")
+    return found
+
+
+def _clusters(path: Path, where: str, raw: Any, common: Settings) -> Iterator[Cluster]:
+    if not isinstance(raw, Mapping):
+        raise UsageError(f"{where}: is no mapping of name, log and lake")
+    if unknown := [key for key in raw if key not in _KEYS]:
+        raise UsageError(f"{where}: {unknown[0]}: no such key; there are {', '.join(_KEYS)}")
+    for key in ("log", "lake"):
+        if not isinstance(raw.get(key), str) or not raw[key]:
+            raise UsageError(f"{where}: {key} is missing")
+    log, lake = (_placed(path, raw[key]) for key in ("log", "lake"))
+    own = _own(path, where, raw)
+    if ANY not in log:
+        if not isinstance(raw.get("name"), str) or not raw["name"]:
+            raise UsageError(f"{where}: name is missing")
+        yield Cluster(raw["name"], log, _settings(where, own, common, lake))
+        return
+    if log.count(ANY) != 1 or lake.count(ANY) != 1 or "name" in raw:
+        raise UsageError(f"{where}: a pattern has one {ANY} in log and in lake, which is the name, and no name")
+    for name in _matches(where, log):
+        yield Cluster(name, log.replace(ANY, name), _settings(where, own, common, lake.replace(ANY, name)))
+
+
+def _placed(path: Path, location: str) -> str:
+    return location if "://" in location else str(path.absolute().parent / location)
+
+
+def _own(path: Path, where: str, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a cluster, as nested mappings."""
+    own = raw.get("settings") or {}
+    if not isinstance(own, Mapping):
+        raise UsageError(f"{where}: settings are a mapping, as in conf/jbod.yaml")
+    for key in ("lake", "spark"):
+        if key in own:
+            raise UsageError(
+                f"{where}: settings.{key}: " + ("lake names it" if key == "lake" else "all clusters share")
+            )
+    labels = raw.get("labels") or []
+    if not isinstance(labels, list):
+        raise UsageError(f"{where}: labels are a list of sources, as jbod label takes them")
+    return {**own, "labels": {"sources": [_placed(path, str(one)) for one in labels]}} if labels else dict(own)
+
+
+def _settings(where: str, own: Mapping[str, Any], common: Settings, lake: str) -> Settings:
+    if not own:
+        return replace(common, lake=lake)
+    try:
+        return load(lake=lake, **own)
+    except (UsageError, TypeError) as problem:
+        raise UsageError(f"{where}: {problem}") from None
+
+
+def _matches(where: str, log: str) -> list[str]:
+    """What the pattern's star stands for, sorted: the folders that exist."""
+    before, after = log.split(ANY)
+    folder, _, begins = before.rpartition("/")
+    ends, _, rest = after.partition("/")
+    if objects.is_object(log):
+        names = [name.rstrip("/").rpartition("/")[2] for name in objects.children(folder)[0]]
+    elif "://" in log:
+        raise UsageError(f"{where}: {log}: a pattern is of folders on a disk or on S3")
+    else:
+        try:
+            names = [entry.name for entry in Path(folder or "/").iterdir() if (entry / rest).is_dir()]
+        except OSError as problem:
+            raise UsageError(f"{where}: {log}: {problem.strerror}") from None
+    size = len(begins) + len(ends)
+    return sorted(
+        name[len(begins) : len(name) - len(ends)]
+        for name in names
+        if len(name) > size and name.startswith(begins) and name.endswith(ends)
+    )

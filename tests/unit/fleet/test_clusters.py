@@ -1,0 +1,70 @@
+"""The file of a fleet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jbod_model.errors import UsageError
+from pipelines.fleet.clusters import read_fleet
+
+
+def fleet(folder: Path, text: str) -> Path:
+    path = folder / "fleet.yaml"
+    path.write_text(f"clusters:\n{text}")
+    return path
+
+
+def test_cluster_has_its_log_its_lake_and_its_settings(tmp_path: Path) -> None:
+    one, other = read_fleet(
+        fleet(
+            tmp_path,
+            "- {name: orders, log: /logs/orders, lake: s3://lakes/orders}\n"
+            "- name: payments\n  log: logs/payments\n  lake: lakes/payments\n  labels: [names.txt]\n"
+            "  settings: {replay: {max_records: 7}, check: {stale_seconds: 600}}\n",
+        )
+    )
+    assert (one.name, one.log, one.lake) == ("orders", "/logs/orders", "s3://lakes/orders")
+    assert (other.log, other.lake) == (f"{tmp_path}/logs/payments", f"{tmp_path}/lakes/payments")
+    assert (other.settings.replay.max_records, other.settings.check.stale_seconds) == (7, 600)
+    assert other.settings.labels.sources == [f"{tmp_path}/names.txt"]
+    assert one.settings.replay.max_records > 7
+
+
+def test_pattern_names_a_cluster_for_each_folder(tmp_path: Path) -> None:
+    for name in ("kafka-b", "kafka-a", "other", "kafka-without-a-log"):
+        (tmp_path / "logs" / name / "" if "without" in name else tmp_path / "logs" / name / "metadata").mkdir(
+            parents=True
+        )
+    found = read_fleet(fleet(tmp_path, "- {log: logs/kafka-*/metadata, lake: lakes/*}\n"))
+    assert [(one.name, Path(one.log).parent.name, Path(one.lake).name) for one in found] == [
+        ("a", "kafka-a", "a"),
+        ("b", "kafka-b", "b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("  {}\n", "clusters: is no list of clusters"),
+        ("- just text\n", "cluster 1: is no mapping"),
+        ("- {name: a, log: x}\n", "cluster 1: lake is missing"),
+        ("- {log: x, lake: y}\n", "cluster 1: name is missing"),
+        ("- {name: a, log: x, lake: y, lags: 1}\n", "cluster 1: lags: no such key; there are name, log, lake"),
+        ("- {name: a, log: x, lake: y}\n- {name: a, log: x, lake: z}\n", "two clusters have the name a"),
+        ("- {name: a, log: x, lake: y}\n- {name: b, log: x, lake: y}\n", "two clusters have the lake "),
+        ("- {log: x/*, lake: y}\n", "cluster 1: a pattern has one"),
+        ("- {log: kafka://*, lake: y/*}\n", "a pattern is of folders"),
+        ("- {log: none/*/metadata, lake: y/*}\n", "No such file or directory"),
+        ("- {name: a, log: x, lake: y, settings: {spark: {master: yarn}}}\n", "settings.spark: all clusters share"),
+        ("- {name: a, log: x, lake: y, settings: {replay: {tale: wait}}}\n", "did you mean tail?"),
+    ],
+)
+def test_wrong_file_is_refused_with_its_name_and_the_cluster(tmp_path: Path, text: str, said: str) -> None:
+    path = fleet(tmp_path, text)
+    with pytest.raises(UsageError) as refused:
+        read_fleet(path)
+    assert said in str(refused.value)
+    assert str(tmp_path) in str(refused.value)
+    assert "\n" not in str(refused.value)

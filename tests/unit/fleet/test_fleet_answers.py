@@ -1,0 +1,120 @@
+"""Questions to all lakes of a fleet, and their metrics."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from pipelines.cli.main import application
+from pipelines.fleet.answers import CLEAN, QUESTIONS, STALE, STALE_AFTER, UNREACHABLE, WRONG, ask_all
+from pipelines.fleet.clusters import Cluster, read_fleet
+from pipelines.lake.reader import Lake
+from tests.support.lakes import write_lake
+from tests.support.logs import read_log
+from tests.support.paths import metadata_dir
+
+ENDS = {"broken": 630, "fine": 40, "gone": 40, "worse": 600}
+"""How many records of the log each lake has."""
+
+
+@pytest.fixture(scope="module")
+def lakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("fleet")
+    records = read_log(metadata_dir("kafka-4.1.2"), "log")
+    for name, end in ENDS.items():
+        write_lake(root / name, records[:end])
+    (root / "fleet.yaml").write_text(
+        "clusters:\n" + "".join(f"- {{name: {name}, log: logs/{name}, lake: {name}}}\n" for name in ENDS)
+    )
+    rmtree(root / "gone")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def clusters(lakes: Path, *names: str) -> list[Cluster]:
+    return [one for one in read_fleet(lakes / "fleet.yaml") if one.name in names]
+
+
+def jbod(*words: str | Path) -> tuple[int, str]:
+    done = CliRunner().invoke(application(), ["fleet", *map(str, words)])
+    return done.exit_code, done.stdout
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_question_answers_for_every_lake_at_its_newest_record(lakes: Path, question: str) -> None:
+    (named,) = clusters(lakes, "broken")
+    lake = Lake.open(named.lake)
+    (answer,) = ask_all(question, [named], now=lake.time)
+    counts, line = QUESTIONS[question](lake, named.settings)
+    assert (answer.offset, answer.time, answer.counts, answer.line) == (lake.offset, lake.time, counts, line)
+    assert answer.state == (WRONG if any(counts.values()) else CLEAN)
+    assert (answer.todo == "") == (answer.state == CLEAN)
+
+
+def test_states_are_ordered_from_unreachable_to_clean(lakes: Path) -> None:
+    now = Lake.open(lakes / "broken").time
+    found = [*ask_all("offline", clusters(lakes, *ENDS), now=now)]
+    states = {answer.name: answer.state for answer in found}
+    assert states["gone"] == UNREACHABLE
+    assert states["broken"] == WRONG
+    ordered = sorted(found, key=lambda answer: answer.badness)
+    assert [answer.state for answer in ordered] == sorted(states.values(), key=(UNREACHABLE, STALE, WRONG, CLEAN).index)
+    (late,) = ask_all("offline", clusters(lakes, "broken"), now=now + STALE_AFTER + timedelta(seconds=1))
+    assert (late.state, late.counts) == (STALE, next(one.counts for one in found if one.name == "broken"))
+    assert late.todo.startswith("jbod replay ")
+
+
+def test_answer_is_kept_until_the_ledger_has_another_version(
+    lakes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = read_log(metadata_dir("kafka-4.1.2"), "log")
+    write_lake(tmp_path / "lake", records[:300])
+    (named,) = clusters(lakes, "fine")
+    mine = Cluster("mine", named.log, type(named.settings)(lake=str(tmp_path / "lake")))
+    (first,) = ask_all("status", [mine])
+    asked: list[Any] = []
+    monkeypatch.setitem(QUESTIONS, "status", lambda *given: asked.append(given) or ({}, ""))  # type: ignore[func-returns-value]
+    assert [*ask_all("status", [mine])] == [first]
+    assert asked == []
+    rmtree(tmp_path / "lake")
+    write_lake(tmp_path / "lake", records[:300], records[300:400])
+    list(ask_all("status", [mine]))
+    assert len(asked) == 1
+
+
+def test_command_lists_the_worst_first_and_what_to_do(lakes: Path) -> None:
+    code, out = jbod("status", lakes / "fleet.yaml")
+    first, _, heading, worst, *others = out.splitlines()
+    assert code == 2
+    assert first == "4 clusters: 1 unreachable, 3 stale."
+    assert heading.split() == ["CLUSTER", "STATE", "NEWEST", "RECORD", "WHAT"]
+    assert worst.startswith("gone ")
+    assert f"  jbod status --lake {lakes / 'gone'}" in others
+    code, out = jbod("check", lakes / "fleet.yaml", "--json")
+    said = json.loads(out)
+    assert (code, said["states"]) == (2, {"unreachable": 1, "stale": 3})
+    assert [one["state"] for one in said["clusters"]] == ["unreachable", "stale", "stale", "stale"]
+    assert said["clusters"][0]["name"] == "gone"
+
+
+def test_metrics_of_all_lakes_have_the_label_cluster(lakes: Path, tmp_path: Path) -> None:
+    code, out = jbod("metrics", lakes / "fleet.yaml")
+    assert code == 0
+    families = {family.name: family.samples for family in text_string_to_metric_families(out)}
+    readable = {sample.labels["cluster"]: sample.value for sample in families["jbod_lake_readable"]}
+    assert readable == {"broken": 1, "fine": 1, "gone": 0, "worse": 1}
+    assert {sample.labels["cluster"] for sample in families["jbod_partitions"]} == {"broken", "fine", "worse"}
+    assert all("cluster" in sample.labels for samples in families.values() for sample in samples)
+    jbod("metrics", lakes / "fleet.yaml", "--out", tmp_path / "jbod.prom")
+    assert 'jbod_lake_readable{cluster="gone"} 0.0' in (tmp_path / "jbod.prom").read_text()

@@ -1,0 +1,202 @@
+"""The replays of a fleet: each cluster is as after a lone replay, and its fault is only its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copy
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from jbod_model.errors import JbodError
+from pipelines.cli.main import application
+from pipelines.fleet.clusters import read_fleet
+from pipelines.fleet.replay import FAILED, NOTHING_NEW, REPLAYED, Done, Fleet
+from pipelines.lake.lock import only_run
+from pipelines.run import decision
+from pipelines.settings import Settings
+from tests.support import local
+from tests.support.controller import Log, quorum_of, url_of
+from tests.support.logs import first_batches, segments
+from tests.support.paths import metadata_dir
+from tests.support.tables import differences, rows_of
+
+LOG = "__cluster_metadata-0"
+NAMES = ("a", "b", "c")
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A fleet of three clusters whose logs end at offset 300. They are loaded, without Spark."""
+    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "1")
+    for name in NAMES:
+        cut(segments(metadata_dir("kafka-3.7.2"), tmp_path / "logs" / name), 300)
+    path = tmp_path / "fleet.yaml"
+    path.write_text("clusters: [{log: logs/*, lake: lakes/*}]\n")
+    return path
+
+
+def cut(log: Path, offset: int) -> None:
+    for path in sorted((log / LOG).glob("*.log")):
+        if int(path.stem) >= offset:
+            path.unlink()
+        else:
+            path.write_bytes(first_batches(path.read_bytes(), offset))
+
+
+def grow(log: Path) -> None:
+    """The log gets all that its source has."""
+    for path in (metadata_dir("kafka-3.7.2") / LOG).glob("*.log"):
+        copy(path, log / LOG)
+
+
+def fleet(file: Path, relabel: Callable[[Settings], list[str]] = lambda _: []) -> Fleet:
+    settings = Settings()
+    return Fleet(read_fleet(file), settings.spark, 2, relabel)
+
+
+def states(found: list[Done]) -> list[str]:
+    return [done.state for done in found]
+
+
+def jbod(*words: str | Path) -> tuple[int, str]:
+    done = CliRunner().invoke(application(), ["fleet", *map(str, words)])
+    return done.exit_code, done.stdout
+
+
+def test_lakes_equal_those_of_lone_replays_and_grow_with_their_logs(file: Path, tmp_path: Path) -> None:
+    assert states([*fleet(file).round()]) == [REPLAYED] * 3
+    assert states([*fleet(file).round()]) == [NOTHING_NEW] * 3
+    grow(tmp_path / "logs" / "b")
+    found = [*fleet(file).round()]
+    assert states(found) == [NOTHING_NEW, REPLAYED, NOTHING_NEW]
+    for name, done in zip(NAMES, found, strict=True):
+        alone = tmp_path / "alone" / name
+        local.replay(tmp_path / "logs" / name, alone)
+        assert differences(rows_of(tmp_path / "lakes" / name), rows_of(alone)) == []
+        assert (done.name, done.code) == (name, 0)
+
+
+def test_clusters_with_nothing_new_open_no_table_but_the_ledger(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    list(fleet(file).round())
+    monkeypatch.setattr("pipelines.run.runner.Runner.__init__", _never)
+    assert states([*fleet(file).round()]) == [NOTHING_NEW] * 3
+
+
+def _never(*_: Any, **__: Any) -> None:
+    raise AssertionError("a lake was opened for writing")
+
+
+@pytest.mark.parametrize("fault", ["damaged", "away", "locked", "unexpected"])
+def test_one_bad_cluster_costs_the_others_nothing(
+    file: Path, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, lake = tmp_path / "logs" / "b", tmp_path / "lakes" / "b"
+    code = 2
+    if fault == "damaged":
+        (first, *_) = sorted((log / LOG).glob("*.log"))
+        first.write_bytes(b"\xff" * 200)
+        found = [*fleet(file).round()]
+    elif fault == "away":
+        next((log / LOG).glob("*.log")).parent.rename(log / "elsewhere")
+        found = [*fleet(file).round()]
+    elif fault == "locked":
+        lake.mkdir(parents=True)
+        with only_run(str(lake)):
+            found = [*fleet(file).round()]
+    else:
+        code = 3
+        good = decision.nothing_new
+
+        def breaks(wanted: Any, *rest: Any, **named: Any) -> Any:
+            if wanted.lake == str(lake):
+                raise ZeroDivisionError("by zero")
+            return good(wanted, *rest, **named)
+
+        monkeypatch.setattr("pipelines.run.decision.nothing_new", breaks)
+        found = [*fleet(file).round()]
+    assert states(found) == [REPLAYED, FAILED, REPLAYED]
+    assert found[1].code == code
+    assert found[1].problem
+    assert "\n" not in str(found[1])
+
+
+def test_log_of_a_quorum_is_mirrored_beside_the_lake_at_each_round(file: Path, tmp_path: Path) -> None:
+    source = metadata_dir("kafka-4.4.0")
+    log = Log(b"".join(path.read_bytes() for path in sorted((source / LOG).glob("*.log"))))
+    log.high_watermark = log.batches[-9][1]
+    peers = quorum_of(log)
+    try:
+        url = url_of(peers)
+        file.write_text(f"clusters: [{{name: live, log: '{url}', lake: lakes/live}}]\n")
+        (first,) = fleet(file).round()
+        assert (first.state, first.end_offset, first.problem) == (REPLAYED, log.high_watermark, "")
+        assert (tmp_path / "lakes" / "live.mirror" / LOG).is_dir()
+        (again,) = fleet(file).round()
+        assert (again.state, again.end_offset) == (NOTHING_NEW, log.high_watermark)
+    finally:
+        for peer in peers.values():
+            peer.close()
+
+
+def test_rounds_tell_replays_and_each_problem_once_and_its_end(file: Path, tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "b"
+    (log / LOG).rename(log / "elsewhere")
+    run, told = fleet(file), []
+    for done in run.rounds(0.01):
+        told.append((done.name, done.state))
+        if len(told) == 3:
+            (log / "elsewhere").rename(log / LOG)
+        if len(told) == 4:
+            run.stop()
+    assert sorted(told[:3]) == [("a", REPLAYED), ("b", FAILED), ("c", REPLAYED)]
+    assert told[3] == ("b", REPLAYED)
+
+
+def test_session_that_has_ended_ends_the_rounds(file: Path) -> None:
+    run = fleet(file)
+
+    class Dead:
+        def range(self, _: int) -> None:
+            raise ConnectionError("refused")
+
+    run._session = Dead()  # type: ignore[assignment]
+    with pytest.raises(JbodError, match="the Spark session has ended"):
+        list(run.rounds(0.01))
+
+
+def test_names_of_directories_are_read_again_after_a_replay(file: Path, tmp_path: Path) -> None:
+    file.write_text("clusters: [{log: logs/*, lake: lakes/*, labels: [names.txt]}]\n")
+    asked: list[str] = []
+
+    def relabel(settings: Settings) -> list[str]:
+        asked.append(Path(settings.lake).name)
+        return ["names.txt: cannot be read"]
+
+    for done in fleet(file, relabel).round():
+        assert done.notices == ["labels: names.txt: cannot be read"]
+    assert sorted(asked) == ["a", "b", "c"]
+    list(fleet(file, relabel).round())
+    assert len(asked) == 3
+
+
+def test_command_tells_counts_first_then_what_failed_and_exits_with_the_highest_code(
+    file: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "logs" / "b" / LOG).rename(tmp_path / "elsewhere")
+    code, out = jbod(file)
+    assert code == 2
+    first, second, *others = out.splitlines()
+    assert first == "3 clusters: 2 replayed, 1 failed"
+    assert second.startswith("  b: ")
+    assert [line.split()[0] for line in others] == ["a:", "c:"]
+    (tmp_path / "elsewhere").rename(tmp_path / "logs" / "b" / LOG)
+    code, out = jbod("replay", file, "--json", "--parallel", "1")
+    said = json.loads(out)
+    assert (code, said["states"]) == (0, {"nothing new": 2, "replayed": 1})
+    assert [(one["name"], one["exit_code"]) for one in said["clusters"]] == [(name, 0) for name in NAMES]
