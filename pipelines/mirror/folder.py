@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,6 @@ from typing import BinaryIO
 from filelock import FileLock, Timeout
 
 from jbod_model.errors import MalformedLog, UsageError
-from jbod_model.formats.batch import BatchHeader
 from jbod_model.storage.properties import parse_properties, render_properties
 from pipelines.quorum.batches import Place, sound_batches
 from pipelines.quorum.client import SnapshotId
@@ -95,38 +94,27 @@ class MirrorFolder:
 
     # -- the end of the log ---------------------------------------------------------------------------------------
 
-    def append(self, batches: Sequence[tuple[BatchHeader, bytes]]) -> None:
-        """Adds whole batches, the first of which begins at ``end``."""
-        written = bytearray()
-        for header, data in batches:
-            if self._file is None or self._is_full(len(written)):
-                self._write(written)
-                written = bytearray()
-                self._finish_segment()
-                self._begin_segment(header.base_offset)
-            written += data
-        self._write(written)
-        last = batches[-1][0]
-        self.end = Place(last.last_offset + 1, last.epoch)
+    def append(self, data: memoryview, first: int, end: Place) -> None:
+        """Adds whole batches, from offset ``first`` on, which is the end so far, up to ``end``."""
+        if self._file is None or self._size >= ROLL_BYTES or time.time() - self._began >= ROLL_SECONDS:
+            self._finish_segment()
+            self._begin_segment(first)
+        self._write(data)
+        self.end = end
 
     def begin_at(self, end: Place) -> None:
         """Sets the end of a log that has no segment yet."""
         self.end = end
-
-    def _is_full(self, more: int) -> bool:
-        return self._size + more >= ROLL_BYTES or time.time() - self._began >= ROLL_SECONDS
 
     def _begin_segment(self, offset: int) -> None:
         path = self.log / f"{offset:020d}.log"
         self._file = path.open("ab", buffering=0)
         self._size, self._began = path.stat().st_size, time.time()
 
-    def _write(self, data: bytearray) -> None:
-        if not data:
-            return
+    def _write(self, data: memoryview) -> None:
         if self._file is None:
             raise ValueError("no segment was begun")
-        rest = memoryview(data)
+        rest = data
         while rest:
             rest = rest[self._file.write(rest) :]
         self._size += len(data)
@@ -144,10 +132,10 @@ class MirrorFolder:
             data = newest.read_bytes()
             end, size = Place(int(newest.stem), -1), 0
             try:
-                for header in sound_batches(data, str(newest)):
-                    if header.base_offset != end.offset:
+                for batch in sound_batches(data, str(newest)):
+                    if batch.base_offset != end.offset:
                         break
-                    end, size = Place(header.last_offset + 1, header.epoch), header.position + header.size
+                    end, size = Place(batch.last_offset + 1, batch.epoch), batch.end
             except MalformedLog:
                 pass  # what a kill left, or a disk: fetched again
             if size < len(data):
@@ -173,7 +161,7 @@ class MirrorFolder:
             file.flush()
             os.fsync(file.fileno())
         data = part.read_bytes()
-        size = sum(header.size for header in sound_batches(data, str(path)))
+        size = max((batch.end for batch in sound_batches(data, str(path))), default=0)
         if size != len(data) or not size:
             raise MalformedLog(str(path), snapshot.end_offset, "the snapshot that was fetched is not whole")
         part.replace(path)
@@ -215,7 +203,8 @@ class MirrorFolder:
                 _copy(Path(snapshot.path), file)
         for segment in segments:
             data = seed.read(segment.path, 0, segment.size).tobytes()
-            size = sum(one.size for one in sound_batches(data, segment.path) if one.last_offset < end.offset)
+            there = (batch.end for batch in sound_batches(data, segment.path) if batch.last_offset < end.offset)
+            size = max(there, default=0)
             if not size:
                 break
             (self.log / f"{segment.base_offset:020d}.log").write_bytes(data[:size])

@@ -22,10 +22,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from jbod_model.errors import JbodError, MalformedLog
-from jbod_model.formats.batch import BatchHeader, write_batch
+from jbod_model.formats.batch import write_batch
 from jbod_model.formats.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from pipelines.mirror.folder import WAITING, MirrorFolder
-from pipelines.quorum.batches import Place, check_follows, sound_batches
+from pipelines.quorum.batches import BatchPlace, Place, check_follows, sound_batches
 from pipelines.quorum.client import Fetched, Quorum, SnapshotGone, SnapshotId
 from pipelines.quorum.connection import Fault
 from pipelines.source.log_dir import LogDir
@@ -62,7 +62,7 @@ class Mirror:
         self.folder = folder
         self.progress = Progress()
         self._told = told
-        self._held: deque[tuple[BatchHeader, bytes]] = deque()
+        self._held: deque[tuple[BatchPlace, memoryview]] = deque()
         self._held_bytes = 0
         self._doubts = 0
 
@@ -221,18 +221,27 @@ class Mirror:
         if found.snapshot is not None:
             self._resync(found, end)
             return False
-        for header in sound_batches(found.records, str(self.quorum.address)):
-            end = check_follows(header, end, found.leader_epoch, str(self.quorum.address))
-            self._held.append((header, found.records[header.position : header.position + header.size]))
-            self._held_bytes += header.size
+        source, begins = str(self.quorum.address), end.offset
+        batches = []
+        for batch in sound_batches(found.records, source):
+            end = check_follows(batch, end, found.leader_epoch, source)
+            batches.append(batch)
         self._doubts = 0
-        self.progress.high_watermark = max(self.progress.high_watermark, found.high_watermark)
-        committed = []
-        while self._held and self._held[0][0].last_offset < self.progress.high_watermark:
-            committed.append(self._held.popleft())
-        if committed:
-            self._held_bytes -= sum(header.size for header, _ in committed)
-            self.folder.append(committed)
+        mark = max(self.progress.high_watermark, found.high_watermark)
+        self.progress.high_watermark = mark
+        while self._held and self._held[0][0].last_offset < mark:
+            held, data = self._held.popleft()
+            self._held_bytes -= len(data)
+            self.folder.append(data, held.base_offset, Place(held.last_offset + 1, held.epoch))
+        early = len(batches) if not self._held else 0
+        while early and batches[early - 1].last_offset >= mark:
+            early -= 1
+        if early:
+            last = batches[early - 1]
+            self.folder.append(found.records[: last.end], begins, Place(last.last_offset + 1, last.epoch))
+        for batch in batches[early:]:
+            self._held.append((batch, memoryview(bytes(found.records[batch.start : batch.end]))))
+            self._held_bytes += batch.end - batch.start
         if self._held_bytes > _HELD_BYTES:
             self._drop()
         return True

@@ -71,7 +71,7 @@ class SnapshotId(NamedTuple):
 class Fetched:
     """What the leader says of an offset: the records from there on, or why there are none."""
 
-    records: bytes
+    records: memoryview
     high_watermark: int
     log_start: int
     leader: int
@@ -86,7 +86,7 @@ class Fetched:
 class SnapshotPiece:
     """Bytes of a snapshot from a position on, and the size of the whole."""
 
-    records: bytes
+    records: memoryview
     size: int
 
 
@@ -380,7 +380,7 @@ def _only(topics: Sequence[Message], of: str, connection: Connection) -> Message
 def _fetched(answer: Message) -> Fetched:
     diverging, snapshot, leader = answer["diverging"], answer["snapshot_id"], answer["leader"]
     return Fetched(
-        records=answer["records"] or b"",
+        records=answer["records"] or memoryview(b""),
         high_watermark=answer["high_watermark"],
         log_start=answer["log_start_offset"],
         leader=-1 if leader is None else leader["id"],

@@ -76,12 +76,12 @@ class Exchange:
             return None
         if len(self._received) > _LENGTH.size + size:
             raise BadMessage("more bytes came than the answer has")
-        answer = bytes(memoryview(self._received)[_LENGTH.size :])
+        answer = memoryview(self._received)[_LENGTH.size :]  # records are a part of it, without a copy
         self._received = bytearray()
         self._asked = None
         return self._answer(api, version, answer)
 
-    def _answer(self, api: int, version: int, answer: bytes) -> Message:
+    def _answer(self, api: int, version: int, answer: memoryview) -> Message:
         (number,) = _LENGTH.unpack_from(answer)
         if number != self._number:
             raise BadMessage(f"an answer to request {number} came, {self._number} waits for its own")
@@ -89,9 +89,9 @@ class Exchange:
             return _handshake(answer)
         at = _LENGTH.size
         if api == API_VERSIONS:
-            if answer[at : at + 2] == _UNSUPPORTED_VERSION.to_bytes(2, "big"):
+            if bytes(answer[at : at + 2]) == _UNSUPPORTED_VERSION.to_bytes(2, "big"):
                 raise BadMessage("it is older than Kafka 3.7, whose quorum jbod can read")
-        elif answer[at : at + 1] != b"\0":
+        elif bytes(answer[at : at + 1]) != b"\0":
             raise BadMessage("the header of an answer has fields that are not known")
         else:
             at += 1
@@ -119,7 +119,7 @@ class Exchange:
         return f"an answer of {size:,} bytes is announced, which none may have"
 
 
-def _handshake(answer: bytes) -> Message:
+def _handshake(answer: memoryview) -> Message:
     """SaslHandshakeResponse, which was never made flexible."""
     try:
         at = _LENGTH.size
@@ -130,7 +130,7 @@ def _handshake(answer: bytes) -> Message:
         names = []
         for _ in range(count):
             (size,) = struct.unpack_from(">h", answer, at)
-            names.append(answer[at + 2 : at + 2 + size].decode("utf-8", "replace"))
+            names.append(bytes(answer[at + 2 : at + 2 + size]).decode("utf-8", "replace"))
             at += 2 + max(size, 0)
     except struct.error:
         raise BadMessage("SaslHandshake: ends inside a field") from None

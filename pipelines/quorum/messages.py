@@ -139,7 +139,7 @@ FetchedPartition
     snapshot_id SnapshotId #2
     aborted []Aborted?
     preferred_replica int32
-    records bytes?
+    records records?
 EpochEnd
     epoch int32
     end_offset int64
@@ -185,14 +185,14 @@ SnapshotPiece
     leader Leader #0
     size int64
     position int64
-    records bytes
+    records records
 SnapshotNode
     node_id int32
     host string
     port uint16
 """
 """A line that is not indented starts a struct. A field: name, type, versions if not all, ``#n`` if it is tagged. ``[]``
-means an array, ``?`` that null may come."""
+means an array, ``?`` that null may come. Records are bytes that are not copied: a memoryview of the answer."""
 
 NAMES: Mapping[int, str] = {
     API_VERSIONS: "ApiVersions",
@@ -214,6 +214,8 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
 """The versions of each message that the table has."""
 
 Message = dict[str, Any]
+Data = bytes | memoryview
+RECORDS = "records"
 
 
 class BadMessage(JbodError):
@@ -245,7 +247,7 @@ def encode(name: str, version: int, message: Mapping[str, Any]) -> bytes:
     return bytes(out)
 
 
-def decode(name: str, version: int, data: bytes, at: int = 0) -> Message:
+def decode(name: str, version: int, data: Data, at: int = 0) -> Message:
     """The message in the bytes from ``at`` to the end. Raises BadMessage if they are no such message."""
     try:
         message, end = _struct(name, version, data, at)
@@ -286,12 +288,12 @@ def _encoded(field: _Field, version: int, value: Any) -> bytes:
 
 
 def _one(field: _Field, version: int, value: Any) -> bytes:
-    if field.type in PRIMITIVES:
-        return PRIMITIVES[field.type].write(value)
+    if field.type in PRIMITIVES or field.type == RECORDS:
+        return PRIMITIVES["bytes" if field.type == RECORDS else field.type].write(value)
     return encode(field.type, version, value)
 
 
-def _struct(name: str, version: int, data: bytes, at: int) -> tuple[Message, int]:
+def _struct(name: str, version: int, data: Any, at: int) -> tuple[Message, int]:
     message: Message = {}
     tagged = {}
     for field in _fields(name, version):
@@ -315,7 +317,7 @@ def _struct(name: str, version: int, data: bytes, at: int) -> tuple[Message, int
     return message, at
 
 
-def _read(field: _Field, version: int, data: bytes, at: int) -> tuple[Any, int]:
+def _read(field: _Field, version: int, data: Any, at: int) -> tuple[Any, int]:
     try:
         value, at = _read_array(field, version, data, at) if field.array else _read_one(field, version, data, at)
     except Undecodable as problem:
@@ -325,13 +327,18 @@ def _read(field: _Field, version: int, data: bytes, at: int) -> tuple[Any, int]:
     return value, at
 
 
-def _read_one(field: _Field, version: int, data: bytes, at: int) -> tuple[Any, int]:
+def _read_one(field: _Field, version: int, data: Any, at: int) -> tuple[Any, int]:
+    if field.type == RECORDS:
+        length, at = read_uvarint(data, at)
+        if length - 1 > len(data) - at:
+            raise Undecodable(f"{len(data) - at} bytes remain where {length - 1} are announced")
+        return (None, at) if length == 0 else (memoryview(data)[at : at + length - 1], at + length - 1)
     if field.type in PRIMITIVES:
         return PRIMITIVES[field.type].read(data, at)
     return _struct(field.type, version, data, at)
 
 
-def _read_array(field: _Field, version: int, data: bytes, at: int) -> tuple[list[Any] | None, int]:
+def _read_array(field: _Field, version: int, data: Any, at: int) -> tuple[list[Any] | None, int]:
     count, at = read_uvarint(data, at)
     if count == 0:
         return None, at

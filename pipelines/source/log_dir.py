@@ -52,6 +52,10 @@ class LogDir:
     """
 
     def __init__(self, log_dir: str) -> None:
+        if log_dir.startswith("kafka://"):
+            raise UsageError(
+                f"{log_dir}: is a quorum: jbod mirror {log_dir} --into DIR keeps its log in DIR: name that"
+            )
         self.log_dir = log_dir
         self._properties: dict[str, str] = {}
         self._fs, root = filesystem_of(log_dir)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from jbod_model.errors import UsageError
+from pipelines import read_log
 from pipelines.cli.main import main
 from tests.support.controller import Controller, Log, quorum_of, url_of
 from tests.support.paths import metadata_dir
@@ -98,6 +100,11 @@ def test_what_cannot_be_done_is_refused_in_one_line(
     assert problem.startswith(line)
     assert len(problem.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_python_names_the_way_to_a_quorum() -> None:
+    with pytest.raises(UsageError, match="jbod mirror kafka://a:1 --into DIR keeps its log in DIR"):
+        read_log("kafka://a:1")
 
 
 def test_mirror_says_what_it_has_and_why(

@@ -299,6 +299,7 @@ def test_what_is_older_than_keep_is_deleted_once_a_snapshot_stands_for_it(
     log = Log(data_of(STATIC))
     one = Controller(log)
     monkeypatch.setattr("pipelines.mirror.folder.ROLL_BYTES", 2_000)
+    one.max_bytes = 2_000
     opened = Opened(one.url, tmp_path / "m")
     opened.catch_up()
     log.snapshots[(406, 1)] = (STATIC / LOG / "00000000000000000406-0000000001.checkpoint").read_bytes()

@@ -62,7 +62,7 @@ def test_leader_is_found_from_any_controller(peers: dict[int, Controller], log: 
     log.leader = leader
     for peer in peers.values():
         found = reader(peer.url).fetch(1, None)
-        assert (found.records, found.high_watermark, found.leader) == (DATA, log.end, leader)
+        assert (bytes(found.records), found.high_watermark, found.leader) == (DATA, log.end, leader)
 
 
 def test_reader_is_no_observer_and_names_its_cluster(peers: dict[int, Controller]) -> None:

@@ -42,7 +42,7 @@ def jaas(user: str = "jbod", password: str = PASSWORD) -> str:
 def fetched(one: Controller, config: str) -> bytes:
     reader = Quorum(addresses_of(one.url), security_of(config), patience=2.0)
     try:
-        return reader.fetch(1, None).records
+        return bytes(reader.fetch(1, None).records)
     finally:
         reader.close()
 
