@@ -16,18 +16,13 @@ def show_plan(out: Screen, answer: Plan, chosen: Chosen, every: bool = False) ->
     """The plan."""
     at = f"offset {answer.offset}, {when(answer.time)}"
     planned = [one for one in answer.nodes if one.batch is not None]
-    left_out = len(answer.impossible)
-    say(
-        out,
-        f"{many(len(answer.batches), 'batch', 'batches')} for {many(len(planned), 'node')} ({at}): {_best(answer)}."
-        + (f" {many(left_out, 'node')} cannot be restarted without harm." if left_out else ""),
-        "bold red" if left_out else "green",
-    )
+    say(out, _verdict(answer, at), "bold red" if answer.impossible else "green")
     if answer.down:
         say(out, f"Down already, start first: {listed([*map(str, answer.down)])}.", "bold red")
     if answer.restarted:
         say(out, f"Restarted already: {listed([*map(str, answer.restarted)])}.")
-    say(out, f"Now: {_now(answer)}", "" if answer.next.state in (GO, DONE) else "yellow")
+    if answer.batches or answer.next.state != DONE:
+        say(out, f"Now: {_now(answer)}", "" if answer.next.state in (GO, DONE) else "yellow")
     if answer.batches:
         say(out)
         show_table(
@@ -58,6 +53,16 @@ def show_plan(out: Screen, answer: Plan, chosen: Chosen, every: bool = False) ->
             say(out, f"  {one.role} {one.node_id}: {where}")
 
 
+def _verdict(answer: Plan, at: str) -> str:
+    left_out = len(answer.impossible)
+    if not answer.batches and not answer.next.why:
+        return f"No node can be restarted without harm ({at})." if left_out else f"Nothing is left to restart ({at})."
+    planned = len(answer.nodes) - left_out
+    return f"{many(len(answer.batches), 'batch', 'batches')} for {many(planned, 'node')} ({at}): {_best(answer)}." + (
+        f" {many(left_out, 'node')} cannot be restarted without harm." if left_out else ""
+    )
+
+
 def _best(answer: Plan) -> str:
     if answer.is_best:
         return "no plan has fewer"
@@ -70,7 +75,9 @@ def _now(answer: Plan) -> str:
         return f"restart {listed([*map(str, following.batch)])}."
     if following.state == WAIT:
         return f"wait: {'; '.join(following.why)}."
-    return "nothing is left to restart." if following.state == DONE else f"not decidable: {'; '.join(following.why)}."
+    if following.state == DONE:
+        return "nothing is left to restart."
+    return f"not decidable: {'; '.join(following.why)}."
 
 
 def _leaders(planned: Sequence[PlannedNode], number: int) -> int:
