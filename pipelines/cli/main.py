@@ -42,17 +42,20 @@ MODULES: Mapping[str, Sequence[str]] = {
     "fleet": ("fleet",),
     "label": ("label",),
     "sizes": ("sizes",),
+    "plan": ("plan",),
     "monitor": ("metrics", "jobs"),
     "upkeep": ("optimize", "vacuum", "rebuild", "verify", "warm"),
     "storage": ("disks",),
     "overview": ("settings",),
 }
 """The commands of each ``pipelines/cli/NAME.py``: functions of these names."""
-GROUPS = ("jobs", "fleet")
+GROUPS = ("jobs", "fleet", "plan")
 """Those that are groups of commands: their functions return them."""
 PANELS: Mapping[str, Sequence[str]] = {
     "What is wrong, and why": ("offline", "check", "status", "incidents", "history", "report"),
-    "What may be done": ("risk", "whatif", "safe-to-remove", "safe-to-restart", "restart-plan", "upgrade-check"),
+    "What may be done": (
+        *("risk", "whatif", "safe-to-remove", "safe-to-restart", "restart-plan", "plan", "upgrade-check"),
+    ),
     "The disks and the controllers": ("directories", "sizes", "moves", "assignments", "quorum"),
     "Fill a lake": ("replay", "mirror", "label"),
     "Many clusters": ("fleet",),

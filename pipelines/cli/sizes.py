@@ -1,4 +1,4 @@
-"""``jbod sizes``: how full the disks are (docs/sizes.md)."""
+"""``jbod sizes``: how full the disks are (docs/plans.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from pipelines.cli import progress
 from pipelines.cli.question import Inquiry, Reply, question
-from pipelines.show.columns_sizes import SIZES
+from pipelines.show.columns_plans import SIZES
 
 
 @question(SIZES)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.show.columns_sizes import SIZES
+from pipelines.show.columns_plans import PLAN, SIZES
 from pipelines.show.rows import Column, RowTable
 
 
@@ -472,6 +472,7 @@ TABLES = (
     WHATIF,
     CONFIG,
     SIZES,
+    PLAN,
     REMOVAL,
     RESTART,
     RESTART_PLAN,

@@ -26,7 +26,7 @@ LAYERS = (
     {"jbod_model.replay"},
     {"jbod_model.loss", "jbod_model.controller", "jbod_model.broker"},
     {"jbod_model.audit", "jbod_model.whatif"},
-    {"jbod_model.next_start", "jbod_model.restart"},
+    {"jbod_model.next_start", "jbod_model.plan", "jbod_model.restart"},
     {"pipelines.java"},
     {"pipelines.start"},
     {"pipelines.storage"},

@@ -1,4 +1,4 @@
-"""The columns of answers about sizes."""
+"""The columns of answers about sizes and plans."""
 
 from __future__ import annotations
 
@@ -29,4 +29,28 @@ SIZES = RowTable(
     more=("topics",),
     reasons=("pairing",),
     reason_words=("certain", "likely", "unknown"),
+)
+PLAN = RowTable(
+    "plan check",
+    "a partition of the file",
+    (
+        Column("topic", "string", "name of the topic"),
+        Column("partition", "int", "number of the partition"),
+        Column("replicas", "ints", "its brokers"),
+        Column("target", "ints", "its brokers by the file"),
+        Column("adds", "ints", "brokers that have to copy it"),
+        Column("removes", "ints", "brokers that lose it"),
+        Column("leader", "int", "its leader, -1 for none"),
+        Column("leader_after", "int", "its leader when all that can have joined, -1 for none"),
+        Column("in_sync", "int", "replicas in sync"),
+        Column("in_sync_after", "int", "the same when all that can have joined"),
+        Column("min_isr_after", "int", "min.insync.replicas with the replicas of the file"),
+        Column("racks", "int", "racks that its replicas are in"),
+        Column("racks_after", "int", "the same afterwards"),
+        Column("disk_moves", "int", "replicas that stay on their broker, and for which the file names a directory"),
+        Column("blocks", "bool", "true if the plan must not run as it is"),
+        Column("findings", "string", "what is found, separated by commas", lambda one: ", ".join(one.findings)),
+        Column("reason", "string", "why"),
+    ),
+    brokers="target",
 )

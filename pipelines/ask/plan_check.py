@@ -1,0 +1,364 @@
+"""Judges a reassignment file before it runs: ours, Cruise Control's or a person's.
+
+The model's controller plays the plan (``jbod_model.plan``) on the partitions that the file names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from jbod_model.controller.cluster import MIN_ISR
+from jbod_model.errors import UsageError
+from jbod_model.formats.kafka_errors import ControllerFault
+from jbod_model.plan import PlanPlay, Target, play
+from jbod_model.profiles import PROFILES
+from jbod_model.replay.image import BrokerRegistration, Image, Partition
+from pipelines.ask.configs import MinIsr, min_isr
+from pipelines.ask.json_values import jsonable
+from pipelines.ask.lost_data import losses
+from pipelines.ask.whatif_image import image_of
+from pipelines.lake.reader import Lake
+
+MAX_BYTES = 256 << 20
+REFUSED, NO_COPY, UNCLEAN, STUCK, UNDER_MIN_ISR, DIRECTORY = (
+    "refused",
+    "no complete copy",
+    "unclean election",
+    "never done",
+    "under min.insync.replicas",
+    "directory",
+)
+BLOCKING = (REFUSED, NO_COPY, UNCLEAN, STUCK, UNDER_MIN_ISR, DIRECTORY)
+"""What a plan must not have. Directory: one that a replica is to be placed in is offline, cordoned or elsewhere."""
+RACKS, FEWER, REPLACES, CANCEL, PATH, NOTHING = (
+    "fewer racks",
+    "fewer replicas",
+    "replaces a reassignment",
+    "one replica to go back to",
+    "unknown path",
+    "nothing to do",
+)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A partition of the file."""
+
+    topic: str
+    partition: int
+    replicas: Sequence[int]
+    target: Sequence[int]
+    leader: int = -1
+    leader_after: int = -1
+    """-1: nobody."""
+    in_sync: int = 0
+    in_sync_after: int = 0
+    """When every replica that can has joined."""
+    min_isr_after: int = 0
+    racks: int = 0
+    racks_after: int = 0
+    disk_moves: int = 0
+    """Replicas that stay on their broker, and for which the file names a directory."""
+    findings: Sequence[str] = ()
+    refused: str = ""
+    """Why the controller refuses it; empty if it does not."""
+    reason: str = ""
+    """What the findings are about: the broker or directory."""
+
+    @property
+    def name(self) -> str:
+        """``topic-0``"""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def adds(self) -> Sequence[int]:
+        """Brokers that get a replica."""
+        return [one for one in self.target if one not in self.replicas]
+
+    @property
+    def removes(self) -> Sequence[int]:
+        """Brokers that lose theirs."""
+        return [one for one in self.replicas if one not in self.target]
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the plan must not run as it is."""
+        return any(one in BLOCKING for one in self.findings)
+
+    @property
+    def leader_moves(self) -> bool:
+        """Whether another replica leads in the end."""
+        return self.leader >= 0 and self.leader_after not in (-1, self.leader)
+
+
+@dataclass(frozen=True)
+class PlanCheck:
+    """The answer."""
+
+    offset: int
+    time: datetime
+    partitions: Sequence[Planned]
+    """Those with findings that block first, then by topic and number."""
+    fault: str = ""
+    """Defects that Kafka's controller (4.1) would meet. The answer is that of a repaired controller. Usually empty."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing blocks."""
+        return not any(one.blocks for one in self.partitions)
+
+    @property
+    def groups(self) -> Mapping[str, Sequence[Planned]]:
+        """Finding -> its partitions, those that block first."""
+        found: dict[str, list[Planned]] = {}
+        for finding in (*BLOCKING, RACKS, FEWER, REPLACES, CANCEL, PATH, NOTHING):
+            hit = [one for one in self.partitions if finding in one.findings]
+            if hit:
+                found[finding] = hit
+        return found
+
+    @property
+    def copies(self) -> Mapping[int, int]:
+        """Broker -> replicas that it has to copy."""
+        return dict(sorted(Counter(broker for one in self.partitions for broker in one.adds).items()))
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "offset": self.offset,
+            "time": self.time.isoformat(),
+            "ok": self.ok,
+            "findings": {finding: len(ones) for finding, ones in self.groups.items()},
+            "copies": {str(broker): count for broker, count in self.copies.items()},
+            "leaders_move": sum(one.leader_moves for one in self.partitions),
+            "disk_moves": sum(one.disk_moves for one in self.partitions),
+            "partitions": jsonable(list(self.partitions)),
+            "fault": self.fault,
+        }
+
+
+def check_plan(lake: Lake, file: str, default_min_isr: int = 1) -> PlanCheck:
+    """Judges a file as ``kafka-reassign-partitions --execute`` takes it, at the lake's offset.
+
+    Raises UsageError if it is no such file.
+    """
+    asked = read_plan(file)
+    image, fault = _image(lake, asked), ""
+    known = {key: one for key, one in asked.items() if _find(image, key) is not None}
+    plan = {key: one.replicas for key, one in known.items()}
+    profile, static = PROFILES[lake.published.profile], {MIN_ISR: str(default_min_isr)}
+    try:
+        played = play(image, plan, profile=profile, static_configs=static)
+    except ControllerFault as problem:
+        fault = problem.problem
+        repaired = replace(profile, controller=profile.controller.without())
+        played = play(image, plan, profile=repaired, static_configs=static)
+    judge = _Judge(
+        lake, image, played, min_isr(lake, default_min_isr), _uncopied(lake, image, default_min_isr), _paths(lake)
+    )
+    found = [judge.planned(key, one) for key, one in asked.items()]
+    order = sorted(found, key=lambda one: (not one.blocks, not one.findings, one.topic, one.partition))
+    return PlanCheck(lake.offset, lake.time, order, fault)
+
+
+# THE FILE
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A partition in a reassignment file."""
+
+    replicas: tuple[int, ...]
+    log_dirs: tuple[str, ...] = ()
+    """A path for each replica, or ``any``; empty if the file names none."""
+
+
+def read_plan(file: str) -> dict[Target, Entry]:
+    """The partitions of a reassignment file. Raises UsageError for anything else."""
+    path = Path(file)
+    if path.is_file() and path.stat().st_size > MAX_BYTES:
+        raise UsageError(f"{file}: larger than {MAX_BYTES:,} bytes, so it is no reassignment")
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))["partitions"]
+        found: dict[Target, Entry] = {}
+        for one in listed:
+            key, entry = _entry(one)
+            if key in found:
+                raise UsageError(f"{file}: names {key[0]}-{key[1]} twice")
+            if entry.log_dirs and len(entry.log_dirs) != len(entry.replicas):
+                raise UsageError(f"{file}: {key[0]}-{key[1]} has {len(entry.log_dirs)} log_dirs for its replicas")
+            found[key] = entry
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise UsageError(f"{file}: not a file that kafka-reassign-partitions takes ({problem!r})") from None
+    return found
+
+
+def _entry(one: Mapping[str, Any]) -> tuple[Target, Entry]:
+    replicas = tuple(int(broker) for broker in one["replicas"])
+    return (str(one["topic"]), int(one["partition"])), Entry(replicas, tuple(map(str, one.get("log_dirs") or ())))
+
+
+def _image(lake: Lake, asked: Mapping[Target, Entry]) -> Image:
+    names = pa.table(
+        {
+            "topic": pa.array([topic for topic, _ in asked], pa.string()),
+            "partition": pa.array([number for _, number in asked], pa.int32()),
+        }
+    )
+    lake.connection.register("plan_asked", names)
+    try:
+        lake.query("CREATE OR REPLACE TEMP TABLE plan_wanted AS SELECT * FROM plan_asked")
+    finally:
+        lake.connection.unregister("plan_asked")
+    return image_of(lake, "(topic, partition) IN (SELECT (topic, partition) FROM plan_wanted)")
+
+
+def _find(image: Image, key: Target) -> Partition | None:
+    topic = image.topic(key[0])
+    return None if topic is None else topic.partitions.get(key[1])
+
+
+def _uncopied(lake: Lake, image: Image, default_min_isr: int) -> frozenset[str]:
+    """The partitions that have no complete copy online: a reassignment copies nothing then (R-ACT-6)."""
+    led = all(
+        one.leader in image.brokers and not image.brokers[one.leader].fenced and _is_listed(image, one)
+        for topic in image.topics.values()
+        for one in topic.partitions.values()
+    )
+    if led:
+        return frozenset()
+    shapes = losses(lake, default_min_isr).last_copies.shapes
+    return frozenset(f"{topic}-{number}" for _, members in shapes for topic, number in members)
+
+
+def _is_listed(image: Image, one: Partition) -> bool:
+    """Whether the leader's directory is online, or none is known."""
+    if one.leader not in one.replicas:
+        return False
+    directory, listed = one.directory(one.leader), image.brokers[one.leader].directories
+    return image.ids.kind(directory) == "assigned" and (not listed or directory in listed)
+
+
+# JUDGEMENT
+
+
+@dataclass(frozen=True)
+class _Judge:
+    lake: Lake
+    image: Image
+    played: PlanPlay
+    min_isr: MinIsr
+    uncopied: frozenset[str]
+    paths: Mapping[tuple[int, str], str]
+    """(broker, path) -> directory, for the paths that the lake knows."""
+
+    def planned(self, key: Target, entry: Entry) -> Planned:
+        """One partition, with its findings."""
+        topic, number = key
+        was = _find(self.image, key)
+        if was is None:
+            why = f"there is no partition {topic}-{number} at offset {self.lake.offset}"
+            return Planned(topic, number, (), entry.replicas, findings=(REFUSED,), refused=why)
+        done = _find(self.played.done, key) or was
+        one = Planned(
+            topic=topic,
+            partition=number,
+            replicas=was.replicas,
+            target=entry.replicas,
+            leader=was.leader,
+            leader_after=done.leader,
+            in_sync=len(was.isr),
+            in_sync_after=len(done.isr),
+            min_isr_after=self.min_isr.of(topic, len(entry.replicas)),
+            racks=self._racks([each for each in was.replicas if each not in was.adding_replicas]),
+            racks_after=self._racks(entry.replicas),
+            disk_moves=sum(
+                path != "any" and broker in was.replicas
+                for broker, path in zip(entry.replicas, entry.log_dirs, strict=False)
+            ),
+            refused=self.played.refused.get(key, ""),
+        )
+        said = [*self._findings(key, one, was, done), *self._places(entry)]
+        return replace(
+            one,
+            findings=tuple(dict.fromkeys(finding for finding, _ in said)),
+            reason="; ".join(dict.fromkeys(why for _, why in said if why)),
+        )
+
+    def _findings(self, key: Target, one: Planned, was: Partition, done: Partition) -> Iterator[tuple[str, str]]:
+        if one.refused:
+            yield REFUSED, one.refused
+            return
+        begun = _find(self.played.begun, key) or was
+        if one.name in self.uncopied and one.adds:
+            yield NO_COPY, "no complete copy is online"
+        if begun.leader_recovery_state > was.leader_recovery_state:
+            yield UNCLEAN, f"broker {begun.leader} is elected, which lacks writes"
+        dead = [broker for broker in one.target if not _runs(self.image.brokers.get(broker))]
+        new = [broker for broker in dead if broker in one.adds]
+        if done.adding_replicas or (new and one.adds):
+            yield STUCK, f"{_brokers(new or dead)} cannot copy: fenced, or shutting down"
+        elif done.removing_replicas:
+            yield STUCK, f"{_brokers(dead) if dead else 'a replica that stays'} is not in sync"
+        if one.in_sync_after < one.min_isr_after <= one.in_sync:
+            yield UNDER_MIN_ISR, f"{one.in_sync_after} in sync, {one.min_isr_after} needed"
+        if one.racks_after < one.racks:
+            yield RACKS, f"{one.racks_after} in place of {one.racks}"
+        size = len(was.replicas) - len(was.adding_replicas)
+        if len(one.target) < size:
+            yield FEWER, f"{len(one.target)} in place of {size}"
+        if was.adding_replicas or was.removing_replicas:
+            yield REPLACES, f"{_brokers(was.adding_replicas)} may have copied already" if was.adding_replicas else ""
+        kept = [
+            broker for broker in was.isr if broker not in was.adding_replicas and _runs(self.image.brokers.get(broker))
+        ]
+        if one.adds and len(kept) == 1:  # R-REASSIGN-3, R-REASSIGN-5
+            yield CANCEL, f"only broker {kept[0]}"
+        if not one.adds and not one.removes and not one.disk_moves and tuple(one.target) == tuple(was.replicas):
+            yield NOTHING, ""
+
+    def _places(self, entry: Entry) -> Iterator[tuple[str, str]]:
+        """The directories that the file names."""
+        for broker, path in zip(entry.replicas, entry.log_dirs, strict=False):
+            if path == "any":
+                continue
+            known = self.image.brokers.get(broker)
+            named = self.paths.get((broker, path))
+            if named is None:
+                yield PATH, f"{path} of broker {broker}"
+            elif known is None or (known.directories and named not in map(str, known.directories)):
+                yield DIRECTORY, f"{path} of broker {broker} is not online"
+            elif named in map(str, known.cordoned_directories or ()):
+                yield DIRECTORY, f"{path} of broker {broker} is cordoned"
+
+    def _racks(self, brokers: Sequence[int]) -> int:
+        known = [self.image.brokers[broker].rack for broker in brokers if broker in self.image.brokers]
+        return len({rack for rack in known if rack is not None})
+
+
+def _paths(lake: Lake) -> Mapping[tuple[int, str], str]:
+    holders = lake.query(
+        f"SELECT directory_id, arg_max(broker_id, from_offset) FROM {lake.until('directories')} GROUP BY ALL"
+    )
+    found = {}
+    for directory, broker in holders:
+        name = lake.names.get(directory)
+        if name is not None and name.path is not None:
+            found[broker, name.path] = directory
+    return found
+
+
+def _runs(broker: BrokerRegistration | None) -> bool:
+    return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+
+
+def _brokers(brokers: Sequence[int]) -> str:
+    return f"broker{'' if len(brokers) == 1 else 's'} {', '.join(map(str, brokers))}"

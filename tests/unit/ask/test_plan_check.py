@@ -1,0 +1,156 @@
+"""A reassignment file before it runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from jbod_model.errors import UsageError
+from jbod_model.formats import records as r
+from pipelines.ask.plan_check import PlanCheck, Planned, check_plan
+from pipelines.cli.main import application
+from pipelines.lake.names import Names, Statement
+from pipelines.lake.reader import Lake
+from tests.unit.check.story import START, Story, disk
+
+
+def cluster() -> Story:
+    """Brokers 1 to 4; t-0 on 1 and 2, u-0 on 1."""
+    story = Story().broker(1, "ab").broker(2, "c").broker(3, "d").broker(4, "e")
+    return story.topic("t", {1: "a", 2: "c"}).topic("u", {1: "b"})
+
+
+def file(path: Path, **partitions: Any) -> str:
+    """``t_0=[1, 2]``, or ``t_0=([1, 2], ["any", "/data/x"])``."""
+    listed = []
+    for name, wanted in partitions.items():
+        topic, _, number = name.rpartition("_")
+        replicas, log_dirs = wanted if isinstance(wanted, tuple) else (wanted, None)
+        one = {"topic": topic, "partition": int(number), "replicas": replicas}
+        listed.append(one if log_dirs is None else {**one, "log_dirs": log_dirs})
+    path.mkdir(parents=True, exist_ok=True)
+    (path / "plan.json").write_text(json.dumps({"version": 1, "partitions": listed}))
+    return str(path / "plan.json")
+
+
+def check(path: Path, story: Story, **partitions: Any) -> dict[str, Planned]:
+    return {one.name: one for one in asked(path, story, **partitions).partitions}
+
+
+def asked(path: Path, story: Story, **partitions: Any) -> PlanCheck:
+    return check_plan(story.lake(path / "lake"), file(path, **partitions))
+
+
+def test_plan_that_can_be_done_has_its_copies_and_leaders(tmp_path: Path) -> None:
+    answer = asked(tmp_path, cluster(), t_0=[3, 2], u_0=[1])
+    t, u = answer.partitions[1], answer.partitions[0]
+    assert answer.ok and not t.findings
+    assert (t.adds, t.removes, t.leader, t.leader_after, t.in_sync_after) == ([3], [1], 1, 3, 2)
+    assert (u.findings, answer.copies) == (("nothing to do",), {3: 1})
+
+
+def test_what_the_controller_refuses_blocks(tmp_path: Path) -> None:
+    """R-REASSIGN-7, R-CREATE-4."""
+    found = check(tmp_path, cluster(), t_0=[9, 2], u_0=[], no_0=[1])
+    assert {name: one.findings for name, one in found.items()} == dict.fromkeys(("t-0", "u-0", "no-0"), ("refused",))
+    assert "broker 9 is not registered" in found["t-0"].refused
+
+
+def test_fenced_broker_never_copies(tmp_path: Path) -> None:
+    found = check(tmp_path, cluster().fence(3), t_0=[1, 3], u_0=[2])
+    assert (found["t-0"].findings, found["t-0"].blocks, found["u-0"].blocks) == (("never done",), True, False)
+
+
+def test_partition_without_a_complete_copy_online_is_not_reassigned(tmp_path: Path) -> None:
+    """R-ACT-6: with unclean elections, the empty new replica leads at once."""
+    story = cluster().left(1, "a").change("u", 0, leader=-1)
+    assert "no complete copy" in check(tmp_path, story, u_0=[2])["u-0"].findings
+    allow = r.ConfigRecord(resource_type=2, resource_name="u", name="unclean.leader.election.enable", value="true")
+    found = check(tmp_path / "again", story.append(allow, 0), u_0=[2])["u-0"]
+    assert {"no complete copy", "unclean election"} <= {*found.findings}
+
+
+def test_replicas_that_are_not_in_sync_leave_it_under_min_isr(tmp_path: Path) -> None:
+    story = cluster().topic("w", {1: "a", 2: "c", 3: "d"}).configure("w", "2").change("w", 0, isr=(1, 2)).fence(3)
+    found = check(tmp_path, story, w_0=[1, 3])["w-0"]
+    assert found.blocks and "never done" in found.findings
+
+
+def test_racks_and_replicas_that_become_fewer_are_said(tmp_path: Path) -> None:
+    story = Story()
+    for broker, name, rack in ((1, "a", "x"), (2, "b", "y"), (3, "c", "x")):
+        story.epochs[broker] = len(story.entries)
+        record = r.RegisterBrokerRecord(
+            broker_id=broker, broker_epoch=len(story.entries), rack=rack, fenced=False, log_dirs=(disk(name),)
+        )
+        story = story.append(record, 3)
+    story = story.topic("t", {1: "a", 2: "b"}, {1: "a", 2: "b"})
+    found = check(tmp_path, story, t_0=[1, 3], t_1=[1])
+    assert (found["t-0"].findings, found["t-0"].racks, found["t-0"].racks_after) == (("fewer racks",), 2, 1)
+    assert found["t-1"].findings == ("fewer racks", "fewer replicas")
+    assert not found["t-0"].blocks
+
+
+def test_reassignment_under_way_is_replaced(tmp_path: Path) -> None:
+    story = cluster().join("t", 0, 3, "d").change("t", 0, adding_replicas=(3,), removing_replicas=(1, 2))
+    assert "replaces a reassignment" in check(tmp_path, story, t_0=[3, 4])["t-0"].findings
+
+
+def test_cancellation_needs_a_replica_of_before_that_is_in_sync(tmp_path: Path) -> None:
+    """R-REASSIGN-3, R-REASSIGN-5."""
+    found = check(tmp_path, cluster(), t_0=[3, 4], u_0=[2])
+    assert (found["t-0"].findings, found["u-0"].findings) == ((), ("one replica to go back to",))
+    assert found["u-0"].reason == "only broker 1"
+
+
+def test_directories_that_the_file_names_are_online_and_not_cordoned(tmp_path: Path) -> None:
+    story = cluster().left(1, "a")
+    lake = story.lake(tmp_path / "lake")
+    named(lake, {"/data/a": "a", "/data/b": "b"})
+    plan = file(
+        tmp_path,
+        t_0=([1, 2], ["/data/b", "any"]),
+        u_0=([1], ["/data/nowhere"]),
+    )
+    found = {one.name: one for one in check_plan(lake, plan).partitions}
+    assert (found["t-0"].findings, found["t-0"].disk_moves) == (("directory",), 1)
+    assert "/data/b of broker 1 is not online" in found["t-0"].reason
+    assert "unknown path" in found["u-0"].findings
+
+
+def named(lake: Lake, paths: dict[str, str]) -> None:
+    """The lake knows these paths."""
+    from datetime import UTC, datetime
+
+    from pipelines.lake.labels import write_statements
+
+    time = datetime.fromtimestamp(START, UTC)
+    kept = [Statement("meta.properties", path, 1, str(disk(name)), path, None, time) for path, name in paths.items()]
+    write_statements(lake.path, kept)
+    assert Names.of(kept).by_id
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"partitions": 1}', '{"partitions": [{"topic": "t"}]}', '{"partitions": [["t", 0, [1]]]}']
+)
+def test_file_that_is_no_reassignment_is_bad_usage(tmp_path: Path, text: str) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(UsageError, match="kafka-reassign-partitions"):
+        check_plan(cluster().lake(tmp_path / "lake"), str(tmp_path / "plan.json"))
+
+
+def test_command_has_the_exit_code_and_says_what_to_do(tmp_path: Path) -> None:
+    cluster().fence(3).lake(tmp_path / "lake")
+    line = ["plan", "check", file(tmp_path, t_0=[1, 3]), "--lake", str(tmp_path / "lake")]
+    run = CliRunner().invoke(application(), line)
+    assert run.exit_code == 1, run.output
+    assert "1 partition would never be done:" in run.output
+    assert "broker 3 cannot copy: fenced, or shutting down" in run.output
+    said = json.loads(CliRunner().invoke(application(), [*line, "--json"]).stdout)
+    assert (said["ok"], said["findings"], said["partitions"][0]["blocks"]) == (False, {"never done": 1}, True)
+    run = CliRunner().invoke(application(), ["plan", "check", file(tmp_path, t_0=[1, 4]), *line[3:]])
+    assert (run.exit_code, run.output.splitlines()[0][:18]) == (0, "Nothing blocks it:")
