@@ -64,7 +64,7 @@ class Cluster:
             self._configure(node)
             self.format(node)
             self.start_node(node)
-        wait_for("brokers", lambda: len(self.log_dirs()) == len(self.brokers), 120)
+        wait_for("brokers", lambda: len(self.log_dirs()) == len(self.brokers), 300)
 
     def stop(self) -> None:
         """End every node that this started."""
@@ -95,7 +95,7 @@ class Cluster:
     def start_node(self, node: int) -> None:
         said = (self.root / str(node) / "out.log").open("ab")
         self.nodes[node] = subprocess.Popen(
-            [*self._java(LIBS, "-Xmx256m", f"-Dkafka.logs.dir={self.root}"), "kafka.Kafka", str(self._settings(node))],
+            [*self.java(LIBS, "-Xmx256m", f"-Dkafka.logs.dir={self.root}"), "kafka.Kafka", str(self._settings(node))],
             stdout=said,
             stderr=said,
         )
@@ -110,9 +110,7 @@ class Cluster:
         return self._run(TOOLS, name, *words)
 
     def _run(self, jars: str, name: str, *words: str) -> str:
-        done = subprocess.run(
-            [*self._java(jars, "-Xmx128m"), name, *words], capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([*self.java(jars, "-Xmx128m"), name, *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{name} {words}: {done.stdout[-1000:]} {done.stderr[-2000:]}"
         return done.stdout
 
@@ -194,7 +192,8 @@ class Cluster:
         self.stop_node(controller, signal.SIGKILL)
         self._run(LIBS, str(UNREGISTER), self.bootstrap, str(controller))
 
-    def _java(self, jars: str, *options: str) -> list[str]:
+    def java(self, jars: str, *options: str) -> list[str]:
+        """The beginning of a command that runs a class of Kafka."""
         return [
             os.environ.get("JAVA", "java"),
             "-XX:+UseSerialGC",

@@ -13,7 +13,7 @@ from jbod_model.formats.metadata_version import ELR_FEATURE
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.image import Image, Partition
 from jbod_model.restart import Restart
-from pipelines.ask import restart, restart_judge
+from pipelines.ask import restart, restart_columns, restart_judge
 from pipelines.ask.restart_columns import Columns, Flags
 from tests.support.images import brokers, in_memory_of, one_topic, partition
 from tests.unit.ask.restart_play import played
@@ -95,7 +95,7 @@ def settings(it: Columns, **changes: Any) -> Columns:
     return replace(it, settings=[replace(one, **changes) for one in it.settings])
 
 
-def registered(it: Columns, **changes: bool) -> Columns:
+def registered(it: Columns, **changes: Any) -> Columns:
     return replace(it, registered={number: replace(one, **changes) for number, one in it.registered.items()})
 
 
@@ -114,15 +114,14 @@ MISREAD: dict[str, Callable[[Columns], Columns]] = {
 
 @pytest.mark.parametrize("mistake", MISREAD)
 def test_mistake_in_what_is_read_is_noticed(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
-    read = restart.columns
+    read = restart_columns.columns
     monkeypatch.setattr(restart, "columns", lambda *asked: MISREAD[mistake](read(*asked)))
     assert [*differences()] != []
 
 
 def first_only(it: Columns, stopping: Flags) -> Flags:
     """As if one replica in sync were enough."""
-    found: Flags = (it.isr & it.can_lead & ~stopping).any(axis=1)
-    return found
+    return np.asarray((it.isr & it.can_lead & ~stopping).any(axis=1), bool)
 
 
 MISJUDGED: dict[str, tuple[str, Any]] = {
