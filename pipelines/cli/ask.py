@@ -31,6 +31,7 @@ from pipelines.show.columns import (
     UPGRADE,
     WHATIF,
 )
+from pipelines.show.rows import Format
 
 if TYPE_CHECKING:
     from pipelines.settings import Settings
@@ -285,11 +286,20 @@ def safe_to_remove(
 
 
 @question(QUORUM, log_argument=True)
-def quorum(query: Inquiry) -> Reply:
+def quorum(
+    query: Inquiry,
+    live: Annotated[
+        str | None,
+        typer.Option("--live", metavar="kafka://HOST:PORT", help="Ask the leader how far each node is behind it."),
+    ] = None,
+) -> Reply | None:
     """Leader, epoch, voters and observers; registered and unregistered controllers.
 
     The exit code is 0 for every answer.
     """
+    if live is not None:
+        _show_live_quorum(query, live)
+        return None
     from pipelines.ask.json_values import jsonable
     from pipelines.ask.quorum import quorum as ask
     from pipelines.show.quorum import node_rows, show_quorum
@@ -301,6 +311,30 @@ def quorum(query: Inquiry) -> Reply:
         lambda: {**jsonable(answer), "nodes": query.objects(chosen)},
         lambda out: show_quorum(out, answer, chosen),
     )
+
+
+def _show_live_quorum(query: Inquiry, url: str) -> None:
+    """Asks the leader, and prints its answer."""
+    from pipelines.quorum.client import Quorum, addresses_of
+    from pipelines.quorum.live import live_quorum
+    from pipelines.quorum.security import security_of
+    from pipelines.settings import load
+    from pipelines.show.quorum import show_live_quorum
+    from pipelines.show.text import Screen
+
+    if query.given.logs or query.given.lake is not None or query.is_past:
+        raise UsageError("--live asks the quorum as it is now: leave out lake, log, --at-offset and --at-time")
+    if query.given.form not in (Format.table, Format.json):
+        raise UsageError(f"--live and --format {query.given.form}: the answer is text or --json")
+    leader = Quorum(addresses_of(url), security_of(load().quorum.command_config))
+    try:
+        answer = live_quorum(leader)
+    finally:
+        leader.close()
+    if query.given.form is Format.json:
+        print_json(answer)
+    else:
+        show_live_quorum(Screen(), answer)
 
 
 @question(UPGRADE, log_argument=True)

@@ -208,7 +208,11 @@ class Quorum:
 
         def ask(connection: Connection) -> Message | None:
             asked = {"topics": [{"name": TOPIC, "partitions": [{"index": 0}]}]}
+            if self._leads is not connection and not self._is_leader(connection):
+                return None
             said = connection.call(DESCRIBE_QUORUM, asked, _SECONDS)
+            if said["error_code"] == _DENIED:
+                raise Fault(str(connection.address), "denies Describe on the cluster to this principal", passes=False)
             self._refuse(connection, said["error_code"])
             answer: Message = _only(said["topics"], "partitions", connection)
             answer["leader"] = {"id": answer["leader_id"], "epoch": answer["leader_epoch"]}

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from jbod_model.formats.metadata_version import METADATA_VERSION
 from pipelines.ask.quorum import ALIVE, GHOST, Moment, Node, QuorumAnswer
 from pipelines.ask.upgrade import JBOD, Blocker, UpgradeCheck, named
+from pipelines.quorum.live import LiveQuorum
 from pipelines.show.rows import Chosen
 from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, when
 
@@ -36,6 +37,27 @@ def show_quorum(out: Screen, answer: QuorumAnswer, chosen: Chosen) -> None:
     for gone in answer.gone:
         since = f"{age(gone.gone.time, answer.time)} before"
         say(out, f"controller {gone.node_id} was unregistered at offset {gone.gone.offset}, {since}")
+
+
+def show_live_quorum(out: Screen, answer: LiveQuorum) -> None:
+    """The leader, then how far every voter and observer is behind it."""
+    leads = f"controller {answer.leader_id} leads, epoch {answer.leader_epoch}"
+    say(out, f"At {when(answer.time)}: {leads}; committed up to offset {answer.high_watermark - 1}.", "bold")
+    say(out)
+    rows = [
+        (
+            one.kind,
+            one.node_id,
+            one.log_end_offset,
+            one.lag,
+            None if one.last_fetch_time is None else f"{age(one.last_fetch_time, answer.time)} ago",
+            None if one.last_caught_up_time is None else f"{age(one.last_caught_up_time, answer.time)} ago",
+            one.directory_id,
+        )
+        for one in answer.followers
+    ]
+    headings = ("KIND", "ID", "LOG END", "LAG", "FETCHED", "CAUGHT UP", "METADATA DIRECTORY")
+    show_table(out, headings, rows, numbers=(1, 2, 3))
 
 
 class NodeRow(NamedTuple):

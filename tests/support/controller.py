@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from jbod_model.formats.batch import read_header
+from jbod_model.ids import Uuid
 from pipelines.quorum.messages import (
     API_VERSIONS,
     DESCRIBE_CLUSTER,
@@ -47,6 +48,9 @@ class Log:
         self.epoch = epoch
         self.leader = leader
         self.snapshots: dict[tuple[int, int], bytes] = {}
+        self.voters: dict[int, int] = {}
+        self.observers: dict[int, int] = {}
+        """Node and the end of its log, for DescribeQuorum."""
         self.high_watermark = -1
         self.append(data)
 
@@ -193,8 +197,8 @@ class Controller:
             "leader_id": self.log.leader,
             "leader_epoch": self.log.epoch,
             "high_watermark": self.log.high_watermark,
-            "voters": [],
-            "observers": [],
+            "voters": _replicas(self.log.voters),
+            "observers": _replicas(self.log.observers),
         }
         topics = [{"name": "__cluster_metadata", "partitions": [partition]}]
         return {"error_code": 0, "error_message": None, "topics": topics, "nodes": []}
@@ -280,6 +284,13 @@ class Controller:
         }
         topics = [{"name": "__cluster_metadata", "partitions": [answer]}]
         return {"throttle_time_ms": 0, "error_code": 0, "topics": topics, "nodes": []}
+
+
+def _replicas(ends: Mapping[int, int]) -> list[Message]:
+    times = {"last_fetch_timestamp": 1_800_000_000_000, "last_caught_up_timestamp": -1}
+    return [
+        {"replica_id": node, "directory_id": Uuid(0, 0), "log_end_offset": end, **times} for node, end in ends.items()
+    ]
 
 
 def quorum_of(log: Log, nodes: Sequence[int] = (1, 2, 3)) -> dict[int, Controller]:

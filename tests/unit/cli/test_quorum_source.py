@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,6 +101,20 @@ def test_what_cannot_be_done_is_refused_in_one_line(
     assert problem.startswith(line)
     assert len(problem.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_live_quorum_is_how_far_each_node_is_behind(
+    capsys: pytest.CaptureFixture[str], peers: dict[int, Controller], log: Log
+) -> None:
+    log.voters, log.observers = {1: log.end, 2: log.end - 7, 3: -1}, {9: log.end - 1}
+    code, said, _ = leave(capsys, "quorum", "--live", url_of(peers), "--json")
+    answer = json.loads(said)
+    assert (code, answer["leader_id"], answer["high_watermark"]) == (0, 1, log.end)
+    behind = [(one["kind"], one["node_id"], one["lag"]) for one in answer["followers"]]
+    assert behind == [("voter", 1, 0), ("voter", 2, 7), ("voter", 3, None), ("observer", 9, 1)]
+    code, said, _ = leave(capsys, "quorum", "--live", url_of(peers))
+    assert f"controller 1 leads, epoch {log.epoch}; committed up to offset {log.end - 1}." in said
+    assert leave(capsys, "quorum", "--live", url_of(peers), "--lake", "l")[0] == 2
 
 
 def test_python_names_the_way_to_a_quorum() -> None:
