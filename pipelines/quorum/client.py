@@ -272,7 +272,7 @@ class Quorum:
         if not self._next:
             self._next = random.sample(self._bootstrap, len(self._bootstrap))
         address = self._next.pop(0)
-        self._connection = Connection(address, self._security, self._stop, _CONNECT_SECONDS)
+        self._connection = Connection(address, self._security, self._stop, _CONNECT_SECONDS, known=self._has_led)
         return self._connection
 
     def _may_use(self, connection: Connection, said: Message, answer: Message) -> bool:

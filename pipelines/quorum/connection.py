@@ -61,12 +61,15 @@ class Halted(Exception):
 class Connection:
     """An open connection, ready for requests. Raises Fault if there is none."""
 
-    def __init__(self, address: Address, security: Security, stop: Callable[[], bool], seconds: float) -> None:
+    def __init__(
+        self, address: Address, security: Security, stop: Callable[[], bool], seconds: float, *, known: bool = False
+    ) -> None:
+        """``known``: these settings have led to a controller before, so that what is no answer is a passing fault."""
         self.address = address
         self._stop = stop
         self._exchange = Exchange()
         self._end = time.monotonic() + seconds
-        self._answered = False
+        self._answered = known
         """Whether the server ever answered as Kafka does."""
         self._is_tls = security.context is not None
         self._socket = self._open(security)
