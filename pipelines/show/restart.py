@@ -108,9 +108,9 @@ def _around(answer: Verdict) -> Sequence[str]:
     if answer.down:
         brokers = listed([f"broker {broker}" for broker in answer.down])
         said.append(f"Down already: {brokers}. What its start does is judged, too.")
-    takes = [f"broker {broker} {many(count, 'partition')}" for broker, count in answer.next_leaders.items()]
+    takes = [f"{count:,} by broker {broker}" for broker, count in answer.next_leaders.items()]
     if takes:
-        said.append(f"Of {many(answer.partitions, 'partition')} these brokers take over: {listed(takes)}.")
+        said.append(f"Leaderships taken over: {listed(takes)}.")
     already = [(len(answer.so_already(harm)), text) for harm, text in _NOW.items()]
     before = [f"{count:,} {text}" for count, text in already if count]
     if before:
