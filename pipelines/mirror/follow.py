@@ -94,11 +94,10 @@ class Mirror:
 
     def _begin_new(self) -> None:
         """The first look at a quorum."""
-        found = self.quorum.fetch(1, None)
+        found, first = self._first_batch(1)
         if found.snapshot is not None:
             self._begin_late(found)
             return
-        first = next(sound_batches(found.records, "the first batch"), None)
         if first is None or first.base_offset == 0:
             self.folder.begin_at(Place(0, -1))
             self.progress.begins = "all history, from offset 0 on"
@@ -116,10 +115,23 @@ class Mirror:
             "record, a LeaderChange"
         )
 
+    def _first_batch(self, offset: int) -> tuple[Fetched, BatchPlace | None]:
+        """The answer to a fetch, and the first of its batches. A garbled one is asked for again, MalformedLog in the
+        end."""
+        for attempt in range(_ATTEMPTS):
+            found = self.quorum.fetch(offset, None)
+            try:
+                return found, next(sound_batches(found.records, str(self.quorum.address)), None)
+            except MalformedLog:
+                self.quorum.close()
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+        raise ValueError(_ATTEMPTS)
+
     def _begin_late(self, found: Fetched) -> None:
         """The log of the quorum begins later than 0."""
         start = found.log_start
-        first = next(sound_batches(self.quorum.fetch(start + 1, None).records, "the first batch"), None)
+        _, first = self._first_batch(start + 1)
         for epoch in range(first.epoch, max(first.epoch - _EPOCHS, -1), -1) if first is not None else ():
             with suppress(SnapshotGone):
                 self._fetch_snapshot(SnapshotId(start, epoch))
