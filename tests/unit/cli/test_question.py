@@ -17,6 +17,7 @@ import termios
 import time
 from datetime import UTC, datetime
 from fcntl import ioctl
+from pathlib import Path
 from types import SimpleNamespace
 from typing import AnyStr
 
@@ -44,6 +45,9 @@ QUESTIONS = {
     "history": ["history", "solo-6"],
     "risk": ["risk"],
     "whatif": ["whatif", "--fail", "3"],
+    "whatif --config": ["whatif", "--config", "min.insync.replicas=3"],
+    "sizes": ["sizes", str(metadata_dir("kafka-4.1.2").parents[1] / "logdirs.json")],
+    "plan check": ["plan", "check", str(Path(__file__).parent / "plan.json")],
     "safe-to-remove": ["safe-to-remove", "3:"],
     "safe-to-restart": ["safe-to-restart", "3"],
     "restart-plan": ["restart-plan"],
@@ -97,7 +101,18 @@ def test_every_question_has_its_documented_columns_in_every_format(
     assert stored.column_names == names
     assert stored.num_rows == len(rows)
     assert json.loads(leave(capsysbinary, *place, "--format", "json")[1])
-    if table.name in ("offline", "directories", "history", "risk", "whatif", "incidents", "check", "quorum"):
+    if table.name in (
+        "offline",
+        "directories",
+        "history",
+        "risk",
+        "whatif",
+        "sizes",
+        "plan check",
+        "incidents",
+        "check",
+        "quorum",
+    ):
         assert rows
 
 
