@@ -16,7 +16,7 @@ _DELETE_SECONDS = 60.0
 
 
 def mirror(
-    quorum: Annotated[str, typer.Argument(metavar="kafka://HOST:PORT[,HOST:PORT...]", help="The controllers.")],
+    quorum: Annotated[str, typer.Argument(metavar="kafka://HOST:PORT", help="The controllers, separated by commas.")],
     into: Annotated[str, typer.Option("--into", metavar="DIR", help="The folder of the copy, a metadata.log.dir.")],
     follow: Annotated[bool, typer.Option("--follow", help="Continue as the log grows, until Ctrl-C.")] = False,
     keep: Annotated[

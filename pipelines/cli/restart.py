@@ -32,7 +32,7 @@ MaxAge = Annotated[
 def safe_to_restart(
     query: Inquiry,
     brokers: Annotated[
-        str, typer.Argument(metavar="ID[,ID...]", help="Brokers or controllers that restart at once, for instance 3.")
+        str, typer.Argument(metavar="IDS", help="Brokers or controllers that restart at once: 3, or 3,4.")
     ],
     kill: Kill = False,
     max_age: MaxAge = "60s",

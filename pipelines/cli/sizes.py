@@ -17,7 +17,7 @@ def sizes(
     sources: Annotated[
         list[str],
         typer.Argument(
-            metavar="SOURCE...",
+            metavar="SOURCE",
             help="A file that kafka-log-dirs --describe printed, mounted disks, or a folder that has them.",
         ),
     ],
