@@ -22,7 +22,7 @@ from pipelines.ask.restart_batches import Limits, fewest
 from pipelines.ask.restart_columns import Columns, columns
 from pipelines.ask.restart_judge import Judge
 from pipelines.ask.restart_quorum import Nodes, nodes, quorum_effect, spare_voters
-from pipelines.ask.restart_waits import LAST_COPY, QUORUM, Blocking, why
+from pipelines.ask.restart_waits import FAULT, LAST_COPY, QUORUM, Blocking, why
 from pipelines.lake.ledger import EPOCH
 from pipelines.lake.reader import Lake
 
@@ -289,7 +289,8 @@ class _Planner:
                 parts.append([one])
             else:
                 found = self.judge.judge([one])
-                self.reasons[one] = found.blocking() or self.judge.judge([one], kill=True).blocking()
+                reasons = found.blocking() or self.judge.judge([one], kill=True).blocking()
+                self.reasons[one] = reasons or [Blocking(FAULT, 0, (), ())]
         return parts
 
     def _is_safe(self, batch: Sequence[int]) -> bool:

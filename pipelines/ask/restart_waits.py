@@ -20,9 +20,10 @@ TOGETHER = "together"
 LAST_COPY = "last copy"
 RETURN = "return"
 QUORUM = "quorum"
+FAULT = "fault"
 WAITS = (CATCHING_UP, REASSIGNMENT, BROKER_DOWN, DIRECTORY_OFFLINE)
 """Reasons that end without a change of the topic or of the brokers to restart, those that end by themselves first."""
-REASONS = (*WAITS, ONE_REPLICA, MIN_ISR, TOGETHER, LAST_COPY, RETURN, QUORUM)
+REASONS = (*WAITS, ONE_REPLICA, MIN_ISR, TOGETHER, LAST_COPY, RETURN, QUORUM, FAULT)
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,7 @@ class Blocking:
             ONE_REPLICA: f"{many} {_have(self.partitions)} one replica",
             MIN_ISR: f"{many} need{'s' if self.partitions == 1 else ''} every replica for min.insync.replicas",
             TOGETHER: f"{many} {_have(self.partitions)} replicas on too many of these brokers",
+            FAULT: "Kafka's own controller would fail on it, or never let the broker stop",
             QUORUM: "the quorum of controllers would have no majority",
             LAST_COPY: f"{many} {_have(self.partitions)} {its} last complete copy there",
             RETURN: f"{many} would come to harm when a broker is back: after a kill, or with a directory offline, the "
@@ -130,6 +132,8 @@ class Blocking:
         if self.reason == DIRECTORY_OFFLINE:
             text = f"first see what the disk of {brokers} needs: jbod offline"
             return Advice(Action.LOOK, text, partitions=names)
+        if self.reason == FAULT:
+            return Advice(Action.LOOK, "jbod safe-to-restart says how the controller would fail")
         if self.reason == QUORUM:
             return Advice(Action.LOOK, "jbod quorum shows the voters")
         if self.reason == TOGETHER:

@@ -248,7 +248,7 @@ def test_no_batch_of_any_image_does_harm_in_any_order(image: Image, most: int | 
     possible = {one for batch in answer.batches for one in batch}
     for broker in {*image.brokers} - possible - {*answer.down}:
         alone = [any(harmed(later, [broker], kill=kill).values()) for kill in (False, True)]
-        assert any(alone) or answer_is_about_disks(answer, broker)
+        assert any(alone) or is_judged_otherwise(answer, broker)
 
 
 def harmed(image: Image, brokers: Sequence[int], *, kill: bool) -> dict[Place, set[str]]:
@@ -258,6 +258,7 @@ def harmed(image: Image, brokers: Sequence[int], *, kill: bool) -> dict[Place, s
         return played(image, brokers, kill=kill, profile=REPAIRED).caused
 
 
-def answer_is_about_disks(answer: Plan, broker: int) -> bool:
+def is_judged_otherwise(answer: Plan, broker: int) -> bool:
+    """A start with a disk that is not online (test_next_start.py), or a state on which Kafka's own controller fails."""
     (one,) = [one for one in answer.nodes if one.node_id == broker]
-    return one.reason == "last copy"
+    return one.reason in ("last copy", "fault")
