@@ -50,9 +50,11 @@ def heartbeat(image: Image, broker: int, *, stops: bool) -> r.BrokerHeartbeatReq
     )
 
 
-def steps(image: Image, stop: Sequence[int], back: Sequence[int], kill: bool, profile: Profile) -> Iterator[object]:
-    """Yields the image while the brokers are down (R-RESTART-1, R-RESTART-2), the one when they are back, and
-    what elected uncleanly."""
+def steps(
+    image: Image, stop: Sequence[int], back: Sequence[int], kill: bool, profile: Profile, *, together: bool = True
+) -> Iterator[object]:
+    """Yields the image while the brokers are down (R-RESTART-1, R-RESTART-2), the one when they are back, and what
+    elected uncleanly. Not ``together``: each broker is let go before the next one asks."""
     uncleanly: set[Place] = set()
     running = [broker for broker in stop if not image.brokers[broker].fenced]
     in_order = {broker for broker, one in image.brokers.items() if one.fenced and one.in_controlled_shutdown}
@@ -63,11 +65,11 @@ def steps(image: Image, stop: Sequence[int], back: Sequence[int], kill: bool, pr
         for broker, directory in zip(one.replicas, one.directories, strict=True)
         if broker in image.brokers and not is_placed(image, broker, directory)
     }
-    for _ in range(0 if kill else 2):
-        for broker in running:
-            if not image.brokers[broker].fenced:
-                image, found = ask(image, heartbeat(image, broker, stops=True), profile)
-                uncleanly |= found
+    beats = [*running, *running] if together else [broker for broker in running for _ in range(2)]
+    for broker in [] if kill else beats:
+        if not image.brokers[broker].fenced:
+            image, found = ask(image, heartbeat(image, broker, stops=True), profile)
+            uncleanly |= found
     for broker in running:
         if not image.brokers[broker].fenced:
             image, found = ask(image, r.SessionExpired(broker_id=broker), profile)
@@ -144,8 +146,9 @@ def played(image: Image, brokers: Sequence[int], *, kill: bool, profile: Profile
     already: dict[Place, set[str]] = {}
     places = [(key, number) for key, topic in image.topics.items() for number in topic.partitions]
     hit = [(key, number) for key, number in places if {*brokers} & {*image.topics[key].partitions[number].replicas}]
-    for stop, back in itertools.product(itertools.permutations(brokers), repeat=2):
-        down, later, uncleanly = steps(image, stop, back, kill, profile)
+    orders = [*itertools.permutations(brokers)]
+    for stop, back, together in itertools.product(orders, orders, [True] if kill else [True, False]):
+        down, later, uncleanly = steps(image, stop, back, kill, profile, together=together)
         for key, number in hit:
             was = image.topics[key].partitions[number]
             whole = named_in(was)

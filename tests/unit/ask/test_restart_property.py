@@ -47,13 +47,17 @@ def test_verdict_about_any_image_is_what_every_order_of_the_restart_does(image: 
         expected = played(image, brokers, kill=kill, profile=REPAIRED)
     said = {(one.topic_id, one.partition): {*one.harms} - {"acks1_at_risk"} for one in answer.stakes}
     already = {(one.topic_id, one.partition): {*one.already} for one in answer.stakes}
+    # In order, a broker is let go some time after it asked: the play has two of these schedules, the answer others.
+    others = {"unclean_election"} if not kill and len(brokers) > 1 else set[str]()
     for (topic_id, number), caused in expected.caused.items():
         key = str(topic_id), number
-        assert said.get(key, set()) == caused
-        assert already.get(key, set()) - caused == expected.already[topic_id, number] - caused
+        harms = said.get(key, set())
+        assert caused <= harms, "a harm is missed"
+        assert harms - caused <= others
+        assert already.get(key, set()) == expected.already[topic_id, number] - harms
         for harm in caused:
             met[harm] = met.get(harm, 0) + 1
-    harmless = not any(expected.caused.values()) and not answer.fault
+    harmless = not any(said.values()) and not answer.fault
     # A start with a disk that is not online is judged by itself: tests/unit/ask/test_next_start_property.py.
     if answer.verdict == "safe" or not answer.starts:
         assert (answer.verdict == "safe") == harmless
