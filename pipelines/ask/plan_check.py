@@ -136,7 +136,7 @@ class PlanCheck:
             "offset": self.offset,
             "time": self.time.isoformat(),
             "ok": self.ok,
-            "findings": {finding: len(ones) for finding, ones in self.groups.items()},
+            "findings": {finding.replace(" ", "_"): len(ones) for finding, ones in self.groups.items()},
             "copies": {str(broker): count for broker, count in self.copies.items()},
             "leaders_move": sum(one.leader_moves for one in self.partitions),
             "disk_moves": sum(one.disk_moves for one in self.partitions),

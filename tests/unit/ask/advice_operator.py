@@ -73,7 +73,8 @@ class Operator:
     def follow(self, step: Advice) -> bool:
         """Do one step; whether it did something after which jbod is asked again."""
         self.world.tell(f"OPERATOR {step.action}: {step.text}")
-        return not self._lost_a_disk_unseen(step) and self.acts[step.action](step)
+        unseen = not step.forbidden and self._lost_a_disk_unseen(step)
+        return not unseen and self.acts[step.action](step)
 
     def _lost_a_disk_unseen(self, step: Advice) -> bool:
         """Whether the step's broker is down and lost a disk that no record tells of: a start recreates what lay there.

@@ -151,6 +151,6 @@ def test_command_has_the_exit_code_and_says_what_to_do(tmp_path: Path) -> None:
     assert "1 partition would never be done:" in run.output
     assert "broker 3 cannot copy: fenced, or shutting down" in run.output
     said = json.loads(CliRunner().invoke(application(), [*line, "--json"]).stdout)
-    assert (said["ok"], said["findings"], said["partitions"][0]["blocks"]) == (False, {"never done": 1}, True)
+    assert (said["ok"], said["findings"], said["partitions"][0]["blocks"]) == (False, {"never_done": 1}, True)
     run = CliRunner().invoke(application(), ["plan", "check", file(tmp_path, t_0=[1, 4]), *line[3:]])
     assert (run.exit_code, run.output.splitlines()[0][:18]) == (0, "Nothing blocks it:")

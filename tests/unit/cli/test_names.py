@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from pipelines.cli.main import application
 from pipelines.show.columns import TABLES
+from tests.support.paths import metadata_dir
 
 LISTS = {
     "offline": (["offline"], ["replicas"]),
@@ -24,6 +25,9 @@ LISTS = {
     "history": (["history", "solo-6"], ["events"]),
     "risk": (["risk"], ["brokers", "directories"]),
     "whatif": (["whatif", "--fail", "2"], ["changes"]),
+    "whatif --config": (["whatif", "--config", "min.insync.replicas=3"], ["changes"]),
+    "sizes": (["sizes", str(metadata_dir("kafka-4.1.2").parents[1] / "logdirs.json")], ["directories"]),
+    "plan check": (["plan", "check", str(Path(__file__).parent / "plan.json")], ["partitions"]),
     "safe-to-remove": (["safe-to-remove", "4:jYd7"], ["held"]),
     "safe-to-restart": (["safe-to-restart", "2"], ["stakes"]),
     "restart-plan": (["restart-plan"], ["nodes"]),
@@ -38,8 +42,8 @@ LISTS = {
 """Table -> the command that prints its rows, and the lists of rows in its JSON."""
 OF_REQUESTS = {"assignments TOPIC-PARTITION", "assignments --queue"}
 """Tables that are empty without a request log."""
-NAMED = {"features", "supported", "kraft_versions", "replicas", "selection"}
-"""Keys whose objects have names from the cluster as keys: features, states."""
+NAMED = {"features", "supported", "kraft_versions", "replicas", "selection", "before"}
+"""Keys whose objects have names from the cluster as keys: features, states, resources."""
 SNAKE_CASE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 

@@ -157,7 +157,7 @@ def _chosen_by_replay(monkeypatch: pytest.MonkeyPatch, lake: Path, words: Sequen
     monkeypatch.delitem(sys.modules, "pipelines.formats.kernels")
     monkeypatch.setattr("pipelines.spark.session.spark_session_soon", lambda *_: None)
 
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         # Otherwise later tests of this process would have plain kernels.
         assert runner.__name__ in sys.modules
         assert plain_kernels._KERNELS not in sys.modules
