@@ -93,6 +93,8 @@ class Sizes:
     """By broker, the fullest first."""
     notes: Sequence[str]
     """What could not be used, a line each."""
+    log_dirs: Sequence[LogDir] = ()
+    """The same directories as the sources describe them, with each replica. Not in the JSON."""
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -127,7 +129,7 @@ def sizes(lake: Lake, sources: Sequence[str]) -> Sizes:
         paired = {directory for directory, _, _ in pairs.values()}
         found += [_without_path(log, broker, one) for one in sorted(log.of_broker(broker) - paired)]
     order = sorted(found, key=lambda one: (one.broker_id, -(one.used_percent or 0), -(one.bytes or 0), one.path or "~"))
-    return Sizes(lake.offset, lake.time, order, notes)
+    return Sizes(lake.offset, lake.time, order, notes, [*read.values()])
 
 
 # SOURCES
