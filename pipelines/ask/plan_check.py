@@ -162,7 +162,12 @@ def check_plan(lake: Lake, file: str, default_min_isr: int = 1) -> PlanCheck:
         repaired = replace(profile, controller=profile.controller.without())
         played = play(image, plan, profile=repaired, static_configs=static)
     judge = _Judge(
-        lake, image, played, min_isr(lake, default_min_isr), _uncopied(lake, image, default_min_isr), _paths(lake)
+        lake,
+        image,
+        played,
+        min_isr(lake, default_min_isr),
+        _uncopied(lake, image, default_min_isr),
+        directories_by_path(lake),
     )
     found = [judge.planned(key, one) for key, one in asked.items()]
     order = sorted(found, key=lambda one: (not one.blocks, not one.findings, one.topic, one.partition))
@@ -206,11 +211,13 @@ def _entry(one: Mapping[str, Any]) -> tuple[Target, Entry]:
     return (str(one["topic"]), int(one["partition"])), Entry(replicas, tuple(map(str, one.get("log_dirs") or ())))
 
 
-def _image(lake: Lake, asked: Mapping[Target, Entry]) -> Image:
+def select_wanted(lake: Lake, asked: Mapping[Target, Entry]) -> None:
+    """Makes the temporary table plan_wanted: topic, partition and target (the brokers) of each partition."""
     names = pa.table(
         {
             "topic": pa.array([topic for topic, _ in asked], pa.string()),
             "partition": pa.array([number for _, number in asked], pa.int32()),
+            "target": pa.array([one.replicas for one in asked.values()], pa.list_(pa.int32())),
         }
     )
     lake.connection.register("plan_asked", names)
@@ -218,6 +225,10 @@ def _image(lake: Lake, asked: Mapping[Target, Entry]) -> Image:
         lake.query("CREATE OR REPLACE TEMP TABLE plan_wanted AS SELECT * FROM plan_asked")
     finally:
         lake.connection.unregister("plan_asked")
+
+
+def _image(lake: Lake, asked: Mapping[Target, Entry]) -> Image:
+    select_wanted(lake, asked)
     return image_of(lake, "(topic, partition) IN (SELECT (topic, partition) FROM plan_wanted)")
 
 
@@ -344,7 +355,8 @@ class _Judge:
         return len({rack for rack in known if rack is not None})
 
 
-def _paths(lake: Lake) -> Mapping[tuple[int, str], str]:
+def directories_by_path(lake: Lake) -> Mapping[tuple[int, str], str]:
+    """(broker, path) -> directory, for the paths that the lake knows."""
     holders = lake.query(
         f"SELECT directory_id, arg_max(broker_id, from_offset) FROM {lake.until('directories')} GROUP BY ALL"
     )

@@ -22,6 +22,7 @@ from pipelines.cli.process import Stopped
 
 PIPE, QUORUM = "-", "kafka://"
 _NAME = "stdin"
+_QUORUM_PREFIX = "jbod-quorum-"
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 Given = TypeVar("Given", str, list[str] | None)
 
@@ -54,6 +55,11 @@ def is_piped(log_dir: str) -> bool:
     return path.name == _NAME and path.parent.name.startswith("jbod-pipe-")
 
 
+def is_copied(log_dir: str) -> bool:
+    """Whether a path stands for standard input or for a quorum: it does not grow."""
+    return is_piped(log_dir) or Path(log_dir).name.startswith(_QUORUM_PREFIX)
+
+
 @contextmanager
 def _piped() -> Iterator[str]:
     """The unpacked log."""
@@ -84,7 +90,7 @@ def _mirrored(url: str) -> Iterator[str]:
 
     with (
         _ending_by_exception(),
-        tempfile.TemporaryDirectory(prefix="jbod-quorum-", ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryDirectory(prefix=_QUORUM_PREFIX, ignore_cleanup_errors=True) as folder,
     ):
         with mirrored(url, folder, load().quorum.command_config, progress.notice) as mirror:
             progress.decision(f"{url}: {mirror.progress.begins}")

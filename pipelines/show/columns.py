@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.show.columns_plans import PLAN, SIZES
+from pipelines.show.columns_plans import PLAN, SIZES, WATCH
 from pipelines.show.rows import Column, RowTable
 
 
@@ -473,6 +473,7 @@ TABLES = (
     CONFIG,
     SIZES,
     PLAN,
+    WATCH,
     REMOVAL,
     RESTART,
     RESTART_PLAN,

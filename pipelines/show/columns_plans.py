@@ -54,3 +54,25 @@ PLAN = RowTable(
     ),
     brokers="target",
 )
+WATCH = RowTable(
+    "plan watch",
+    "a partition of the files",
+    (
+        Column("topic", "string", "name of the topic"),
+        Column("partition", "int", "number of the partition"),
+        Column("replicas", "ints", "its brokers"),
+        Column("target", "ints", "its brokers by the file"),
+        Column(
+            "state",
+            "string",
+            "stuck, replaced, cancelled, gone, unknown path, not begun, under way or done: the first that applies",
+        ),
+        Column("since_offset", "int", "offset of the record that made it so, null where no record did"),
+        Column("since_time", "time", "when that record was appended"),
+        Column("waits_for", "ints", "brokers whose replicas are not yet in sync, or not yet in the directory"),
+        Column("reason", "string", "why"),
+    ),
+    brokers="target",
+    reasons=("state",),
+    reason_words=("stuck", "replaced", "cancelled", "gone", "unknown path", "not begun", "under way", "done"),
+)

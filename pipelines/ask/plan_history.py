@@ -1,0 +1,168 @@
+"""What the log says of the partitions of reassignment files: where they are going, and where their replicas are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from pipelines.ask.plan_check import Entry
+from pipelines.lake.ledger import time_of
+from pipelines.lake.reader import Lake
+
+
+class Phase(NamedTuple):
+    """A time in which a partition was going to, or at, the same replicas."""
+
+    aims: bool
+    """Whether it is at the target of the file, or on the way to it."""
+    moving: bool
+    """Whether a reassignment is under way."""
+    offset: int
+    time: datetime
+    toward: Sequence[int]
+
+
+class Now(NamedTuple):
+    """A partition at the offset."""
+
+    replicas: Sequence[int]
+    isr: Sequence[int]
+    leader: int
+
+
+@dataclass(frozen=True)
+class Story:
+    now: Now
+    phases: Sequence[Phase]
+    """The oldest first; the last one is that of the offset."""
+
+    @property
+    def begun(self) -> int | None:
+        """The offset at which the reassignment to the target began, if it is done or under way."""
+        *before, now = self.phases
+        if not now.aims or not before:
+            return None
+        return before[-1].offset if before[-1].aims else now.offset
+
+
+def stories(lake: Lake) -> Mapping[tuple[str, int], Story]:
+    """The phases of the partitions of plan_wanted that exist."""
+    rows = lake.query(
+        f"""
+        WITH now AS (SELECT p.* FROM {lake.at("partitions")} p JOIN plan_wanted USING (topic, partition)),
+        history AS (
+            SELECT p.topic_id, p.partition, p.from_offset, p.from_time, w.target,
+                   len(p.adding) + len(p.removing) > 0 AS moving,
+                   list_filter(p.replicas, lambda b: NOT list_contains(p.removing, b)) AS toward
+            FROM {lake.until("partitions")} p JOIN plan_wanted w USING (topic, partition)
+        ),
+        phases AS (
+            SELECT topic_id, partition, toward = target AS aims, moving, from_offset, from_time, toward FROM history
+            QUALIFY (toward, moving) IS DISTINCT FROM
+                    lag((toward, moving)) OVER (PARTITION BY topic_id, partition ORDER BY from_offset)
+        )
+        SELECT any_value(n.topic), partition, any_value(n.replicas), any_value(n.isr), any_value(n.leader),
+               list((h.aims, h.moving, h.from_offset, epoch_us(h.from_time), h.toward) ORDER BY h.from_offset)
+        FROM now n JOIN phases h USING (topic_id, partition) GROUP BY topic_id, partition
+        """
+    )
+    return {
+        (topic, number): Story(
+            Now(replicas, isr, leader),
+            [Phase(aims, moving, at, time_of(micros), toward) for aims, moving, at, micros, toward in phases],
+        )
+        for topic, number, replicas, isr, leader, phases in rows
+    }
+
+
+class Place(NamedTuple):
+    """Where a replica is that the files place."""
+
+    directory: str | None
+    """None if the log does not know it."""
+    offset: int
+    time: datetime
+    moved: bool
+    """Whether it came from another directory of the broker."""
+
+
+def select_moves(lake: Lake, asked: Mapping[tuple[str, int], Entry], paths: Mapping[tuple[int, str], str]) -> None:
+    """Makes the temporary table plan_moves: the replicas for which the files name a directory that is known."""
+    rows = [
+        (topic, number, broker, paths[broker, path])
+        for (topic, number), one in asked.items()
+        for broker, path in zip(one.replicas, one.log_dirs, strict=False)
+        if (broker, path) in paths
+    ]
+    kinds = (("topic", pa.string()), ("partition", pa.int32()), ("broker_id", pa.int32()), ("target", pa.string()))
+    table = pa.table({name: pa.array([row[at] for row in rows], kind) for at, (name, kind) in enumerate(kinds)})
+    lake.connection.register("plan_named", table)
+    try:
+        lake.query("CREATE OR REPLACE TEMP TABLE plan_moves AS SELECT * FROM plan_named")
+    finally:
+        lake.connection.unregister("plan_named")
+
+
+def places_of(lake: Lake) -> Mapping[tuple[str, int, int], Place]:
+    """The replicas of plan_moves: topic, partition, broker -> where it is, or was last."""
+    rows = lake.query(
+        f"""
+        WITH came AS (
+            SELECT a.*, lag(a.kind) OVER replica = 'assigned' AS moved
+            FROM {lake.until("assignments")} a JOIN plan_moves USING (topic, partition, broker_id)
+            WINDOW replica AS (PARTITION BY topic_id, partition, broker_id ORDER BY from_offset)
+            QUALIFY a.directory_id IS DISTINCT FROM lag(a.directory_id) OVER replica
+        )
+        SELECT topic, partition, broker_id, CASE WHEN kind = 'assigned' THEN directory_id END, from_offset,
+               epoch_us(from_time), coalesce(moved, false) FROM came
+        QUALIFY row_number() OVER (PARTITION BY topic, partition, broker_id ORDER BY from_offset DESC) = 1
+        """
+    )
+    return {
+        (topic, number, broker): Place(directory, at, time_of(micros), moved)
+        for topic, number, broker, directory, at, micros, moved in rows
+    }
+
+
+@dataclass(frozen=True)
+class Copiers:
+    """The brokers and their directories."""
+
+    states: Mapping[int, str]
+    """Registered broker -> what keeps it from copying; empty if nothing does."""
+    listed: Mapping[str, int]
+    """Online directory -> its broker. None of a broker that does not report directories."""
+    cordoned: frozenset[str]
+    reporting: frozenset[int]
+    """Brokers that report their directories."""
+    offline: Mapping[tuple[str, int, int], str]
+    """Topic, partition, broker -> the directory of the replica, which is offline while its broker runs."""
+
+    @classmethod
+    def of(cls, lake: Lake) -> Copiers:
+        """At the lake's offset."""
+        rows = lake.query(
+            "SELECT broker_id, fenced, in_controlled_shutdown, log_dirs, coalesce(cordoned_log_dirs, []) "
+            f"FROM {lake.at('brokers')}"
+        )
+        offline = lake.query(
+            f"SELECT topic, partition, broker_id, directory_id FROM {lake.at('offline_replicas')} "
+            "JOIN plan_wanted USING (topic, partition) WHERE reason LIKE 'directory%'"
+        )
+        return cls(
+            {broker: "fenced" if fenced else "shutting down" if stops else "" for broker, fenced, stops, *_ in rows},
+            {directory: broker for broker, _, _, listed, _ in rows for directory in listed},
+            frozenset(directory for *_, cordoned in rows for directory in cordoned),
+            frozenset(broker for broker, _, _, listed, _ in rows if listed),
+            {(topic, number, broker): directory for topic, number, broker, directory in offline},
+        )
+
+    def trouble(self, broker: int) -> str:
+        """Why a broker copies nothing; empty if nothing keeps it from that."""
+        if broker not in self.states:
+            return f"broker {broker} is not registered"
+        return f"broker {broker} is {self.states[broker]}" if self.states[broker] else ""

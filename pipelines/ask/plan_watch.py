@@ -1,0 +1,337 @@
+"""Follows the execution of reassignment files in the log: what is done, under way or stuck, why, and the time left.
+
+The log shows when a reassignment begins and ends (R-REASSIGN-1, R-REASSIGN-2), and when the controller accepted that a
+replica is in another directory. It does not show that a move between disks has begun.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from jbod_model.errors import UsageError
+from pipelines.ask.json_values import jsonable
+from pipelines.ask.plan_check import Entry, directories_by_path, read_plan, select_wanted
+from pipelines.ask.plan_history import Copiers, Now, Place, Story, places_of, select_moves, stories
+from pipelines.ask.removal import Removal, safe_to_remove
+from pipelines.lake.ledger import time_of
+from pipelines.lake.reader import Lake
+
+DONE, UNDER_WAY, NOT_BEGUN, STUCK, REPLACED, CANCELLED, UNKNOWN, GONE = (
+    "done",
+    "under way",
+    "not begun",
+    "stuck",
+    "replaced",
+    "cancelled",
+    "unknown path",
+    "gone",
+)
+STATES = (STUCK, REPLACED, CANCELLED, GONE, UNKNOWN, NOT_BEGUN, UNDER_WAY, DONE)
+"""A partition has the first of these that applies to its reassignment or to one of its moves between disks."""
+PENDING = (STUCK, NOT_BEGUN, UNDER_WAY)
+"""States that can still become done by themselves."""
+PAUSE = timedelta(hours=1)
+"""Moves between disks that are further apart than this are not counted as one execution."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A partition of the files."""
+
+    topic: str
+    partition: int
+    replicas: Sequence[int]
+    target: Sequence[int]
+    state: str
+    since_offset: int | None = None
+    """Of the record that made it so. None where no record did."""
+    since_time: datetime | None = None
+    waits_for: Sequence[int] = ()
+    """Brokers whose replicas are not yet where, or what, they should be."""
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        """``topic-0``"""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class Emptied:
+    """A disk on which nothing is to stay but what the files take away."""
+
+    broker_id: int
+    directory_id: str
+    replicas: int
+    """Replicas that are still in it."""
+    since_time: datetime | None = None
+    """When the last one left. None while there are some."""
+    removal: Removal | None = None
+    """Whether it may be pulled. None while there are replicas in it."""
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "broker_id": self.broker_id,
+            "directory_id": self.directory_id,
+            "replicas": self.replicas,
+            "since_time": jsonable(self.since_time),
+            "safe_to_remove": None if self.removal is None else self.removal.safe,
+            "reasons": []
+            if self.removal is None
+            else [{"finding": one.finding, "advice": one.advice} for one in self.removal.reasons if one.blocks],
+        }
+
+
+@dataclass(frozen=True)
+class PlanWatch:
+    """The answer."""
+
+    offset: int
+    time: datetime
+    partitions: Sequence[Watched]
+    """In the order of STATES, then by topic and number."""
+    left: timedelta | None
+    """Until those that are under way or not begun are done, at the pace so far. None if no pace is known."""
+    disks: Sequence[Emptied]
+
+    @property
+    def done(self) -> bool:
+        """Whether every partition is as the files want it."""
+        return all(one.state == DONE for one in self.partitions)
+
+    @property
+    def pending(self) -> bool:
+        """Whether one can still become done without another execution."""
+        return any(one.state in PENDING for one in self.partitions)
+
+    @property
+    def groups(self) -> Mapping[str, Sequence[Watched]]:
+        """State -> its partitions, in the order of STATES."""
+        found: dict[str, list[Watched]] = {}
+        for one in self.partitions:
+            found.setdefault(one.state, []).append(one)
+        return found
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "offset": self.offset,
+            "time": self.time.isoformat(),
+            "done": self.done,
+            "states": {state.replace(" ", "_"): len(ones) for state, ones in self.groups.items()},
+            "left_seconds": None if self.left is None else self.left.total_seconds(),
+            "disks": [one.as_json() for one in self.disks],
+            "partitions": jsonable(list(self.partitions)),
+        }
+
+
+def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1) -> PlanWatch:
+    """How far the execution of files is at the lake's offset. Of a partition in several files the last one counts.
+
+    Raises UsageError if one is no file that ``kafka-reassign-partitions`` takes.
+    """
+    asked: dict[tuple[str, int], Entry] = {}
+    for file in files:
+        asked |= read_plan(file)
+    if not asked:
+        raise UsageError(f"{', '.join(files)}: names no partition")
+    select_wanted(lake, asked)
+    paths = directories_by_path(lake)
+    select_moves(lake, asked, paths)
+    watch = _Watch(Copiers.of(lake), stories(lake), places_of(lake), paths)
+    works = {key: [*watch.works(key, one)] for key, one in asked.items()}
+    found = [watch.partition(key, one, works[key]) for key, one in asked.items()]
+    found.sort(key=lambda one: (STATES.index(one.state), one.topic, one.partition))
+    left = time_left([each for ones in works.values() for each in ones], lake.time)
+    begun = {key: story.begun for key, story in watch.stories.items() if story.begun is not None}
+    return PlanWatch(lake.offset, lake.time, found, left, _disks(lake, begun, default_min_isr))
+
+
+# JUDGEMENT
+
+
+@dataclass(frozen=True)
+class Work:
+    """A reassignment of a partition, or the move of one of its replicas between the disks of a broker."""
+
+    state: str
+    offset: int | None = None
+    time: datetime | None = None
+    """Of the record that made it so."""
+    waits_for: Sequence[int] = ()
+    reason: str = ""
+    begun: datetime | None = None
+    """When a reassignment began that is done or under way."""
+    copied: bool = field(default=True)
+    """Whether something was, or is, to be copied. A partition that was where it should be says nothing of the pace."""
+
+
+@dataclass(frozen=True)
+class _Watch:
+    cluster: Copiers
+    stories: Mapping[tuple[str, int], Story]
+    places: Mapping[tuple[str, int, int], Place]
+    paths: Mapping[tuple[int, str], str]
+
+    def partition(self, key: tuple[str, int], entry: Entry, works: Sequence[Work]) -> Watched:
+        """A partition with its state, which is the first of STATES among ``works``."""
+        story = self.stories.get(key)
+        first = min(works, key=lambda one: STATES.index(one.state))
+        same = [one for one in works if one.state == first.state]
+        newest = max(same, key=lambda one: -1 if one.offset is None else one.offset)
+        return Watched(
+            *key,
+            [] if story is None else story.now.replicas,
+            entry.replicas,
+            first.state,
+            newest.offset,
+            newest.time,
+            sorted({broker for one in same for broker in one.waits_for}),
+            "; ".join(dict.fromkeys(one.reason for one in same if one.reason)),
+        )
+
+    def works(self, key: tuple[str, int], entry: Entry) -> Iterator[Work]:
+        """The reassignment of a partition, and its moves between disks."""
+        story = self.stories.get(key)
+        if story is None:
+            yield Work(GONE, reason="there is no such partition")
+            return
+        yield self._reassignment(key, story)
+        for broker, path in zip(entry.replicas, entry.log_dirs, strict=False):
+            if path != "any" and broker in story.now.replicas:
+                yield self._move(key, broker, path, story)
+
+    def _reassignment(self, key: tuple[str, int], story: Story) -> Work:
+        now, phases = story.phases[-1], story.phases
+        if now.aims:
+            before = phases[:-1]
+            begun = before[-1].time if before and before[-1].aims else now.time
+            if not now.moving:
+                copied = bool(before) and before[-1].aims
+                return Work(DONE, now.offset if before else None, now.time, begun=begun, copied=copied)
+            reason, stuck = self._why_not_done(key, story.now, now.toward)
+            waits = [broker for broker in now.toward if broker not in story.now.isr]
+            return Work(STUCK if stuck else UNDER_WAY, now.offset, now.time, waits, reason, begun=now.time)
+        last = max((at for at, phase in enumerate(phases) if phase.aims and phase.moving), default=None)
+        if last is None:
+            other = f"another reassignment is under way, to {_brokers(now.toward)}" if now.moving else ""
+            return Work(NOT_BEGUN, reason=other)
+        then = next(phase for phase in phases[last + 1 :] if not phase.aims)
+        to = f"to {_brokers(then.toward)}"
+        if phases[last + 1].aims:
+            return Work(REPLACED, then.offset, then.time, reason=f"it was done, and is reassigned since, {to}")
+        if then.moving or not last or {*then.toward} != {*phases[last - 1].toward}:
+            return Work(REPLACED, then.offset, then.time, reason=f"another reassignment took its place, {to}")
+        return Work(CANCELLED, then.offset, then.time, reason=f"it was cancelled, back {to}")  # R-REASSIGN-3
+
+    def _why_not_done(self, key: tuple[str, int], now: Now, toward: Sequence[int]) -> tuple[str, bool]:
+        """What a reassignment waits for, and whether it cannot go on by itself (R-REASSIGN-2)."""
+        late = [broker for broker in toward if broker not in now.isr]
+        troubles = [trouble for broker in late if (trouble := self._trouble(key, broker))]
+        if now.leader == -1:
+            troubles.insert(0, "no replica leads: there is nothing to copy from")
+        if troubles:
+            return "; ".join(troubles), True
+        return (f"{_brokers(late)} {'is' if len(late) == 1 else 'are'} not in sync yet" if late else ""), False
+
+    def _trouble(self, key: tuple[str, int], broker: int) -> str:
+        directory = self.cluster.offline.get((*key, broker))
+        if directory is not None and not self.cluster.trouble(broker):
+            return f"directory {directory} of broker {broker} is offline"
+        return self.cluster.trouble(broker)
+
+    def _move(self, key: tuple[str, int], broker: int, path: str, story: Story) -> Work:
+        wanted = self.paths.get((broker, path))
+        if wanted is None:
+            return Work(UNKNOWN, waits_for=[broker], reason=f"{path} of broker {broker}")
+        place = self.places.get((*key, broker))
+        if place is not None and place.directory == wanted:
+            return Work(DONE, place.offset, place.time, copied=place.moved)
+        what = f"{path} of broker {broker}"
+        if trouble := self._trouble(key, broker):
+            return Work(STUCK, waits_for=[broker], reason=trouble)
+        if broker in self.cluster.reporting and self.cluster.listed.get(wanted) != broker:
+            return Work(STUCK, waits_for=[broker], reason=f"{what} is not online")
+        if wanted in self.cluster.cordoned:
+            return Work(STUCK, waits_for=[broker], reason=f"{what} is cordoned")
+        began = place is not None and place.directory is not None and broker in story.phases[0].toward
+        return Work(UNDER_WAY, waits_for=[broker], reason=f"not in {what} yet", copied=began)
+
+
+def time_left(works: Sequence[Work], now: datetime) -> timedelta | None:
+    """Until the rest is done, at the pace of those that are done. None if there is no rest, or no pace.
+
+    The pace counts from the beginning of the oldest reassignment that is under way. If only moves between disks are
+    left, whose beginning no record has, it counts from the first of the last ones that are less than PAUSE apart.
+    """
+    rest = [one for one in works if one.state in (UNDER_WAY, NOT_BEGUN)]
+    ends = sorted(one.time for one in works if one.state == DONE and one.copied and one.time is not None)
+    if not rest or not ends:
+        return None
+    since = min((one.begun for one in rest if one.begun is not None), default=None)
+    counted = [] if since is None else [end for end in ends if end > since]
+    if since is None or not counted:
+        run = [ends[-1]]
+        for end in reversed(ends[:-1]):
+            if run[-1] - end > PAUSE:
+                break
+            run.append(end)
+        begun = [one.begun for one in works if one.time == run[-1] and one.begun is not None and one.copied]
+        since = min(begun, default=run[-1])
+        counted = run if begun else run[:-1]
+    if not counted or now <= since:
+        return None
+    return (now - since) / len(counted) * len(rest)
+
+
+# THE DISKS
+
+
+def _disks(lake: Lake, begun: Mapping[tuple[str, int], int], default_min_isr: int) -> Sequence[Emptied]:
+    """The disks that replicas of the files leave, or left, and that have no replica beside these.
+
+    ``begun``: partition -> the offset at which its reassignment began, if that is done or under way.
+    """
+    rows = lake.query(
+        f"""
+        SELECT a.topic, a.partition, a.broker_id, a.directory_id, a.to_offset, epoch_us(a.to_time), m.target IS NULL
+        FROM {lake.until("assignments")} a JOIN plan_wanted w USING (topic, partition)
+        LEFT JOIN plan_moves m USING (topic, partition, broker_id)
+        WHERE a.kind = 'assigned' AND (NOT list_contains(w.target, a.broker_id) OR m.target <> a.directory_id)
+        QUALIFY row_number() OVER (PARTITION BY a.topic_id, a.partition, a.broker_id ORDER BY a.from_offset DESC) = 1
+        """
+    )
+    staying: Counter[tuple[int, str]] = Counter()
+    ends: dict[tuple[int, str], int] = {}
+    for topic, number, broker, directory, to_offset, micros, leaves in rows:
+        place = broker, directory
+        if to_offset is None:
+            staying[place] += 1
+        elif leaves and to_offset < begun.get((topic, number), to_offset + 1):
+            continue  # it was gone before
+        ends[place] = max(ends.get(place, 0), micros or 0)
+    held = {
+        (broker, directory): count
+        for broker, directory, count in lake.query(
+            f"SELECT broker_id, directory_id, count(*) FROM {lake.at('assignments')} "
+            "WHERE kind = 'assigned' GROUP BY ALL"
+        )
+    }
+    found = []
+    for (broker, directory), micros in sorted(ends.items()):
+        count = held.get((broker, directory), 0)
+        if not count:
+            removal = safe_to_remove(lake, f"{broker}:{directory}", default_min_isr)
+            found.append(Emptied(broker, directory, 0, time_of(micros), removal))
+        elif count == staying[broker, directory]:
+            found.append(Emptied(broker, directory, count))
+    return found
+
+
+def _brokers(brokers: Sequence[int]) -> str:
+    return f"broker{'' if len(brokers) == 1 else 's'} {', '.join(map(str, brokers))}"

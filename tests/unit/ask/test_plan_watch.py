@@ -1,0 +1,277 @@
+"""Reassignments while they run, in the log: what is done, stuck or replaced, the time left, the disks that empty."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from jbod_model.errors import UsageError
+from pipelines.ask.plan_watch import PlanWatch, Watched, Work, time_left, watch_plan
+from pipelines.cli.main import application
+from tests.unit.ask.test_plan_check import cluster, file, named
+from tests.unit.check.story import Story, disk
+
+A, B = str(disk("a")), str(disk("b"))
+
+
+def begin(story: Story, name: str, number: int, target: Sequence[int], where: str) -> Story:
+    """The controller accepts a reassignment; the added replicas are placed in the directories ``where``."""
+    placed = story.replicas[name, number]
+    now = [*placed]
+    added = [one for one in target if one not in now]
+    removed = [one for one in now if one not in target]
+    placed |= dict.fromkeys(added, "unassigned")
+    story.replicas[name, number] = placed = {one: placed[one] for one in (*target, *removed)}
+    story.change(
+        name,
+        number,
+        replicas=tuple(placed),
+        adding_replicas=tuple(sorted(added)),
+        removing_replicas=tuple(sorted(removed)),
+        directories=tuple(disk(one) for one in placed.values()),
+    )
+    for broker, at in zip(added, where, strict=True):
+        story.assign(name, number, broker, at)
+    return story
+
+
+def end(story: Story, name: str, number: int, target: Sequence[int]) -> Story:
+    """The added replicas are in sync, or it is cancelled: only ``target`` is left."""
+    placed = {one: story.replicas[name, number][one] for one in target}
+    story.replicas[name, number] = placed
+    return story.change(
+        name,
+        number,
+        replicas=tuple(target),
+        isr=tuple(target),
+        leader=target[0],
+        adding_replicas=(),
+        removing_replicas=(),
+        directories=tuple(disk(one) for one in placed.values()),
+    )
+
+
+def asked(path: Path, story: Story, paths: dict[str, str] | None = None, **partitions: Any) -> PlanWatch:
+    lake = story.lake(path / "lake")
+    if paths:
+        named(lake, paths)
+    return watch_plan(lake, [file(path, **partitions)])
+
+
+def of(path: Path, story: Story, paths: dict[str, str] | None = None, **partitions: Any) -> Watched:
+    (one,) = asked(path, story, paths, **partitions).partitions
+    return one
+
+
+def test_reassignment_is_not_begun_then_under_way_then_done(tmp_path: Path) -> None:
+    """R-REASSIGN-1, R-REASSIGN-2."""
+    story = cluster()
+    assert of(tmp_path / "1", story, t_0=[3, 2]).state == "not begun"
+    one = of(tmp_path / "2", begin(story, "t", 0, [3, 2], "d"), t_0=[3, 2])
+    assert (one.state, one.waits_for, one.reason) == ("under way", [3], "broker 3 is not in sync yet")
+    began = one.since_offset
+    one = of(tmp_path / "3", end(story, "t", 0, [3, 2]), t_0=[3, 2])
+    assert (one.state, one.since_offset, began) == ("done", len(story.entries) - 1, len(story.entries) - 3)
+
+
+def test_partition_that_was_there_already_is_done(tmp_path: Path) -> None:
+    assert of(tmp_path, cluster(), t_0=[1, 2]).state == "done"
+
+
+def test_broker_that_is_fenced_or_gone_makes_it_stuck(tmp_path: Path) -> None:
+    story = begin(cluster(), "t", 0, [3, 2], "d").fence(3)
+    one = of(tmp_path / "1", story, t_0=[3, 2])
+    assert (one.state, one.waits_for, one.reason) == ("stuck", [3], "broker 3 is fenced")
+    assert of(tmp_path / "2", story.unregister(3), t_0=[3, 2]).reason == "broker 3 is not registered"
+
+
+def test_disk_that_fails_under_the_copy_makes_it_stuck(tmp_path: Path) -> None:
+    story = Story().broker(1, "a").broker(2, "c").broker(3, "de").topic("t", {1: "a", 2: "c"})
+    begin(story, "t", 0, [3, 2], "d").left(3, "e")
+    one = of(tmp_path, story, t_0=[3, 2])
+    assert (one.state, one.reason) == ("stuck", f"directory {disk('d')} of broker 3 is offline")
+
+
+def test_partition_without_leader_is_stuck(tmp_path: Path) -> None:
+    story = begin(cluster(), "u", 0, [3], "d").change("u", 0, leader=-1)
+    assert of(tmp_path, story, u_0=[3]).reason == "no replica leads: there is nothing to copy from"
+
+
+def test_cancelled_reassignment_is_told_from_a_replaced_one(tmp_path: Path) -> None:
+    """R-REASSIGN-3, R-REASSIGN-7."""
+    story = begin(cluster(), "t", 0, [3, 2], "d")
+    cancelled = of(tmp_path / "1", end(story, "t", 0, [2, 1]), t_0=[3, 2])
+    assert (cancelled.state, cancelled.reason) == ("cancelled", "it was cancelled, back to brokers 2, 1")
+    replaced = begin(begin(cluster(), "t", 0, [3, 2], "d"), "t", 0, [4, 2], "e")
+    one = of(tmp_path / "2", replaced, t_0=[3, 2])
+    assert (one.state, one.reason) == ("replaced", "another reassignment took its place, to brokers 4, 2")
+    assert of(tmp_path / "3", replaced, t_0=[4, 2]).state == "under way"
+
+
+def test_reassignment_after_it_was_done_replaces_it(tmp_path: Path) -> None:
+    story = end(begin(cluster(), "t", 0, [3, 2], "d"), "t", 0, [3, 2])
+    one = of(tmp_path, begin(story, "t", 0, [1, 2], "a"), t_0=[3, 2])
+    assert (one.state, one.reason) == ("replaced", "it was done, and is reassigned since, to brokers 1, 2")
+
+
+def test_file_that_undoes_one_is_not_begun_until_it_runs(tmp_path: Path) -> None:
+    """What it wants is what was before."""
+    story = end(begin(cluster(), "t", 0, [3, 2], "d"), "t", 0, [3, 2])
+    assert of(tmp_path / "1", story, t_0=[1, 2]).state == "not begun"
+    one = of(tmp_path / "2", begin(cluster(), "t", 0, [3, 2], "d"), t_0=[1, 2])
+    assert (one.state, one.reason) == ("not begun", "another reassignment is under way, to brokers 3, 2")
+    assert of(tmp_path / "3", begin(story, "t", 0, [1, 2], "a"), t_0=[1, 2]).state == "under way"
+
+
+def test_topic_that_is_gone_or_made_anew(tmp_path: Path) -> None:
+    story = begin(cluster(), "t", 0, [3, 2], "d").remove("t")
+    assert of(tmp_path / "1", story, t_0=[3, 2]).state == "gone"
+    assert of(tmp_path / "2", story.topic("t", {1: "a", 2: "c"}), t_0=[3, 2]).state == "not begun"
+
+
+def test_move_between_disks_is_done_when_the_log_has_it_where_the_file_wants_it(tmp_path: Path) -> None:
+    paths, wanted = {"/data/a": "a", "/data/b": "b"}, ([1, 2], ["/data/b", "any"])
+    one = of(tmp_path / "1", cluster(), paths, t_0=wanted)
+    assert (one.state, one.waits_for, one.reason) == ("under way", [1], "not in /data/b of broker 1 yet")
+    story = cluster().assign("t", 0, 1, "b")
+    one = of(tmp_path / "2", story, paths, t_0=wanted)
+    assert (one.state, one.since_offset) == ("done", len(story.entries) - 1)
+    assert of(tmp_path / "3", cluster(), paths, t_0=([1, 2], ["/x", "any"])).state == "unknown path"
+
+
+def test_move_to_a_disk_that_failed_or_is_cordoned_is_stuck(tmp_path: Path) -> None:
+    paths, wanted = {"/data/a": "a", "/data/b": "b"}, ([1, 2], ["/data/b", "any"])
+    assert of(tmp_path / "1", cluster().left(1, "a"), paths, t_0=wanted).reason == "/data/b of broker 1 is not online"
+    story = Story(30).broker(1, "ab", cordoned="b").broker(2, "c").topic("t", {1: "a", 2: "c"})
+    assert of(tmp_path / "2", story, paths, t_0=wanted).reason == "/data/b of broker 1 is cordoned"
+    assert of(tmp_path / "3", cluster().fence(1), paths, t_0=wanted).reason == "broker 1 is fenced"
+
+
+def test_disk_that_the_plan_empties_is_told_with_the_answer_of_safe_to_remove(tmp_path: Path) -> None:
+    paths, wanted = {"/data/a": "a", "/data/b": "b"}, ([1, 2], ["/data/b", "any"])
+    story = Story().broker(1, "ab").broker(2, "c").broker(3, "d").topic("t", {1: "a", 2: "c"}, {1: "a", 2: "c"})
+    (left,) = asked(tmp_path / "1", story, paths, t_0=wanted, t_1=[3, 2]).disks
+    assert (left.directory_id, left.replicas, left.removal) == (A, 2, None)
+    story = end(begin(story.assign("t", 0, 1, "b"), "t", 1, [3, 2], "d"), "t", 1, [3, 2])
+    (empty,) = asked(tmp_path / "2", story, paths, t_0=wanted, t_1=[3, 2]).disks
+    assert (empty.directory_id, empty.replicas, empty.removal is not None and empty.removal.safe) == (A, 0, True)
+    assert empty.since_time == datetime.fromtimestamp(story.time, UTC)
+    assert not asked(tmp_path / "3", story.topic("v", {1: "a"}), paths, t_0=wanted, t_1=[3, 2]).disks
+
+
+def test_disk_that_was_empty_before_the_plan_is_not_told(tmp_path: Path) -> None:
+    """t-0 was on broker 4 once."""
+    story = end(begin(cluster(), "t", 0, [4, 2], "e"), "t", 0, [4, 2])
+    story = end(begin(story, "t", 0, [1, 2], "a"), "t", 0, [1, 2])
+    story = end(begin(story, "t", 0, [3, 2], "d"), "t", 0, [3, 2])
+    assert [one.directory_id for one in asked(tmp_path, story, t_0=[3, 2]).disks] == [A]
+
+
+# TIME
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def test_time_left_is_that_of_the_rest_at_the_pace_since_it_began() -> None:
+    began = NOW - timedelta(minutes=30)
+    done = [Work("done", time=began + timedelta(minutes=10 * at), begun=began) for at in (1, 2, 3)]
+    assert time_left([*done, Work("under way", begun=began), Work("not begun")], NOW) == timedelta(minutes=20)
+    assert time_left(done, NOW) is None
+    assert time_left([Work("under way", begun=began)], NOW) is None
+
+
+def test_time_left_of_moves_between_disks_counts_the_last_execution_only() -> None:
+    ends = [NOW - timedelta(days=3), *(NOW - timedelta(minutes=minutes) for minutes in (40, 30, 20))]
+    done = [Work("done", time=end) for end in ends]
+    assert time_left([*done, Work("under way")], NOW) == timedelta(minutes=20)
+    was_there = Work("done", time=NOW - timedelta(minutes=1), copied=False)
+    assert time_left([*done, was_there, Work("under way")], NOW) == timedelta(minutes=20)
+
+
+# AGAINST A PLAY
+
+
+def test_state_is_that_of_a_random_execution(tmp_path: Path) -> None:
+    """Partitions that are begun, ended, cancelled and replaced at random have the state of the last that happened."""
+    for seed in range(8):
+        random = Random(seed)
+        story = Story().broker(1, "a").broker(2, "b").broker(3, "c").broker(4, "d")
+        story.topic("t", *({1: "a", 2: "b"} for _ in range(6)))
+        target, expected = [3, 2], dict.fromkeys(range(6), "not begun")
+        for _ in range(random.randint(0, 25)):
+            number = random.randrange(6)
+            if expected[number] == "not begun":
+                begin(story, "t", number, target, "c")
+                expected[number] = "under way"
+            elif expected[number] == "under way":
+                what = random.choice(("done", "cancelled", "replaced"))
+                if what == "replaced":
+                    begin(story, "t", number, [4, 2], "d")
+                else:
+                    end(story, "t", number, target if what == "done" else [2, 1])
+                expected[number] = what
+        answer = asked(tmp_path / str(seed), story, None, **{f"t_{number}": target for number in range(6)})
+        assert {one.partition: one.state for one in answer.partitions} == expected, f"seed {seed}"
+
+
+# THE COMMAND
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(application(), ["plan", "watch", *words])
+
+
+def test_command_has_the_exit_code_and_says_what_to_do(tmp_path: Path) -> None:
+    begin(cluster(), "t", 0, [3, 2], "d").fence(3).lake(tmp_path / "lake")
+    line = [file(tmp_path, t_0=[3, 2], u_0=[1]), "--lake", str(tmp_path / "lake")]
+    said = run(*line)
+    assert said.exit_code == 1, said.output
+    assert said.output.startswith("1 of 2 partitions done, 1 stuck, at offset")
+    assert "broker 3 is fenced" in said.output
+    assert "Bring back what they wait for" in said.output
+    answer = json.loads(run(*line, "--json").stdout)
+    assert (answer["done"], answer["states"]) == (False, {"stuck": 1, "done": 1})
+    assert run(file(tmp_path, u_0=[1]), *line[1:]).exit_code == 0
+    (tmp_path / "no.json").write_text("{}")
+    with pytest.raises(UsageError, match="kafka-reassign-partitions"):
+        raise run(str(tmp_path / "no.json"), *line[1:]).exception
+
+
+def test_last_of_several_files_counts(tmp_path: Path) -> None:
+    cluster().lake(tmp_path / "lake")
+    files = [file(tmp_path / "1", t_0=[3, 2]), file(tmp_path / "2", t_0=[1, 2])]
+    assert run(*files, "--lake", str(tmp_path / "lake")).exit_code == 0
+
+
+def test_follow_tells_each_change_and_ends_when_all_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = begin(cluster(), "t", 0, [3, 2], "d")
+    story.lake(tmp_path / "lake")
+
+    def sleep(_: float) -> None:
+        end(story, "t", 0, [3, 2]).lake(tmp_path / "lake")
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    line = [file(tmp_path, t_0=[3, 2]), "--lake", str(tmp_path / "lake"), "--follow"]
+    said = run(*line)
+    assert said.exit_code == 0, said.output
+    told = said.stderr.splitlines()
+    assert told[:2] == ["under way: t-0 (broker 3 is not in sync yet)", "0 of 1 partition done, 1 under way"]
+    assert told[2:4] == ["done: t-0", "All done: 1 partition"]
+    assert "is empty since" in told[4]
+    assert "may be pulled" in told[4]
+    with pytest.raises(UsageError, match="leave out --at-offset"):
+        raise run(*line, "--at-offset", "5").exception
+
+
+def test_follow_ends_when_nothing_is_left_to_wait_for(tmp_path: Path) -> None:
+    end(begin(cluster(), "t", 0, [3, 2], "d"), "t", 0, [2, 1]).lake(tmp_path / "lake")
+    said = run(file(tmp_path, t_0=[3, 2]), "--lake", str(tmp_path / "lake"), "--follow")
+    assert (said.exit_code, said.stderr.splitlines()[0][:14]) == (1, "cancelled: t-0")
