@@ -183,6 +183,31 @@ def test_every_other_alert_fires_alone_and_ends(lake: Path, tmp_path: Path) -> N
     assert fired | in_incidents == {one.name for one in ALERTS}
 
 
+def test_alerts_of_a_fleet_fire_by_cluster_and_say_which(lake: Path, tmp_path: Path) -> None:
+    """As ``jbod fleet metrics``: the same series with the label ``cluster``."""
+    at = {"orders": 200, "clicks": 110}
+    fleet = {
+        name.replace("{", f'{{cluster="{cluster}", ', 1).replace(", }", "}"): value
+        for cluster, offset in at.items()
+        for name, value in series(Lake.open(lake, offset)).items()
+    }
+    wanted = {f"{alert} cluster=orders" for alert in {*WAITING, *UNAVAILABLE, FAILED_1, FAILED_2}}
+    assert alerts_fire([(fleet, wanted)], tmp_path) == ""
+    test = yaml.safe_load((tmp_path / "test.yml").read_text())
+    (one,) = test["tests"]
+    del one["promql_expr_test"]
+    labels = {"severity": "critical", "cluster": "orders"}
+    (rule,) = (alert for alert in ALERTS if alert.name == "JbodPartitionsAllOffline")
+    said = {"description": rule.description, "runbook": rule.runbook}
+    count = fleet['jbod_partitions_all_offline{cluster="orders"}']
+    said["summary"] = f"orders: all replicas of {count:.0f} partitions are offline"
+    expected = {"exp_labels": labels, "exp_annotations": said}
+    one["alert_rule_test"] = [{"eval_time": "18m", "alertname": rule.name, "exp_alerts": [expected]}]
+    (tmp_path / "test.yml").write_text(yaml.safe_dump(test, width=1 << 20))
+    ran = promtool("test", "rules", tmp_path / "test.yml")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 def test_findings_that_checks_kept_fire_by_check(tmp_path: Path) -> None:
     write_lake(tmp_path / "lake", [one for one in read_log(metadata_dir(KAFKA)) if one.offset <= 200])
     lake = Lake.open(tmp_path / "lake")
@@ -232,9 +257,9 @@ def test_promtool_finds_no_fault_with_rules_and_queries(tmp_path: Path) -> None:
 
 
 def panel_queries() -> list[str]:
-    """Every query of the dashboard, of all instances."""
+    """Every query of the dashboard, of all instances and clusters: a lake alone has no label ``cluster``."""
     return [
-        target["expr"].replace("$instance", ".+")
+        target["expr"].replace("$instance", ".+").replace("$cluster", ".*")
         for panel in dashboard()["panels"]
         for target in panel.get("targets", ())
     ]

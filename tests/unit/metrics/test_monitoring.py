@@ -71,9 +71,9 @@ def test_page_lists_every_metric_with_its_labels() -> None:
 
 
 def used(expr: str) -> Iterator[tuple[str, set[str]]]:
-    """The metrics of a query that jbod measures, each with the labels of its selector."""
+    """The metrics of a query that jbod measures, each with the labels of its selector that jbod declares."""
     for name, _, selector in re.findall(r"(?<![:\w])(jbod_\w+)(\{([^}]*)\})?", expr):
-        yield name, set(re.findall(r"(\w+)\s*=~?", selector)) - {"instance"}
+        yield name, set(re.findall(r"(\w+)\s*=~?", selector)) - {"instance", "cluster"}
 
 
 @pytest.mark.parametrize("expr", [*RECORDINGS.values(), *(alert.expr for alert in ALERTS)], ids=lambda expr: expr[:40])
@@ -93,7 +93,7 @@ def test_alert_has_all_that_a_person_on_call_needs(alert: Alert) -> None:
     text = alert.summary + alert.description
     gone = {label for words in re.findall(r"without \(([^)]*)\)", alert.expr) for label in words.split(", ")}
     left = {label for name, _ in used(alert.expr) for label in DECLARED[name].labels} - gone
-    assert set(re.findall(r"\$labels\.(\w+)", text)) <= left
+    assert set(re.findall(r"\$labels\.(\w+)", text)) <= {*left, "cluster"}
     assert alert.description.endswith(".")
 
 
@@ -160,9 +160,10 @@ def test_dashboard_is_one_that_grafana_imports_without_a_question(
             assert target["datasource"]["uid"] == "${datasource}"
             found = list(used(target["expr"]))
             assert found
+            assert target["expr"].count("cluster=~'$cluster'") == len(found), "clusters that are not chosen are shown"
             for name, labels in found:
                 assert labels <= set(DECLARED[name].labels)
-            told = set(re.findall(r"{{(\w+)}}", target["legendFormat"])) - {"instance"}
+            told = set(re.findall(r"{{(\w+)}}", target["legendFormat"])) - {"instance", "cluster"}
             assert told <= {label for name, _ in found for label in DECLARED[name].labels}
 
 
