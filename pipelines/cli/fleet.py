@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,7 +43,7 @@ def fleet() -> typer.Typer:
         cls=_ReplayByDefault, help="Many clusters: jbod fleet FILE replays what is new.", no_args_is_help=True
     )
     group.command("replay")(replay)
-    for function in (status, offline, check, risk, metrics):
+    for function in (status, offline, check, risk, report, metrics):
         group.command(function.__name__)(function)
     return group
 
@@ -96,6 +97,21 @@ def risk(file: FleetFile, as_json: AsJson = False) -> None:
     _ask("risk", file, as_json)
 
 
+def report(
+    file: FleetFile,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="Where to write the page.")],
+) -> None:
+    """One page: every cluster, worst first, what to do, and a link to its own page if NAME.html is beside it."""
+    from pipelines.fleet.answers import headline
+    from pipelines.fleet.page import fleet_page
+    from pipelines.report.page import write_page
+
+    answers = _answers("status", file)
+    size = write_page(str(out), fleet_page(answers, out, datetime.now(UTC)))
+    typer.echo(f"{out}: {size / 1e6:.1f} MB. {headline(answers)}")
+    _leave("status", answers)
+
+
 def metrics(
     file: FleetFile,
     out: Annotated[
@@ -133,8 +149,19 @@ def metrics(
 
 
 def _ask(question: str, file: Path, as_json: bool) -> None:
-    """Exit code 2 if a lake cannot be read; of check, 1 if something is wrong or stale."""
-    from pipelines.fleet.answers import CLEAN, STATES, UNREACHABLE, ask_all
+    from pipelines.fleet.answers import states_of
+
+    found = _answers(question, file)
+    if as_json:
+        print_json({"states": states_of(found), "clusters": [asdict(answer) for answer in found]})
+    else:
+        _show(found)
+    _leave(question, found)
+
+
+def _answers(question: str, file: Path) -> list[Answer]:
+    """Those of all clusters, worst first."""
+    from pipelines.fleet.answers import ask_all
     from pipelines.fleet.clusters import read_fleet
 
     clusters = read_fleet(file)
@@ -143,29 +170,29 @@ def _ask(question: str, file: Path, as_json: bool) -> None:
         found.append(answer)
         progress.say(f"{number} of {len(clusters)} clusters")
     progress.say("")
-    found.sort(key=lambda answer: (answer.badness, answer.name))
-    counts = Counter(answer.state for answer in found)
-    states = {state: counts[state] for state in STATES if counts[state]}
-    if as_json:
-        print_json({"states": states, "clusters": [asdict(answer) for answer in found]})
-    else:
-        _show(found, states)
-    if counts[UNREACHABLE]:
+    return sorted(found, key=lambda answer: (answer.badness, answer.name))
+
+
+def _leave(question: str, found: Sequence[Answer]) -> None:
+    """Exit code 2 if a lake cannot be read; of check, 1 if something is wrong or stale."""
+    from pipelines.fleet.answers import CLEAN, UNREACHABLE
+
+    states = {answer.state for answer in found}
+    if UNREACHABLE in states:
         raise typer.Exit(2)
-    if question == "check" and counts[CLEAN] < len(found):
+    if question == "check" and states != {CLEAN}:
         raise typer.Exit(1)
 
 
-def _show(found: Sequence[Answer], states: Mapping[str, int]) -> None:
-    from pipelines.show.text import Screen, many, show_table
+def _show(found: Sequence[Answer]) -> None:
+    from pipelines.fleet.answers import headline
+    from pipelines.show.text import Screen, show_table
 
-    said = ", ".join(f"{count} {state}" for state, count in states.items())
-    typer.echo(f"{many(len(found), 'cluster', 'clusters')}: {said}.\n")
+    typer.echo(f"{headline(found)}.\n")
     rows = []
     for answer in found:
-        counted = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in (answer.counts or {}).items() if n)
         age = "" if answer.time is None else f"{answer.time:%Y-%m-%d %H:%M:%SZ}"
-        rows.append((answer.name, answer.state, age, "; ".join(filter(None, (counted, answer.line)))))
+        rows.append((answer.name, answer.state, age, answer.what))
     show_table(Screen(), ["CLUSTER", "STATE", "NEWEST RECORD", "WHAT"], rows)
     todo = [answer for answer in found if answer.todo]
     if todo:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -26,6 +26,7 @@ from pipelines.fleet.clusters import Cluster
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
 from pipelines.settings import Settings
+from pipelines.show.text import many
 from pipelines.start.session import cache_dir
 
 UNREACHABLE, STALE, WRONG, CLEAN = "unreachable", "stale", "wrong", "clean"
@@ -55,6 +56,24 @@ class Answer:
     def badness(self) -> tuple[int, ...]:
         """Sort key, from worst to best."""
         return (STATES.index(self.state), *(-count for count in (self.counts or {}).values()))
+
+    @property
+    def what(self) -> str:
+        """The counts that are not zero, the worst first, and the line."""
+        counted = (f"{count:,} {name.replace('_', ' ')}" for name, count in (self.counts or {}).items() if count)
+        return "; ".join(filter(None, (", ".join(counted), self.line)))
+
+
+def states_of(answers: Iterable[Answer]) -> dict[str, int]:
+    """How many clusters are in each state, the worst first."""
+    counts = Counter(answer.state for answer in answers)
+    return {state: counts[state] for state in STATES if counts[state]}
+
+
+def headline(answers: Sequence[Answer]) -> str:
+    """``3 clusters: 1 unreachable, 2 clean``"""
+    said = ", ".join(f"{count} {state}" for state, count in states_of(answers).items())
+    return f"{many(len(answers), 'cluster', 'clusters')}: {said}"
 
 
 Counts = tuple[dict[str, int], str]

@@ -41,6 +41,8 @@ _HERE = Path(__file__).parent
 _PLOTLY = _HERE / "plotly" / "plotly.min.js.gz"
 """The part of plotly.js that the pictures need (plotly/build.sh). The page unpacks it: that saves two thirds."""
 
+STYLE = (_HERE / "page.css").read_text(encoding="utf-8")
+
 
 def page(content: Content) -> str:
     """One HTML document."""
@@ -74,7 +76,7 @@ def page(content: Content) -> str:
         queued=min(len({one.broker_id for one in content.queue}), _ROWS),
         stories=content.incidents[:_LANES],
         ago=lambda time: age(time, content.status.time),
-        style=(_HERE / "page.css").read_text(encoding="utf-8"),
+        style=STYLE,
         plotly=base64.b64encode(packed).decode(),
         script=script,
         policy=_policy((gzip.decompress(packed).decode(), script)),

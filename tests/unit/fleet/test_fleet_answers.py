@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -13,8 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from pipelines.cli.main import application
-from pipelines.fleet.answers import CLEAN, QUESTIONS, STALE, STALE_AFTER, UNREACHABLE, WRONG, ask_all
+from pipelines.fleet.answers import CLEAN, QUESTIONS, STALE, STALE_AFTER, UNREACHABLE, WRONG, Answer, ask_all
 from pipelines.fleet.clusters import Cluster, read_fleet
+from pipelines.fleet.page import fleet_page
 from pipelines.lake.reader import Lake
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
@@ -106,6 +108,34 @@ def test_command_lists_the_worst_first_and_what_to_do(lakes: Path) -> None:
     assert (code, said["states"]) == (2, {"unreachable": 1, "stale": 3})
     assert [one["state"] for one in said["clusters"]] == ["unreachable", "stale", "stale", "stale"]
     assert said["clusters"][0]["name"] == "gone"
+
+
+def test_page_has_every_cluster_worst_first_and_links_to_the_pages_that_are_beside_it(
+    lakes: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "broken.html").write_text("")
+    code, out = jbod("report", lakes / "fleet.yaml", "--out", tmp_path / "all.html")
+    assert (code, out) == (2, f"{tmp_path / 'all.html'}: 0.0 MB. 4 clusters: 1 unreachable, 3 stale\n")
+    page = (tmp_path / "all.html").read_text()
+    assert '<h1 id="answer">4 clusters: 1 unreachable, 3 stale</h1>' in page
+    assert re.findall(r'<p class="finding">(?:<a href="(.*?)">)?<bdi>(.*?)</bdi>', page) == [
+        ("", "gone"),
+        ("broken.html", "broken"),
+        ("", "worse"),
+        ("", "fine"),
+    ]
+    _, said = jbod("status", lakes / "fleet.yaml", "--json")
+    for one in json.loads(said)["clusters"]:
+        assert f"<code>{one['todo']}</code>" in page
+        assert one["line"] in page
+    assert "<script" not in page and re.search(r"src=|@import|url\(", page) is None
+
+
+def test_page_shows_a_hostile_name_as_text(tmp_path: Path) -> None:
+    name = '<b>"x" & y</b>'
+    answer = Answer(name, "/lake", WRONG, 9, datetime.now(UTC), {"offline_replicas": 1}, "<i>", "jbod offline")
+    page = fleet_page([answer], tmp_path / "all.html", datetime.now(UTC))
+    assert "<b>" not in page and "<i>" not in page
 
 
 def test_metrics_of_all_lakes_have_the_label_cluster(lakes: Path, tmp_path: Path) -> None:
