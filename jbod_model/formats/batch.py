@@ -122,10 +122,10 @@ def read_batch(data: Data, at: int, *, file: str) -> Batch | None:
     if header is None:
         return None
     try:
-        if crc32c(data[at + _CRC_COVERS_FROM : at + header.size]) != header.crc:
-            raise Undecodable(f"batch at byte {at}: the CRC-32C does not match")
         if header.size - _HEADER.size > MAX_BATCH_BYTES:
             raise Undecodable(f"the batch at byte {at} has more than {MAX_BATCH_BYTES} bytes")
+        if crc32c(data[at + _CRC_COVERS_FROM : at + header.size]) != header.crc:
+            raise Undecodable(f"batch at byte {at}: the CRC-32C does not match")
         records = _read_records(data[at + _HEADER.size : at + header.size], header)
         if header.is_control:
             return Batch(header, (), tuple(_read_control(key, value) for key, value in records))

@@ -146,9 +146,10 @@ def test_batch_that_is_not_all_there_is_awaited() -> None:
 
 def test_batch_of_more_than_64_mib_is_refused() -> None:
     """R-FMT-16."""
-    raw = write_batch([bytes(MAX_BATCH_BYTES)], base_offset=0, epoch=0, timestamp=0)
+    raw = bytearray(write_batch([NOOP], base_offset=0, epoch=0, timestamp=0)[:61]) + bytes(MAX_BATCH_BYTES + 1)
+    struct.pack_into(">i", raw, 8, len(raw) - 12)
     with pytest.raises(MalformedLog, match=f"more than {MAX_BATCH_BYTES} bytes"):
-        read_batch(raw, 0, file="f")
+        read_batch(bytes(raw), 0, file="f")
 
 
 @settings(max_examples=amount(50, 400))
