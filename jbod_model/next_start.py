@@ -2,8 +2,9 @@
 
 Theory of operation. The broker stops in order if it runs. Its next process registers with the directories that can be
 read. It opens the logs of its replicas by the table of decisions (R-DECIDE-1 to R-DECIDE-12, R-DISK-4), reports each
-directory that differs from the metadata, and is unfenced. The controller answers each request, and each record that it
-writes changes the fates of the partitions (R-LOSS-1 to R-LOSS-11).
+directory that differs from the metadata, perhaps before it registers (R-COPY-12), and is unfenced: then every partition
+without a leader holds an election (R-RESTART-3). The controller answers each request, and each record that it writes
+changes the fates of the partitions (R-LOSS-1 to R-LOSS-11).
 
 No record says where a log lies that was never placed. If some of its possible places are missing at the start, its
 replica counts as recreated, and as *perhaps* recreated in the answer.
@@ -59,6 +60,8 @@ class NextStart:
     """Whether log.dirs has further directories, which cannot be read."""
     clean: bool
     """Whether every directory of log.dirs has the mark of the last shutdown in order: a blank disk has none."""
+    early: bool = False
+    """Whether it reports its directories before it registers, too, with the epoch of the process before (R-COPY-12)."""
     was_stopped: bool = True
     """For a broker that is not registered: whether its last process was shut down in order."""
 
@@ -99,12 +102,17 @@ def start(
         play.stop(how.broker_id)
     if not how.directories:
         return Started(image=play.image, fates=play.fates, refused="no directory of log.dirs can be read")
+    listed = frozenset() if known is None else frozenset(known.directories)
+    logs: Mapping[Key, _Log] | None = None
+    if how.early and known is not None:
+        logs = dict(_logs(play.image, play.fates, how, listed, profile))
+        play.report(how.broker_id, logs)
     try:
         play.register(how)
     except RequestRefused as refused:
         return Started(image=play.image, fates=play.fates, refused=refused.problem)
-    listed = frozenset() if known is None else frozenset(known.directories)
-    logs = dict(_logs(play.image, play.fates, how, listed, profile))
+    if logs is None:
+        logs = dict(_logs(play.image, play.fates, how, listed, profile))
     play.report(how.broker_id, logs)
     play.unfence(how.broker_id)
     play.report(how.broker_id, logs)

@@ -1,19 +1,22 @@
 """What happens at a broker's next start if a directory does not come back as it was.
 
 The model's broker, controller and loss rules play the start (``jbod_model.next_start``). Only the partitions that the
-directory can matter to are asked about: those with a replica in it, and those that have no complete copy in use besides
-the broker's own.
+start can matter to are asked about: those with a replica in the directory, those that have no complete copy in use
+besides the broker's own, and those of any brokers that have no leader: they hold an election when the broker is back
+(R-RESTART-3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from jbod_model.controller.cluster import MIN_ISR
+from jbod_model.controller import Context
+from jbod_model.controller.cluster import MIN_ISR, Cluster
+from jbod_model.controller.partition_change import Election
 from jbod_model.formats.kafka_errors import ControllerFault
 from jbod_model.formats.metadata_version import ELR_FEATURE
 from jbod_model.ids import Uuid
@@ -23,12 +26,13 @@ from jbod_model.loss.losses import Loss
 from jbod_model.next_start import BLANK, Key, NextStart, Started, start
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image
-from pipelines.ask.advice import Advice, steps_in_words
+from pipelines.ask.advice import Advice, forbid_unclean, steps_in_words
 from pipelines.ask.advice_before_start import add_replica, keep_in_use, start_holder, wait_until_in_sync
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
+from pipelines.ask.restart_waits import ELECTED
 from pipelines.ask.whatif_image import image_of
 from pipelines.ask.whatif_places import Place, find_place
 from pipelines.lake.reader import Lake
@@ -61,11 +65,7 @@ class GivenUp(NamedTuple):
 
 @dataclass(frozen=True)
 class StartOutcome:
-    """What one start does. Partitions by name.
-
-    If no record tells whether the last process was shut down in order, a partition can be among ``leads`` and among
-    ``without_leader``: both are played.
-    """
+    """What one start does, in any of the ways that no record tells apart. Partitions by name."""
 
     back: Sequence[str]
     """Directories that come back with their ids."""
@@ -86,6 +86,9 @@ class StartOutcome:
     """Partitions without a leader afterwards."""
     gives_up: Sequence[GivenUp]
     """Partitions whose last complete copy is given up."""
+    depends: Sequence[str]
+    """Partitions that the ways differ about: the broker leads, recreates or gives up in some of them. The last process
+    was shut down in order or not, and the next one reports its directories before it registers or after it."""
     two_folders: Sequence[str]
     """Partitions that were recreated in another directory of the broker while a directory that comes back was away: one
     of the two folders has to leave before the start."""
@@ -240,12 +243,13 @@ class _Player:
 
         played = [self._play(how) for how in self._starts(choice)]
         first = played[0]
-        every = [one for started in played for one in self._given_up(started)]
+        every = [list(self._given_up(started)) for started in played]
+        ways = [self._ends(started, lost) for started, lost in zip(played, every, strict=True)]
         back = become("back")
         twice = sorted({name for directory in back for name in data.last_copies.twice(self.broker, directory)})
         leads = {key for started in played for key in self._led(started)} - {*self._led(None)}
         without = {key for started in played for key, leader in _leaders(started.image) if leader < 0}
-        asked = {key for key, _ in _leaders(self.image) if self._has_replica(key)}
+        asked = {key for key, _ in _leaders(self.image) if self.has_replica(key)}
 
         return StartOutcome(
             back=become("back"),
@@ -258,12 +262,21 @@ class _Player:
             leads=self._names(leads),
             leads_empty=self._names(key for started in played for key in {*self._led(started)} & started.recreated),
             without_leader=self._names(without & asked),
-            gives_up=sorted({one.name: one for one in every}.values(), key=lambda one: (one.topic, one.partition)),
+            gives_up=sorted(
+                {one.name: one for lost in every for one in lost}.values(), key=lambda one: (one.topic, one.partition)
+            ),
+            depends=sorted({name for _, name in set().union(*ways) - ways[0].intersection(*ways)}),
             two_folders=twice,
         )
 
+    def _ends(self, started: Started, lost: Sequence[GivenUp]) -> set[tuple[str, str]]:
+        """What the broker does in a start, with the partition."""
+        names = (("recreates", self._names(started.recreated)), ("leads", self._names(self._led(started))))
+        return {*((what, name) for what, some in names for name in some), *(("gives up", one.name) for one in lost)}
+
     def _starts(self, choice: Mapping[str, How]) -> list[NextStart]:
-        """The start; both ways if no record tells whether the disks have the mark of a shutdown in order."""
+        """The start, in all ways that no record tells apart: whether the disks have the mark of a shutdown in order,
+        and whether it reports before it registers."""
         blank = [Uuid(BLANK, 2 + number) for number, how in enumerate(choice.values()) if how == "blank"]
         kept = [directory for directory in self.disks.listed if choice.get(directory, "back") == "back"]
         back = [directory for directory, how in choice.items() if how == "back" and directory not in kept]
@@ -276,8 +289,10 @@ class _Player:
                 directories=(*map(_uuid, [*kept, *back]), *blank),
                 has_offline=has_offline,
                 clean=clean,
+                early=early,
                 was_stopped=bool(self.disks.in_order),
             )
+            for early in ([False] if self.disks.state == "missing" else [False, True])
             for clean in ([False] if not marked else [True] if known else [True, False])
         ]
 
@@ -304,11 +319,18 @@ class _Player:
         image = self.image if started is None else started.image
         return (key for key, leader in _leaders(image) if leader == self.broker)
 
-    def _has_replica(self, key: Key) -> bool:
+    def has_replica(self, key: Key) -> bool:
+        """Whether the broker has a replica of the partition."""
         return self.broker in self.image.topics[key[0]].partitions[key[1]].replicas
 
     def _names(self, keys: Iterable[Key]) -> list[str]:
         return [f"{topic}-{number}" for topic, number in sorted({(self.topic(key), key[1]) for key in keys})]
+
+    def is_unclean(self, key: Key) -> bool:
+        """Whether the partition may elect a replica that lacks writes."""
+        profile = PROFILES[self.lake.published.profile]
+        cluster = Cluster(self.image, profile, Context(static_configs=self.static))
+        return cluster.unclean_election(self.topic(key)) is Election.UNCLEAN
 
     def topic(self, key: Key) -> str:
         """The topic's name."""
@@ -338,14 +360,14 @@ def _player(lake: Lake, broker: int, directories: Iterable[str], disks: _Disks, 
     image = image_of(lake, f"(topic_id, partition) IN (SELECT (topic_id, partition) FROM {table})")
     keys = {(topic_id, number) for topic_id, topic in image.topics.items() for number in topic.partitions}
     found = (((_uuid(one.topic_id), one.partition), one.shape) for one in followed(lake, default_min_isr, alone))
-    fates = {key: fate for key, fate in found if key in keys and broker in fate.copies}
+    fates = {key: fate for key, fate in found if key in keys}
     static = {MIN_ISR: str(default_min_isr)}
     return _Player(lake, broker, disks, image, fates, static, tiered_topics(lake))
 
 
 def _wanted(lake: Lake, broker: int, directories: Iterable[str]) -> str:
-    """SQL: topic_id, partition and alone of the partitions that the directories matter to. ``alone``: no other replica
-    that is in sync or eligible is online."""
+    """SQL: topic_id, partition and alone of the partitions that the start matters to. ``alone``: no other replica that
+    is in sync or eligible is online."""
     ids = ", ".join(f"'{directory}'" for directory in sorted(directories))
     return f"""
         WITH o AS (
@@ -361,6 +383,11 @@ def _wanted(lake: Lake, broker: int, directories: Iterable[str]) -> str:
         )
         SELECT topic_id, partition, alone FROM p
         WHERE alone OR kind <> 'assigned' OR directory_id IN ({ids or "NULL"})
+        UNION ALL
+        SELECT p.topic_id, p.partition, true FROM {lake.at("partitions")} p
+        LEFT JOIN o ON o.topic_id = p.topic_id AND o.partition = p.partition
+        WHERE p.leader < 0 AND NOT list_contains(p.replicas, {int(broker)})
+            AND len(coalesce(o.down, [])) < len(p.replicas)
     """
 
 
@@ -381,28 +408,42 @@ def _steps(
         "missing": lambda: last.about_missing(broker),
     }[disks.state]()
     told_of = {name for step in steps if step.forbidden for name in step.cost}
-    rest = sorted(given_up - told_of)
-    return [*steps, *_save(player, rest, [one for one in named if one in disks.listed])] if rest else steps
+    rest = given_up - told_of
+    return [*_save(player, rest, steps, [one for one in named if one in disks.listed])] if rest else steps
 
 
-def _save(player: _Player, names: Sequence[str], directories: Sequence[str]) -> list[Advice]:
-    """What brings another complete copy of the partitions into use, then what has to wait for it."""
+def _save(
+    player: _Player, names: Collection[str], steps: Sequence[Advice], directories: Sequence[str]
+) -> Iterator[Advice]:
+    """What keeps another complete copy of the partitions, or brings it into use; then what has to wait for it.
+    ``steps``: what is known already."""
     catching_up: dict[int, list[str]] = {}
     offline: dict[int, list[str]] = {}
+    here: list[str] = []
     single: list[str] = []
+    elected: list[str] = []
     for key, fate in player.fates.items():
         name = f"{player.topic(key)}-{key[1]}"
-        others = [copy for copy in fate.copies.values() if copy.broker_id != player.broker]
         if name not in names:
             continue
+        others = [copy for copy in fate.copies.values() if copy.broker_id != player.broker]
+        if player.has_replica(key):
+            here.append(name)
+            single += [] if others else [name]
+        elif player.is_unclean(key):
+            elected.append(name)
         for copy in others:
-            if is_online(fate, copy):
+            if not is_online(fate, copy):
+                if copy.usable:
+                    offline.setdefault(copy.broker_id, []).append(name)
+            elif player.has_replica(key):
                 catching_up.setdefault(copy.broker_id, []).append(name)
-            elif copy.usable:
-                offline.setdefault(copy.broker_id, []).append(name)
-        if not others:
-            single.append(name)
-    steps = [wait_until_in_sync(other, held) for other, held in sorted(catching_up.items())]
-    steps += [start_holder(other, held) for other, held in sorted(offline.items())]
-    steps += [add_replica(single)] if single else []
-    return [*steps, keep_in_use(player.broker, directories, names, registered=player.disks.state != "missing")]
+    if elected:
+        yield forbid_unclean(elected, f"{ELECTED} when broker {player.broker} is back")
+    yield from steps
+    yield from (wait_until_in_sync(other, held) for other, held in sorted(catching_up.items()))
+    yield from (start_holder(other, held) for other, held in sorted(offline.items()))
+    if single:
+        yield add_replica(single)
+    if here:
+        yield keep_in_use(player.broker, directories, here, registered=player.disks.state != "missing")

@@ -107,6 +107,14 @@ class Columns:
         stopping = [broker for broker, one in self.registered.items() if one.in_controlled_shutdown]
         return self.online & ~self.on(stopping)
 
+    @cached_property
+    def elects_uncleanly(self) -> Flags:
+        """Partitions without a leader that elect a replica which lacks writes as soon as any broker is unfenced."""
+        unclean = np.array([one.unclean for one in self.settings] or [False], bool)[self.setting]
+        cleanly = (self.can_lead & (self.isr | self.elr)).any(axis=1)
+        found: Flags = unclean & (self.leader < 0) & self.can_lead.any(axis=1) & ~cleanly
+        return found
+
     def on(self, brokers: Any) -> Flags:
         """Whether a replica is on one of the brokers."""
         known = np.zeros(len(self.brokers) + 1, bool)  # the last one is for slots without a replica

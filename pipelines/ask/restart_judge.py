@@ -22,7 +22,7 @@ from jbod_model.replay.image import Image
 from jbod_model.restart import DECIDING, Course, Harm, Judged, Restart, course, in_any_order, judged
 from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.restart_columns import Columns
-from pipelines.ask.restart_waits import RETURN, Blocking, Why, why
+from pipelines.ask.restart_waits import ELECTION, RETURN, Blocking, Why, why
 from pipelines.lake.reader import Lake
 
 _NAMES = 10
@@ -72,11 +72,13 @@ class Judge:
     """Whether the lists of the lake are those of ``columns``, so that the copies can be asked about (R-LOSS-6)."""
 
     def judge(self, brokers: Sequence[int], *, kill: bool = False) -> Found:
-        """What a restart of these registered brokers does to every partition."""
+        """What a restart of these registered brokers does to every partition, also to those of other brokers that
+        elect when these are back (R-RESTART-3)."""
         it = self.columns
         stopping = it.on(brokers)
         touched = stopping.any(axis=1)
-        rows = np.flatnonzero(touched & ~spares(it, stopping))
+        elsewhere = it.elects_uncleanly & ~touched & bool(len(brokers))
+        rows = np.flatnonzero((touched & ~spares(it, stopping)) | elsewhere)
         moved = np.flatnonzero(touched & spares(it, stopping))
         leaders = Counter(_next_leaders(it, moved, stopping))
         kinds, kind = it.shapes(rows)
@@ -260,8 +262,9 @@ class Found:
         return {self._reason(index).reason for index in self.harmed}
 
     def _reason(self, index: int) -> Why:
-        if self.of(index).by_return:
-            return Why(RETURN)
+        one = self.of(index)
+        if one.by_return:
+            return Why(ELECTION if Harm.UNCLEAN in one.caused else RETURN)
         return self.reasons_by_kind[int(self.kind[index])]
 
     def blocking(self) -> list[Blocking]:

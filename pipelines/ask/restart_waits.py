@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.ask.advice import Action, Advice, few
+from pipelines.ask.advice import Action, Advice, few, forbid_unclean
 from pipelines.ask.restart_columns import Columns
 
 CATCHING_UP = "catching up"
@@ -19,11 +19,13 @@ MIN_ISR = "min.insync.replicas"
 TOGETHER = "together"
 LAST_COPY = "last copy"
 RETURN = "return"
+ELECTION = "election"
 QUORUM = "quorum"
 FAULT = "fault"
+ELECTED = "the controller elects a replica that lacks writes"
 WAITS = (CATCHING_UP, REASSIGNMENT, BROKER_DOWN, DIRECTORY_OFFLINE)
 """Reasons that end without a change of the topic or of the brokers to restart, those that end by themselves first."""
-REASONS = (*WAITS, ONE_REPLICA, MIN_ISR, TOGETHER, LAST_COPY, RETURN, QUORUM, FAULT)
+REASONS = (*WAITS, ONE_REPLICA, MIN_ISR, TOGETHER, LAST_COPY, RETURN, ELECTION, QUORUM, FAULT)
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,7 @@ class Blocking:
             LAST_COPY: f"{many} {_have(self.partitions)} {its} last complete copy there",
             RETURN: f"{many} would come to harm when a broker is back: after a kill, or with a directory offline, the "
             "controller no longer counts its replicas as complete",
+            ELECTION: f"{many} {_have(self.partitions)} no leader, and {ELECTED} as soon as a broker is back",
         }[self.reason]
 
     @property
@@ -136,6 +139,10 @@ class Blocking:
             return Advice(Action.LOOK, "jbod safe-to-restart says how the controller would fail")
         if self.reason == QUORUM:
             return Advice(Action.LOOK, "jbod quorum shows the voters")
+        if self.reason == ELECTION:
+            return forbid_unclean(
+                names, f"{ELECTED} as soon as a broker is back; jbod offline says which disks have all"
+            )
         if self.reason == TOGETHER:
             return Advice(Action.LOOK, "restart fewer of them at once: jbod restart-plan has the batches")
         if self.reason in (LAST_COPY, RETURN):

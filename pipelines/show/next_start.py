@@ -79,7 +79,7 @@ def _gains(one: StartOutcome) -> Iterator[str]:
 
 
 def _vague(one: StartOutcome) -> bool:
-    return {lost.name for lost in one.gives_up} <= {*one.perhaps_recreated}
+    return {lost.name for lost in one.gives_up} <= {*one.perhaps_recreated, *one.depends}
 
 
 def _are(names: Sequence[str]) -> str:

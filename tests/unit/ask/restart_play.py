@@ -141,11 +141,12 @@ def named_in(one: Partition) -> set[int]:
 
 
 def played(image: Image, brokers: Sequence[int], *, kill: bool, profile: Profile = KAFKA) -> Harmed:
-    """What a restart does in some order of its steps."""
+    """What a restart does in some order of its steps to the brokers' partitions, and to those without a leader."""
     caused: dict[Place, set[str]] = {}
     already: dict[Place, set[str]] = {}
     places = [(key, number) for key, topic in image.topics.items() for number in topic.partitions]
-    hit = [(key, number) for key, number in places if {*brokers} & {*image.topics[key].partitions[number].replicas}]
+    known = {(key, number): image.topics[key].partitions[number] for key, number in places}
+    hit = [place for place, one in known.items() if {*brokers} & {*one.replicas} or one.leader == -1]
     orders = [*itertools.permutations(brokers)]
     for stop, back, together in itertools.product(orders, orders, [True] if kill else [True, False]):
         down, later, uncleanly = steps(image, stop, back, kill, profile, together=together)

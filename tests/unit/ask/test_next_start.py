@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
+from jbod_model.formats.records import ConfigRecord
 from pipelines.ask.next_start import NextStarts, next_starts
 from pipelines.cli.main import application
 from pipelines.show.next_start import show_next_starts
@@ -73,6 +74,21 @@ def test_directory_in_use_is_asked_about_by_name(tmp_path: Path) -> None:
     assert (wait.broker_id, wait.partitions, add.partitions) == (2, ("slow-0",), ("solo-0",))
     assert keep.forbidden and keep.cost == ("slow-0", "solo-0") and "until then do not replace or format" in keep.text
     assert next_starts(lake, 1, gone=[B]).starts[0].recreated == []
+
+
+def test_start_elects_uncleanly_for_a_partition_of_other_brokers(tmp_path: Path) -> None:
+    """R-RESTART-3. Broker 2 has the last copy, and is down; broker 3 lacks writes, and waits for an election."""
+    story = Story().broker(1, "a").broker(2, "b").broker(3, "c").topic("other", {2: "b", 3: "c"}, isr=(2,))
+    story.change("other", 0, isr=(2,)).fence(2).change("other", 0, leader=-1)
+    assert next_starts(story.lake(tmp_path), 1, blank=[A]).gives_up == []
+    story.append(
+        ConfigRecord(resource_type=2, resource_name="other", name="unclean.leader.election.enable", value="true"), 0
+    )
+    answer = next_starts(story.lake(tmp_path / "unclean"), 1, blank=[A])
+    assert [(one.name, one.leader) for one in answer.starts[0].gives_up] == [("other-0", 3)]
+    forbid, holder = answer.steps
+    assert (forbid.action, forbid.partitions) == ("forbid unclean elections", ("other-0",))
+    assert (holder.action, holder.broker_id) == ("start", 2)
 
 
 def test_broker_without_a_directory_that_works_does_not_start(tmp_path: Path) -> None:

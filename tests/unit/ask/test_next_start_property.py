@@ -13,11 +13,12 @@ from random import Random
 
 import pytest
 
+from jbod_model.ids import Uuid
 from pipelines.ask.next_start import HOWS, How, StartOutcome, next_starts
 from tests.support.volume import amount
 from tests.unit.ask.advice_operator import NAME, RecordedWorld, history
 from tests.unit.model.loss.loss_disks import Broker, Disk, Unsound
-from tests.unit.model.loss.loss_operations import WEIGHTS, Operation
+from tests.unit.model.loss.loss_operations import WEIGHTS, Operation, fail_disk
 from tests.unit.model.loss.loss_restarts import MORE
 
 HISTORIES, CHUNK = amount(20, 2_000), 10
@@ -36,7 +37,7 @@ def compare(seed: int, how: How, weights: Sequence[tuple[Operation, int]] = WEIG
     try:
         world = history(seed, weights=weights)
         random = Random(seed)
-        broker = random.choice([*world.brokers.values()])
+        broker = chosen(world, random)
         found = asked(world, broker, how, random)
         if found is None:
             counts["nothing to ask"] += 1
@@ -44,8 +45,8 @@ def compare(seed: int, how: How, weights: Sequence[tuple[Operation, int]] = WEIG
         outcome = found
         if world.partition is None:
             return counts
-        if recreated_unseen(world, broker):
-            counts["recreated, and not reported yet"] += 1
+        if lies_unseen(world, broker):
+            counts["not reported yet where the log is"] += 1
             return counts
         before = State.of(world, broker)
         if not arrange(world, broker, outcome):
@@ -57,8 +58,29 @@ def compare(seed: int, how: How, weights: Sequence[tuple[Operation, int]] = WEIG
     return counts
 
 
+def chosen(world: RecordedWorld, random: Random) -> Broker:
+    """A broker: most often one whose replica is in a directory that is away; if there is none, a disk fails."""
+    partition = world.partition
+    holders = [world.brokers[one] for one in partition.replicas] if partition else []
+    if not holders or random.random() < 0.2:
+        return random.choice([*world.brokers.values()])
+    away = [one for one in holders if is_away(world, one)]
+    broker = random.choice(away or holders)
+    if not away and random.random() < 0.7:
+        fail_disk(world, broker)
+    return broker
+
+
+def is_away(world: RecordedWorld, broker: Broker) -> bool:
+    """Whether the broker does not list the directory of its replica."""
+    known = world.image.brokers.get(broker.id)
+    assert world.partition is not None
+    return known is None or world.partition.directory(broker.id) not in known.directories
+
+
 def asked(world: RecordedWorld, broker: Broker, how: How, random: Random) -> StartOutcome | None:
-    """The answer about the broker's directories that are away, or about one that it lists."""
+    """The answer about the broker's directories that are away, or about one that it lists, most often that of its
+    replica."""
     lake = world.lake()
     known = world.image.brokers.get(broker.id)
     if known is None and broker.id not in world.fates.unregistered:
@@ -66,10 +88,13 @@ def asked(world: RecordedWorld, broker: Broker, how: How, random: Random) -> Sta
     answer = next_starts(lake, broker.id)
     if answer.starts:
         return answer.starts[HOWS.index(how)]
-    if known is None or how not in ("blank", "gone"):
+    if known is None:
         return None
-    directory = str(random.choice(known.directories))
-    answer = next_starts(lake, broker.id, **{how: [directory]})  # type: ignore[arg-type]
+    at = world.at.get(broker.id)
+    held = at is not None and at.id in known.directories and random.random() < 0.7
+    directory = str(at.id if at is not None and held else random.choice(known.directories))
+    which = how if how in ("blank", "gone") else random.choice(("blank", "gone"))
+    answer = next_starts(lake, broker.id, **{which: [directory]})  # type: ignore[arg-type]
     return answer.starts[0]
 
 
@@ -114,12 +139,13 @@ def one_folder(world: RecordedWorld, broker: Broker, disk: Disk) -> None:
         disk.log = None
 
 
-def recreated_unseen(world: RecordedWorld, broker: Broker) -> bool:
-    """Whether the broker has recreated the replica already, and has not reported it: no record can tell."""
+def lies_unseen(world: RecordedWorld, broker: Broker) -> bool:
+    """Whether the broker has recreated the replica, or has its old log again, and has not reported where: no record can
+    tell."""
     at, partition = world.at.get(broker.id), world.partition
     if at is None or at.log is None or partition is None or broker.id not in partition.replicas:
         return False
-    return at.log.recreated and partition.directory(broker.id) != at.id
+    return (at.log.recreated or at.log.mounted) and partition.directory(broker.id) != at.id
 
 
 @dataclass(frozen=True)
@@ -128,6 +154,8 @@ class State:
 
     leads: bool
     losses: frozenset[tuple[int, str, bool]]
+    directories: tuple[Uuid, ...]
+    """Those in the broker's registration."""
     crashes: frozenset[tuple[int, str, bool]]
     """The losses in which the leader's own copy is the last one: it may lack what its broker had not flushed."""
 
@@ -142,7 +170,9 @@ class State:
             if [(copy.broker_id, copy.given_up) for copy in loss.copies] == [(loss.leader, None)]
         )
         lasting = frozenset(key for key, loss in losses.items() if loss.until is None)
-        return cls(world.partition.leader == broker.id, lasting, frozenset(own))
+        known = world.image.brokers.get(broker.id)
+        directories = known.directories if known else ()
+        return cls(world.partition.leader == broker.id, lasting, tuple(directories), frozenset(own))
 
 
 def check(world: RecordedWorld, broker: Broker, before: State, outcome: StartOutcome, counts: Counter[str]) -> None:
@@ -154,9 +184,12 @@ def check(world: RecordedWorld, broker: Broker, before: State, outcome: StartOut
         world.heartbeat(broker)
         world.report(broker)
     after = State.of(world, broker)
-    both = NAME in outcome.leads and NAME in outcome.without_leader  # no record tells whether it was stopped in order
-    vague = both or NAME in outcome.perhaps_recreated
+    vague = NAME in outcome.depends or NAME in outcome.perhaps_recreated
     recreated = world.copy(broker.id) is not held
+    at = world.at.get(broker.id)
+    if recreated and outcome.blank and at is not None and at.id in before.directories:
+        counts["created where Kafka would not"] += 1  # Kafka takes the directory with the fewest logs, a blank one
+        return
     new = after.losses - before.losses - (frozenset() if recreated else after.crashes)
     facts = {
         "recreated": (recreated, NAME in outcome.recreated),

@@ -198,6 +198,16 @@ def test_what_is_so_already_is_not_caused_by_the_restart() -> None:
     }
 
 
+def test_return_of_a_broker_elects_uncleanly_for_partitions_of_others() -> None:
+    """R-RESTART-3: when a broker is unfenced, every partition without a leader holds an election."""
+    waiting = partition((2, B), (3, C), isr=(2,), leader=-1)
+    answer = ask(image(waiting, registered=fenced(2), unclean_leader_election_enable="true"), 4)
+    assert (answer.verdict, answer.partitions, reasons(answer)) == ("not safe", 0, {"election": ()})
+    assert [(one.partition, one.harms, one.leader) for one in answer.stakes] == [(0, ["unclean_election"], -1)]
+    assert [step.action for step in answer.steps] == ["forbid unclean elections"]
+    assert ask(image(waiting, registered=fenced(2)), 4).verdict == "safe"
+
+
 def test_broker_that_is_down_only_comes_back() -> None:
     answer = ask(image(partition((2, B), (1, A), isr=(2,)), registered=fenced(1)))
     assert (answer.verdict, answer.down) == ("safe", [1])

@@ -90,8 +90,8 @@ def _registered(world: World, broker: Broker) -> bool:
 # DISKS
 
 
-def fail_disk(world: World) -> None:
-    broker = _any(world)
+def fail_disk(world: World, broker: Broker | None = None) -> None:
+    broker = broker or _any(world)
     works = [disk for disk in broker.disks if disk.works] if broker else []
     if not broker or not works:
         return
