@@ -108,11 +108,10 @@ class Columns:
         return self.online & ~self.on(stopping)
 
     @cached_property
-    def elects_uncleanly(self) -> Flags:
-        """Partitions without a leader that elect a replica which lacks writes as soon as any broker is unfenced."""
+    def may_elect(self) -> Flags:
+        """Partitions without a leader that may elect a replica which lacks writes as soon as any broker is unfenced."""
         unclean = np.array([one.unclean for one in self.settings] or [False], bool)[self.setting]
-        cleanly = (self.can_lead & (self.isr | self.elr)).any(axis=1)
-        found: Flags = unclean & (self.leader < 0) & self.can_lead.any(axis=1) & ~cleanly
+        found: Flags = unclean & (self.leader < 0) & self.can_lead.any(axis=1)
         return found
 
     def on(self, brokers: Any) -> Flags:
@@ -254,7 +253,7 @@ def columns(lake: Lake, default_min_isr: int = 1) -> Columns:
         table = lake.connection.sql(
             f"""
             SELECT topic, topic_id, partition, replicas, directories, {", ".join(_LISTS)}, leader,
-                   leader_recovery = 'RECOVERING' AS recovering
+                   (leader_recovery = 'RECOVERING')::TINYINT AS recovering
             FROM {lake.at("partitions")} ORDER BY topic, partition
             """
         ).to_arrow_table()
@@ -262,7 +261,7 @@ def columns(lake: Lake, default_min_isr: int = 1) -> Columns:
     table = table.combine_chunks()
     profile = PROFILES[lake.published.profile]
     lists = {name: _flat(table, name) for name in ("replicas", "directories", *_LISTS)}
-    leader = table["leader"].to_numpy()
+    leader = _numbers(table["leader"])
     numbers = [values for name, (_, values) in lists.items() if name != "directories"]
     brokers = np.unique(np.concatenate([*numbers, leader[leader >= 0], np.array([*registered], np.int64)]))
     brokers = brokers.astype(np.int64)
@@ -290,20 +289,28 @@ def columns(lake: Lake, default_min_isr: int = 1) -> Columns:
         replicas=replicas,
         placed=placed,
         leader=slots,
-        recovering=np.asarray(table["recovering"].to_numpy(zero_copy_only=False), bool),
+        recovering=_numbers(table["recovering"]) > 0,
         strange=strange | (slots == OTHER),
         setting=of_topic,
         **flags,
     )
 
 
+def _numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """A column of numbers without nulls. ``to_numpy`` would import pandas, which takes longer than all that follows."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    found: npt.NDArray[Any] = np.from_dlpack(column)
+    return found
+
+
 def _flat(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], Any]:
     """The row of each element of a column of lists, and the elements."""
     column = table[name].combine_chunks()
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    rows = np.repeat(np.arange(len(column)), np.diff(column.offsets.to_numpy()))
+    rows = np.repeat(np.arange(len(column)), np.diff(_numbers(column.offsets)))
     values = column.flatten()
-    return rows, values if pa.types.is_string(values.type) else values.to_numpy()
+    return rows, values if pa.types.is_string(values.type) else _numbers(values)
 
 
 def _flags(
@@ -331,7 +338,7 @@ def _placed(
     """Whether each replica's directory is online, by the model's rule, asked once for each directory of a broker."""
     coded = pc.dictionary_encode(directories)
     names = [Uuid.parse(one) for one in coded.dictionary.to_pylist()]
-    pairs = replicas.astype(np.int64) * max(1, len(names)) + coded.indices.to_numpy()
+    pairs = replicas.astype(np.int64) * max(1, len(names)) + _numbers(coded.indices)
     distinct, of = np.unique(pairs, return_inverse=True)
     ids = ID_TABLES[lake.published.ids]
     found = []
@@ -347,10 +354,10 @@ def _settings(lake: Lake, table: pa.Table, replicas: Numbers, default_min_isr: i
     wanted, unclean = min_isr(lake, default_min_isr), setting(lake, UNCLEAN_ELECTION)
     coded = pc.dictionary_encode(table["topic"].combine_chunks())
     coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
-    topic = coded.indices.to_numpy()
+    topic = _numbers(coded.indices)
     names = coded.dictionary.to_pylist()
     first = np.ones(len(names), np.int32)
-    zero = table["partition"].to_numpy() == 0
+    zero = _numbers(table["partition"]) == 0
     first[topic[zero]] = (replicas[zero] >= 0).sum(axis=1)
     known: dict[Setting, int] = {}
     otherwise = unclean.cluster or ""

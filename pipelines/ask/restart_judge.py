@@ -21,8 +21,9 @@ from jbod_model.profiles import Profile
 from jbod_model.replay.image import Image
 from jbod_model.restart import DECIDING, Course, Harm, Judged, Restart, course, in_any_order, judged
 from pipelines.ask.lost_data import complete_copies
-from pipelines.ask.restart_columns import Columns
+from pipelines.ask.restart_columns import Columns, Flags
 from pipelines.ask.restart_waits import ELECTION, RETURN, Blocking, Why, why
+from pipelines.formats.arrow_arrays import column
 from pipelines.lake.reader import Lake
 
 _NAMES = 10
@@ -76,8 +77,8 @@ class Judge:
         elect when these are back (R-RESTART-3)."""
         it = self.columns
         stopping = it.on(brokers)
-        touched = stopping.any(axis=1)
-        elsewhere = it.elects_uncleanly & ~touched & bool(len(brokers))
+        touched: Flags = np.asarray(stopping.any(axis=1))
+        elsewhere = it.may_elect & ~touched & bool(len(brokers))
         rows = np.flatnonzero((touched & ~spares(it, stopping)) | elsewhere)
         moved = np.flatnonzero(touched & spares(it, stopping))
         leaders = Counter(_next_leaders(it, moved, stopping))
@@ -87,9 +88,15 @@ class Judge:
             return replace(found, next_leaders=dict(sorted(leaders.items())))
         played = self._played(kinds, Restart(brokers=tuple(brokers), kill=kill, unclean=self._unclean(brokers)))
         reasons = [why(it, row, frozenset(brokers)) for row in kinds.tolist()]
+        every = [one.judged() for one in played]
+        uncleanly = np.array([Harm.UNCLEAN in one.caused for one in every], bool)
+        kept = touched[rows] | uncleanly[kind]
+        rows, kind = rows[kept], kind[kept]
         found = replace(
             found,
-            judged=[one.judged() for one in played],
+            rows=rows,
+            kind=kind,
+            judged=every,
             reasons_by_kind=reasons,
             fault=next((one.fault for one in played if one.fault), ""),
             refused=sorted({broker for one in played for course in one.courses for broker in course.refused}),
@@ -295,7 +302,7 @@ class Found:
         ]
         rows = np.concatenate([self.rows, killed])
         told = [at for at, (one, _) in enumerate(every) if one.caused or one.already]
-        names = self.columns.table.take(rows[told]).to_pylist()
+        names = self.columns.table.take(column(rows[told])).to_pylist()
         replicas, leaders = self.columns.replica_ids(rows[told]), self.columns.leader_ids(rows[told])
         found = [
             _stake(name, ids, leader, *every[at])

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ class Cluster:
     controllers: tuple[int, ...] = (CONTROLLER,)
     brokers: tuple[int, ...] = (1, 2, 3)
     disks: int = 3
+    racks: tuple[str, ...] = ()
+    """The rack of each of ``brokers``, if they have one."""
     cluster_id: str = "abcdefghijklmnopqrstuQ"
     formatting: tuple[str, ...] = ()
     """More words for ``kafka-storage format`` of controllers, as ``--feature NAME=LEVEL``."""
@@ -117,6 +120,34 @@ class Cluster:
     @property
     def bootstrap(self) -> str:
         return ",".join(f"127.0.0.1:{self.ports[broker]}" for broker in self.brokers if broker in self.nodes)
+
+    def assign(self, topic: str, replicas: str, **config: str | int) -> None:
+        """Create a topic with these replicas of its partitions, as ``1:2,3:1``."""
+        words = ["--create", "--topic", topic, "--replica-assignment", replicas]
+        for name, value in config.items():
+            words += ["--config", f"{name.replace('_', '.')}={value}"]
+        self.tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.bootstrap, *words)
+
+    def reassign(self, topic: str, number: int, replicas: Sequence[int]) -> None:
+        """Give a partition other replicas; it goes on when this returns."""
+        plan = self.root / "reassignment.json"
+        wanted = {"topic": topic, "partition": number, "replicas": list(replicas)}
+        plan.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
+        words = ("--bootstrap-server", self.bootstrap, "--reassignment-json-file", str(plan), "--execute")
+        self.tool("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *words)
+
+    def throttle(self, broker: int, rate: int | None) -> None:
+        """The bytes in a second that a broker may fetch for replicas that are throttled and not in sync."""
+        name = "follower.replication.throttled.rate"
+        asked = ("--delete-config", name) if rate is None else ("--add-config", f"{name}={rate}")
+        of = ("--entity-type", "brokers", "--entity-name", str(broker))
+        self.tool("kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap, "--alter", *of, *asked)
+
+    def mount(self, broker: int, *numbers: int) -> None:
+        """The disks that the broker has in log.dirs from its next start on."""
+        disks = ",".join(str(self.disk(broker, number)) for number in numbers)
+        said = self._settings(broker).read_text()
+        self._settings(broker).write_text(re.sub(r"(?m)^log\.dirs=.*$", f"log.dirs={disks}", said))
 
     def create_topic(self, name: str, partitions: int, replication: int) -> None:
         self.tool(
@@ -246,6 +277,8 @@ class Cluster:
                 "log.dirs": ",".join(map(str, disks)),
                 "metadata.log.dir": self.root / str(node) / "metadata",
             }
+            if self.racks:
+                settings["broker.rack"] = self.racks[self.brokers.index(node)]
         settings |= self.settings
         self._settings(node).write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 

@@ -1,73 +1,88 @@
-"""The plan of restarts, executed batch by batch on a real Kafka while a producer writes; then a batch that it forbids.
+"""What jbod says before a restart is what a real Kafka does then.
 
-Three controllers and six brokers of two disks. While a batch is down, Kafka's own tools show a leader and enough
-replicas in sync for every partition. In the end the log has every write that was acknowledged with acks=all.
+Three controllers and six brokers of two disks in three racks, topics of one to three replicas, an idempotent producer
+with acks=all and a consumer that reads everything. Plans are executed batch by batch, in order and by kills; then
+batches that a plan forbids; then random brokers in random states of the cluster; then brokers whose disk failed.
 """
 
 from __future__ import annotations
 
 import re
 import signal
-import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from random import Random
+from typing import NamedTuple
 
 import pytest
 
+from pipelines.ask.next_start import HOWS, How, next_starts
 from pipelines.ask.restart import Verdict, safe_to_restart
 from pipelines.ask.restart_plan import restart_plan
 from pipelines.lake.reader import Lake
 from pipelines.run.log_lake import LogLake
 from pipelines.source.log_options import LogOptions
-from tests.live.kafka import TOOLS, Cluster, wait_for
+from tests.live.clients import Consumer, Producer
+from tests.live.kafka import Cluster, wait_for
 
-CONTROLLERS, BROKERS = (100, 101, 102), (1, 2, 3, 4, 5, 6)
+CONTROLLERS, BROKERS, DISKS = (100, 101, 102), (1, 2, 3, 4, 5, 6), 2
+RACKS = ("a", "a", "b", "b", "c", "c")
 SETTLES = 300.0
 """Seconds in which every replica is in sync again, on a busy machine."""
-TOPICS = {"triple": ("1:2:3,4:5:6,2:3:1,5:6:4", 2), "pair": ("1:2,5:4", 1)}
+WRITTEN = "triple"
+"""The topic that is written all the time."""
+TOPICS = {WRITTEN: ("1:3:5,2:4:6,3:5:1,6:2:4", 2), "pair": ("1:3,5:4", 1), "solo": ("6", 1)}
 """Topic -> the brokers of its partitions, min.insync.replicas."""
+Harms = dict[str, set[str]]
+
+
+class Running(NamedTuple):
+    """The cluster with its clients."""
+
+    cluster: Cluster
+    producer: Producer
+    consumer: Consumer
+
+    def check_data(self) -> None:
+        """Everything that was acknowledged until now is read; no write failed for good."""
+        acknowledged = self.producer.acknowledged
+        wait_for("what was acknowledged is read", lambda: acknowledged <= self.consumer.read, SETTLES)
+        assert self.producer.errors == []
+        assert self.producer.process.poll() is None
+        print(f"acknowledged and read: {len(acknowledged)}")
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    slow: dict[str, str | int] = {
-        "broker.session.timeout.ms": 20000,
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("kafka")
+    settings: dict[str, str | int] = {
+        "broker.session.timeout.ms": 15000,
         "controller.quorum.fetch.timeout.ms": 10000,
         "controller.quorum.election.timeout.ms": 5000,
         "offsets.topic.num.partitions": 1,
+        "offsets.topic.replication.factor": 3,
+        "auto.leader.rebalance.enable": "false",
+        "replica.fetch.max.bytes": 1024,  # a throttled replica does not catch up in one fetch
     }
-    made = Cluster(tmp_path_factory.mktemp("kafka"), controllers=CONTROLLERS, brokers=BROKERS, disks=2, settings=slow)
+    cluster = Cluster(folder, controllers=CONTROLLERS, brokers=BROKERS, disks=DISKS, racks=RACKS, settings=settings)
+    clients: list[Producer | Consumer] = []
     try:
-        made.start()
+        cluster.start()
+        throttled = {"leader_replication_throttled_replicas": "*", "follower_replication_throttled_replicas": "*"}
         for topic, (assignment, min_isr) in TOPICS.items():
-            words = ("--create", "--topic", topic, "--replica-assignment", assignment)
-            config = ("--config", f"min.insync.replicas={min_isr}")
-            made.tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", made.bootstrap, *words, *config)
-        yield made
+            cluster.assign(topic, assignment, min_insync_replicas=min_isr, **throttled)
+        producer, consumer = Producer(cluster, folder, WRITTEN), Consumer(cluster, folder, WRITTEN)
+        clients += [producer, consumer]
+        wait_for("what is read", lambda: consumer.read, 120)
+        wait_for("every replica in sync", lambda: settled(cluster), SETTLES)
+        yield Running(cluster, producer, consumer)
     finally:
-        made.stop()
-
-
-class Producer:
-    """Writes with acks=all and idempotence until it is stopped."""
-
-    def __init__(self, cluster: Cluster, said: Path) -> None:
-        self.said = said
-        java = [*cluster.java(TOOLS, "-Xmx128m"), "org.apache.kafka.tools.ProducerPerformance"]
-        servers = ",".join(f"127.0.0.1:{cluster.ports[broker]}" for broker in BROKERS)
-        words = ["--topic", "triple", "--num-records", "1000000", "--record-size", "100", "--throughput", "20"]
-        props = [f"bootstrap.servers={servers}", "acks=all", "enable.idempotence=true", "delivery.timeout.ms=300000"]
-        with said.open("wb") as out:
-            self.process = subprocess.Popen([*java, *words, "--producer-props", *props], stdout=out, stderr=out)
-
-    @property
-    def text(self) -> str:
-        return self.said.read_text(encoding="utf-8", errors="replace")
-
-    @property
-    def acknowledged(self) -> int:
-        return sum(int(sent) for sent in re.findall(r"^(\d+) records sent", self.text, re.MULTILINE))
+        for client in clients:
+            client.stop()
+        cluster.stop()
 
 
 def lake_of(cluster: Cluster) -> Lake:
@@ -77,9 +92,12 @@ def lake_of(cluster: Cluster) -> Lake:
 
 def settled(cluster: Cluster) -> bool:
     lake = lake_of(cluster)
-    ((lagging,),) = lake.query(f"SELECT count(*) FROM {lake.at('partitions')} WHERE len(isr) < len(replicas)")
-    ((down,),) = lake.query(f"SELECT count(*) FROM {lake.at('brokers')} WHERE fenced")
-    return not lagging and not down
+    ((moving,),) = lake.query(
+        f"SELECT count(*) FROM {lake.at('partitions')} WHERE len(isr) < len(replicas) OR len(adding) > 0 "
+        "OR len(removing) > 0"
+    )
+    ((down,),) = lake.query(f"SELECT count(*) FROM {lake.at('brokers')} WHERE fenced OR len(log_dirs) < {DISKS}")
+    return not moving and not down
 
 
 def stop(cluster: Cluster, nodes: Sequence[int], how: signal.Signals) -> None:
@@ -103,6 +121,30 @@ def start(cluster: Cluster, nodes: Sequence[int]) -> None:
     wait_for(f"{nodes} in sync again", lambda: settled(cluster), SETTLES)
 
 
+def harms(cluster: Cluster) -> Harms:
+    """What Kafka's tools say about the partitions of the topics."""
+    found: Harms = {"no_leader": set(), "writes_refused": set()}
+    for (topic, number), (leader, _, isr) in cluster.describe().items():
+        if topic in TOPICS:
+            if leader == -1:
+                found["no_leader"].add(f"{topic}-{number}")
+            elif len(isr) < TOPICS[topic][1]:
+                found["writes_refused"].add(f"{topic}-{number}")
+    return found
+
+
+def said(answer: Verdict, before: Harms) -> Harms:
+    """The same, as it was said: what is caused, what is so already, and elsewhere what was so."""
+    here = {one.name for one in answer.stakes if {*one.replicas} & {*answer.brokers}}
+    return {
+        harm: {one.name for one in answer.stakes if harm in (*one.harms, *one.already)} | (before[harm] - here)
+        for harm in before
+    }
+
+
+# PLANS
+
+
 def execute(cluster: Cluster, batch: Sequence[int], how: signal.Signals) -> None:
     """Restart a batch as soon as it is safe; while it is down nothing is harmed."""
 
@@ -119,53 +161,232 @@ def execute(cluster: Cluster, batch: Sequence[int], how: signal.Signals) -> None
     start(cluster, batch)
 
 
-def harms(cluster: Cluster) -> dict[str, set[str]]:
-    """What Kafka's tools say about the partitions of the topics."""
-    found: dict[str, set[str]] = {"no_leader": set(), "writes_refused": set()}
-    for (topic, number), (leader, _, isr) in cluster.describe().items():
-        if topic in TOPICS:
-            if leader == -1:
-                found["no_leader"].add(f"{topic}-{number}")
-            elif len(isr) < TOPICS[topic][1]:
-                found["writes_refused"].add(f"{topic}-{number}")
-    return found
-
-
-def said(answer: Verdict) -> dict[str, set[str]]:
-    return {harm: {one.name for one in answer.caused(harm)} for harm in ("no_leader", "writes_refused")}
-
-
+@pytest.mark.parametrize("by_rack", [True, False], ids=["racks", "brokers"])
 def test_plan_is_harmless_batch_by_batch_and_a_forbidden_batch_does_what_was_said(
-    cluster: Cluster, tmp_path: Path
+    running: Running, by_rack: bool
 ) -> None:
-    wait_for("every replica in sync", lambda: settled(cluster), SETTLES)
-    producer = Producer(cluster, tmp_path / "producer")
-    try:
-        wait_for("acknowledged writes", lambda: producer.acknowledged, 120)
-        plan = restart_plan(lake_of(cluster))
-        print(f"\nplan {plan.batches}, bound {plan.bound}, left out {[one.node_id for one in plan.impossible]}")
-        assert (plan.is_best, plan.impossible) == (True, [])
-        assert sorted(node for batch in plan.batches for node in batch) == [*BROKERS, *CONTROLLERS]
-        of_brokers = [batch for batch in plan.batches if {*batch} <= {*BROKERS}]
-        for number, batch in enumerate(of_brokers):
-            execute(cluster, batch, signal.SIGKILL if number % 2 else signal.SIGTERM)
-        assert producer.process.poll() is None
+    cluster = running.cluster
+    plan = restart_plan(lake_of(cluster), by_rack=by_rack)
+    print(f"\nplan {plan.batches}, bound {plan.bound}, left out {[one.node_id for one in plan.impossible]}")
+    assert plan.is_best
+    assert [(one.node_id, one.reason) for one in plan.impossible] == [(6, "one replica")]
+    assert sorted(node for batch in plan.batches for node in batch) == [*BROKERS[:-1], *CONTROLLERS]
+    of_brokers = [batch for batch in plan.batches if {*batch} <= {*BROKERS}]
+    for number, batch in enumerate(plan.batches):
+        execute(cluster, batch, signal.SIGKILL if number % 2 else signal.SIGTERM)
+        if batch is of_brokers[-1]:
+            for forbidden in ((6,), (1, 3)):
+                before = safe_to_restart(lake_of(cluster), forbidden)
+                assert before.verdict == "not safe"
+                expected = said(before, harms(cluster))
+                stop(cluster, forbidden, signal.SIGTERM)
+                found = harms(cluster)
+                print(f"forbidden {forbidden}: said {expected}, found {found}")
+                assert found == expected != {"no_leader": set(), "writes_refused": set()}
+                start(cluster, forbidden)
+    running.check_data()
 
-        forbidden = (1, 2)
-        before = safe_to_restart(lake_of(cluster), forbidden)
-        assert before.verdict == "not safe"
-        stop(cluster, forbidden, signal.SIGTERM)
-        found = harms(cluster)
-        print(f"forbidden {forbidden}: said {said(before)}, found {found}")
-        assert found == said(before)
-        start(cluster, forbidden)
-        for number, batch in enumerate(plan.batches[len(of_brokers) :]):
-            execute(cluster, batch, signal.SIGTERM if number % 2 else signal.SIGKILL)
-    finally:
-        producer.process.kill()
-        producer.process.wait()
-    of = ("--bootstrap-server", cluster.bootstrap, "--topic", "triple")
-    ends = cluster.tool("org.apache.kafka.tools.GetOffsetShell", *of)
-    written = sum(int(end) for end in re.findall(r"^triple:\d+:(\d+)$", ends, re.MULTILINE))
-    print(f"acknowledged {producer.acknowledged}, in the log {written}")
-    assert written >= producer.acknowledged > 0
+
+# RANDOM STATES
+
+
+@contextmanager
+def nothing(cluster: Cluster, random: Random) -> Iterator[str]:
+    yield "nothing"
+
+
+@contextmanager
+def failed_disk(cluster: Cluster, random: Random) -> Iterator[str]:
+    broker = random.choice(BROKERS)
+    path = fail(cluster, broker, random.choice(disks_in_use(cluster, broker)))
+    yield f"{path.name} of broker {broker} failed"
+    if broker in cluster.nodes:
+        stop(cluster, [broker], signal.SIGTERM)
+    repair(path)
+    cluster.start_node(broker)
+
+
+@contextmanager
+def broker_down(cluster: Cluster, random: Random) -> Iterator[str]:
+    broker, how = random.choice(BROKERS), random.choice((signal.SIGTERM, signal.SIGKILL))
+    stop(cluster, [broker], how)
+    yield f"broker {broker} down by {how.name}"
+    cluster.start_node(broker)
+
+
+@contextmanager
+def lagging(cluster: Cluster, random: Random) -> Iterator[str]:
+    """A broker comes back, and may hardly fetch what was written meanwhile."""
+    broker = random.choice(BROKERS)
+    cluster.throttle(broker, 1)
+    stop(cluster, [broker], signal.SIGTERM)
+    time.sleep(15)
+    cluster.start_node(broker)
+    wait_for("unfenced", lambda: not fenced(cluster, broker), SETTLES)
+    behind = [f"{topic}-{number}" for (topic, number), (_, all_, isr) in cluster.describe().items() if {*all_} - {*isr}]
+    yield f"broker {broker} lags in {behind}"
+    cluster.throttle(broker, None)
+
+
+@contextmanager
+def reassigning(cluster: Cluster, random: Random) -> Iterator[str]:
+    """A replica that is added may hardly fetch."""
+    number = random.randrange(4)
+    replicas = cluster.describe()[WRITTEN, number][1]
+    added = random.choice([broker for broker in BROKERS if broker not in replicas])
+    removed = random.choice(replicas)
+    cluster.throttle(added, 1)
+    cluster.reassign(WRITTEN, number, [*(one for one in replicas if one != removed), added])
+    yield f"{WRITTEN}-{number} goes from broker {removed} to {added}"
+    wait_for("up", lambda: len(cluster.log_dirs()) == len(cluster.nodes.keys() & {*BROKERS}), SETTLES)
+    cluster.throttle(added, None)
+    wait_for("reassigned", lambda: len(cluster.describe()[WRITTEN, number][1]) == len(replicas), SETTLES)
+    cluster.reassign(WRITTEN, number, replicas)
+
+
+TROUBLES: Sequence[Callable[[Cluster, Random], AbstractContextManager[str]]] = (
+    failed_disk,
+    broker_down,
+    lagging,
+    reassigning,
+    nothing,
+)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_restart_in_a_random_state_does_what_was_said(running: Running, seed: int) -> None:
+    """Who leads, and which partitions nobody leads or refuse writes, while the broker is down."""
+    cluster, random = running.cluster, Random(seed)
+    with TROUBLES[seed % len(TROUBLES)](cluster, random) as what:
+        broker = random.choice([one for one in BROKERS if one in cluster.nodes])
+        how = random.choice((signal.SIGTERM, signal.SIGKILL))
+        led, before = {place for place, (leader, *_) in cluster.describe().items() if leader == broker}, harms(cluster)
+        answer = safe_to_restart(lake_of(cluster), [broker], kill=how is signal.SIGKILL, max_age=60)
+        stop(cluster, [broker], how)
+        found, after = harms(cluster), cluster.describe()
+        next_leaders = Counter(after[place][0] for place in led if after[place][0] != -1)
+        print(f"\n{seed}: {what}; {how.name} {broker}: {answer.verdict}, {[one.reason for one in answer.blocking]}")
+        print(f"  said {said(answer, before)} {answer.next_leaders}, found {found} {dict(next_leaders)}")
+        assert found == said(answer, before)
+        assert next_leaders == answer.next_leaders
+        if answer.verdict == "safe":
+            assert found == before
+        cluster.start_node(broker)
+        wait_for("unfenced", lambda: not fenced(cluster, broker), SETTLES)
+    wait_for("every replica in sync again", lambda: settled(cluster), SETTLES)
+    running.check_data()
+
+
+def fenced(cluster: Cluster, broker: int) -> bool:
+    lake = lake_of(cluster)
+    return bool(lake.query(f"SELECT 1 FROM {lake.at('brokers')} WHERE fenced AND broker_id = {broker}"))
+
+
+# DISKS
+
+
+def places(cluster: Cluster, broker: int) -> dict[str, str]:
+    """Partition -> the directory of the broker's replica, by the metadata."""
+    lake = lake_of(cluster)
+    rows = f"SELECT topic, partition, directory_id FROM {lake.at('assignments')} WHERE broker_id = {broker}"
+    return {f"{topic}-{number}": directory for topic, number, directory in lake.query(rows)}
+
+
+def disks_in_use(cluster: Cluster, broker: int) -> list[Path]:
+    used = {*places(cluster, broker).values()}
+    disks = [cluster.disk(broker, number) for number in range(DISKS)]
+    return [disk for disk in disks if cluster.directory_id(disk) in used]
+
+
+def fail(cluster: Cluster, broker: int, disk: Path) -> Path:
+    """The disk is gone under the broker; until the controller knows."""
+    directory = cluster.directory_id(disk)
+    disk.rename(disk.with_name(f"{disk.name}.away"))
+    disk.write_text("this is no directory")
+
+    def known() -> bool:
+        lake = lake_of(cluster)
+        ((listed,),) = lake.query(f"SELECT log_dirs FROM {lake.at('brokers')} WHERE broker_id = {broker}")
+        return directory not in listed
+
+    wait_for(f"{disk} offline", known, 120)
+    return disk
+
+
+def repair(disk: Path) -> None:
+    """The same disk is back."""
+    disk.unlink()
+    disk.with_name(f"{disk.name}.away").rename(disk)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_start_with_a_disk_that_failed_does_what_was_said(running: Running, tmp_path: Path, how: How) -> None:
+    """Before the start: which replicas are recreated, who leads, what is given up. After it: the metadata says so, and
+    a consumer reads what is left."""
+    cluster, broker, topic, written = running.cluster, 1, f"disk-{how}", 200
+    cluster.assign(topic, "1,1:3", min_insync_replicas=1)
+    producer = Producer(cluster, tmp_path, topic, most=written, throughput=-1)
+    wait_for("written", lambda: len(producer.acknowledged) == written, 120)
+    wait_for("placed", lambda: all(places(cluster, broker).get(f"{topic}-{number}") for number in (0, 1)), 60)
+    alone = {event["value"] for event in producer.events("producer_send_success") if event["partition"] == 0}
+    before = places(cluster, broker)
+    by_id = {cluster.directory_id(cluster.disk(broker, number)): number for number in range(DISKS)}
+    number = by_id[before[f"{topic}-0"]]
+    disk = fail(cluster, broker, cluster.disk(broker, number))
+    wait_for("no leader", lambda: cluster.describe()[topic, 0][0] == -1, 60)
+    outcome = next_starts(lake_of(cluster), broker).starts[HOWS.index(how)]
+
+    stop(cluster, [broker], signal.SIGTERM)
+    if how == "back":
+        repair(disk)
+    elif how == "blank":
+        disk.unlink()
+        disk.mkdir()
+        cluster.format(broker)
+    elif how == "gone":
+        cluster.mount(broker, *(one for one in range(DISKS) if one != number))
+    cluster.start_node(broker)
+    wait_for("unfenced", lambda: not fenced(cluster, broker), SETTLES)
+    name, lost = f"{topic}-0", {one.name for one in outcome.gives_up}
+    wait_for("the leader that was said", lambda: (cluster.describe()[topic, 0][0] == 1) == (name in outcome.leads), 60)
+
+    def recreated() -> set[str]:
+        after = places(cluster, broker)
+        return {one for one, directory in after.items() if directory != before.get(one, directory)}
+
+    wait_for("what is recreated is reported", lambda: recreated() == {*outcome.recreated}, 60)
+    leader = cluster.describe()[topic, 0][0]
+    assert (leader == -1) == (name in outcome.without_leader)
+    left: set[str] = set()
+    if leader != -1:
+        words = (
+            "--topic",
+            topic,
+            "--from-beginning",
+            "--timeout-ms",
+            "15000",
+            "--formatter-property",
+            "print.partition=true",
+        )
+        read = cluster.tool(
+            "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", cluster.bootstrap, *words
+        )
+        left = {*re.findall(r"Partition:0\t(\d+)", read)}
+        assert (alone <= left) == (name not in lost)
+    print(
+        f"\n{how}: {outcome.recreated} recreated, leads {outcome.leads}, gives up {lost}: leader {leader}, "
+        f"{len(left)} of {len(alone)} read"
+    )
+
+    if how in ("gone", "broken"):
+        stop(cluster, [broker], signal.SIGTERM)
+        if how == "gone":
+            disk.unlink()
+            disk.mkdir()
+            cluster.format(broker)
+            cluster.mount(broker, *range(DISKS))
+        else:
+            repair(disk)
+        cluster.start_node(broker)
+    wait_for("every replica in sync again", lambda: settled(cluster), SETTLES)
+    running.check_data()

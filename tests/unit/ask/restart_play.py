@@ -141,7 +141,8 @@ def named_in(one: Partition) -> set[int]:
 
 
 def played(image: Image, brokers: Sequence[int], *, kill: bool, profile: Profile = KAFKA) -> Harmed:
-    """What a restart does in some order of its steps to the brokers' partitions, and to those without a leader."""
+    """What a restart does in some order of its steps to the brokers' partitions, and to others that have no leader and
+    elect uncleanly."""
     caused: dict[Place, set[str]] = {}
     already: dict[Place, set[str]] = {}
     places = [(key, number) for key, topic in image.topics.items() for number in topic.partitions]
@@ -160,6 +161,8 @@ def played(image: Image, brokers: Sequence[int], *, kill: bool, profile: Profile
                 new.add("unclean_election")
             if whole and not named_in(later.topics[key].partitions[number]):  # type: ignore[attr-defined]
                 new.add("last_complete_copy")
+            if not {*brokers} & {*was.replicas} and "unclean_election" not in new:
+                new = set()
             caused.setdefault((key, number), set()).update(new)
             already.setdefault((key, number), set()).update(before & then)
     return Harmed(caused, already)
