@@ -114,6 +114,10 @@ def test_cancelled_reassignment_is_told_from_a_replaced_one(tmp_path: Path) -> N
     one = of(tmp_path / "2", replaced, t_0=[3, 2])
     assert (one.state, one.reason) == ("replaced", "another reassignment took its place, to brokers 4, 2")
     assert of(tmp_path / "3", replaced, t_0=[4, 2]).state == "under way"
+    back = begin(begin(cluster(), "t", 0, [3, 2], "d"), "t", 0, [1, 2], "")
+    assert of(tmp_path / "4", back, t_0=[3, 2]).state == "replaced"
+    at_once = end(begin(cluster(), "t", 0, [3, 2], "d"), "t", 0, [2])
+    assert of(tmp_path / "5", at_once, t_0=[3, 2]).state == "replaced"
 
 
 def test_reassignment_after_it_was_done_replaces_it(tmp_path: Path) -> None:
@@ -194,6 +198,19 @@ def test_time_left_of_moves_between_disks_counts_the_last_execution_only() -> No
     assert time_left([*done, Work("under way")], NOW) == timedelta(minutes=20)
     was_there = Work("done", time=NOW - timedelta(minutes=1), copied=False)
     assert time_left([*done, was_there, Work("under way")], NOW) == timedelta(minutes=20)
+
+
+def test_time_left_leaves_out_what_was_done_before_the_rest_began() -> None:
+    began = NOW - timedelta(minutes=10)
+    done = [Work("done", time=began + timedelta(minutes=minutes), begun=began) for minutes in (-600, -500, 5)]
+    assert time_left([*done, Work("under way", begun=began)], NOW) == timedelta(minutes=10)
+
+
+def test_replica_that_was_always_in_its_directory_says_nothing_of_the_pace(tmp_path: Path) -> None:
+    story = Story().broker(1, "ab").topic("t", {1: "b"}, {1: "b"}, {1: "a"}).wait(60)
+    one = ([1], ["/data/b"])
+    answer = asked(tmp_path, story, {"/data/a": "a", "/data/b": "b"}, t_0=one, t_1=one, t_2=one)
+    assert (answer.left, [each.state for each in answer.partitions]) == (None, ["under way", "done", "done"])
 
 
 # AGAINST A PLAY
