@@ -1,4 +1,4 @@
-"""The log directories that a source describes: the output of kafka-log-dirs, or disks that are mounted."""
+"""The log directories that a source describes: the output of kafka-log-dirs, brokers, or disks that are mounted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import NamedTuple
 
 from jbod_model.errors import UsageError
 from jbod_model.storage.meta_properties import FILE_NAME, read_meta_properties
+from pipelines.quorum.brokers import describe_log_dirs, error_name
+from pipelines.quorum.client import SCHEME, addresses_of
+from pipelines.quorum.security import security_of
 
 _FOLDER = re.compile(r"(?P<partition>.+-\d{1,10})(?:\.[0-9A-Za-z_-]{22,32}-(?P<kind>future|delete|stray))?")
 
@@ -44,6 +47,8 @@ class LogDir:
     total_bytes: int | None = None
     """The size of its file system, if the source says it."""
     free_bytes: int | None = None
+    cordoned: bool | None = None
+    """Whether its broker places no new replica in it; None if the source does not say it."""
 
 
 def read_log_dirs(path: Path, text: str) -> Iterator[LogDir]:
@@ -76,6 +81,34 @@ def read_log_dirs(path: Path, text: str) -> Iterator[LogDir]:
 def is_log_dirs(text: str) -> bool:
     """Whether a text can be the output of ``kafka-log-dirs --describe``."""
     return '"logDirs"' in text and re.search(r"^\s*\{", text, re.MULTILINE) is not None
+
+
+def read_brokers(url: str, command_config: str) -> tuple[str, list[LogDir], list[str]]:
+    """What the brokers of a cluster answer (``kafka://HOST:PORT[,HOST:PORT...]``): the cluster id, the directories, and
+    why a broker did not answer, a line each.
+
+    Raises UsageError for another URL, and Fault if none can be asked.
+    """
+    said = describe_log_dirs(addresses_of(url), security_of(command_config))
+    found = [
+        LogDir(
+            source=f"{SCHEME}{broker.address}",
+            broker_id=broker.broker_id,
+            path=one["log_dir"],
+            error=error_name(one["error_code"]),
+            replicas=[
+                ReplicaSize(f"{topic['name']}-{each['index']}", max(0, each["size"]), each["is_future"])
+                for topic in one["topics"]
+                for each in topic["partitions"]
+            ],
+            total_bytes=_bytes(one["total_bytes"]),
+            free_bytes=_bytes(one["usable_bytes"]),
+            cordoned=one.get("is_cordoned"),
+        )
+        for broker in said.brokers
+        for one in broker.directories
+    ]
+    return said.cluster_id, found, [f"broker {broker} is left out: {fault}" for broker, fault in said.faults]
 
 
 def read_mounted(directory: Path) -> LogDir:

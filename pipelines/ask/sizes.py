@@ -20,8 +20,10 @@ from jbod_model.storage.meta_properties import FILE_NAME
 from jbod_model.storage.problems import StorageProblem
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.log_dirs import LogDir, is_log_dirs, read_log_dirs, read_mounted
+from pipelines.ask.log_dirs import LogDir, is_log_dirs, read_brokers, read_log_dirs, read_mounted
 from pipelines.lake.reader import Lake
+from pipelines.quorum.client import SCHEME
+from pipelines.settings import load
 
 CERTAIN, LIKELY, UNKNOWN = "certain", "likely", "unknown"
 MOST_TOPICS = 10
@@ -72,6 +74,8 @@ class DirectorySize:
     total_bytes: int | None = None
     """The size of its file system."""
     free_bytes: int | None = None
+    cordoned: bool | None = None
+    """Whether its broker places no new replica in it, by the source, else by the log."""
     topics: Sequence[TopicSize] = ()
     """The largest topics in it."""
 
@@ -106,15 +110,18 @@ class Sizes:
         }
 
 
-def sizes(lake: Lake, sources: Sequence[str]) -> Sizes:
+def sizes(lake: Lake, sources: Sequence[str], command_config: str = "") -> Sizes:
     """The directories of the sources, with their sizes, as of the lake's offset.
 
-    A source is a file that kafka-log-dirs --describe printed, a mounted disk, or a folder that has mounted disks. If
-    several sources have the same path of a broker, the last one counts. Raises UsageError for another source.
+    A source is a file that kafka-log-dirs --describe printed, brokers (``kafka://HOST:PORT``), a mounted disk, or a
+    folder that has mounted disks. If several sources have the same path of a broker, the last one counts.
+
+    ``command_config``: a properties file for TLS and SASL, in place of the setting quorum.command_config. Raises
+    UsageError for another source, and Fault if no broker can be asked.
     """
     notes: list[str] = []
     read: dict[tuple[int, str], LogDir] = {}
-    for one in _read(lake, sources, notes):
+    for one in _read(lake, sources, command_config, notes):
         if one.broker_id is None:
             notes.append(f"{one.source}: says no node.id: left out")
         else:
@@ -135,8 +142,11 @@ def sizes(lake: Lake, sources: Sequence[str]) -> Sizes:
 # SOURCES
 
 
-def _read(lake: Lake, sources: Sequence[str], notes: list[str]) -> Iterator[LogDir]:
+def _read(lake: Lake, sources: Sequence[str], command_config: str, notes: list[str]) -> Iterator[LogDir]:
     for source in sources:
+        if source.startswith(SCHEME):
+            yield from _of_brokers(lake, source, command_config or load().quorum.command_config, notes)
+            continue
         path = Path(source)
         if path.is_dir():
             inside = sorted(one.parent for one in path.glob(f"*/{FILE_NAME}"))
@@ -155,6 +165,15 @@ def _read(lake: Lake, sources: Sequence[str], notes: list[str]) -> Iterator[LogD
         if not is_log_dirs(text):
             raise UsageError(f"{path}: not the output of kafka-log-dirs --describe")
         yield from read_log_dirs(path, text)
+
+
+def _of_brokers(lake: Lake, url: str, command_config: str, notes: list[str]) -> Sequence[LogDir]:
+    cluster, found, faults = read_brokers(url, command_config)
+    ours = lake.published.cluster_id
+    if ours and cluster != ours:
+        raise UsageError(f"{url}: belongs to cluster {cluster}, not to {ours}: name brokers of the cluster of the log")
+    notes += faults
+    return found
 
 
 def _disk(lake: Lake, disk: Path, notes: list[str]) -> Iterator[LogDir]:
@@ -185,6 +204,7 @@ class _Log:
     """Replicas that were ever in another directory of the broker."""
     online: Mapping[int, frozenset[str]]
     """Broker -> the directories that it lists."""
+    cordoned: frozenset[str]
 
     @classmethod
     def of(cls, lake: Lake) -> _Log:
@@ -205,7 +225,16 @@ class _Log:
             Counter((broker, directory) for broker, _, directory in rows),
             frozenset(moved),
             {broker: frozenset(directories) for broker, directories in online.items()},
+            frozenset(
+                directory
+                for (cordoned,) in lake.query(f"SELECT cordoned_log_dirs FROM {lake.at('brokers')}")
+                for directory in cordoned or ()
+            ),
         )
+
+    def is_cordoned(self, directory: str | None) -> bool | None:
+        """Whether a directory is cordoned. None if its id is not known."""
+        return None if directory is None else directory in self.cordoned
 
     def of_broker(self, broker: int) -> set[str]:
         """The directories of a broker: those that it lists, and those that its replicas name."""
@@ -321,6 +350,7 @@ def _size(
         astray=None if directory is None or one.error else len(there) - right,
         total_bytes=one.total_bytes,
         free_bytes=one.free_bytes,
+        cordoned=log.is_cordoned(directory) if one.cordoned is None else one.cordoned,
         topics=_topics((replica.partition, replica.bytes) for replica in one.replicas),
     )
 

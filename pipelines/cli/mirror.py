@@ -9,6 +9,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
+from pipelines.cli.options import CommandConfig
 from pipelines.cli.process import Interrupts, Stopped
 
 _DELETE_SECONDS = 60.0
@@ -25,10 +26,7 @@ def mirror(
     seed: Annotated[
         str | None, typer.Option("--seed", metavar="DIR", help="Begin a new copy with this copy of the files.")
     ] = None,
-    command_config: Annotated[
-        str | None,
-        typer.Option("--command-config", metavar="FILE", help="Properties of Kafka's clients, for TLS and SASL."),
-    ] = None,
+    command_config: CommandConfig = None,
 ) -> None:
     """Keep a byte-exact copy of the committed metadata log, which its controllers hand out with the high watermark."""
     from pipelines.lake.times import parse_age

@@ -52,6 +52,10 @@ LabelFiles = Annotated[
     list[str] | None,
     typer.Option("--labels", metavar="FILE", help="Names of disks, see jbod label.", rich_help_panel=_WHAT),
 ]
+CommandConfig = Annotated[
+    str | None,
+    typer.Option("--command-config", metavar="FILE", help="Properties of Kafka's clients, for TLS and SASL."),
+]
 Brokers = Annotated[
     list[str] | None, typer.Option("--broker", metavar="ID", help="Only of this broker.", rich_help_panel=_WHICH)
 ]

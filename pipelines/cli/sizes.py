@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from pipelines.cli import progress
+from pipelines.cli.options import CommandConfig
 from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns_plans import SIZES
 
@@ -18,15 +19,17 @@ def sizes(
         list[str],
         typer.Argument(
             metavar="SOURCE",
-            help="A file that kafka-log-dirs --describe printed, mounted disks, or a folder that has them.",
+            help="kafka://BROKER:PORT, a file that kafka-log-dirs --describe printed, mounted disks, or a folder with "
+            "them.",
         ),
     ],
+    command_config: CommandConfig = None,
 ) -> Reply:
     """How full each directory is, and what fills it. Exit code 0 whatever the answer is."""
     from pipelines.ask.sizes import sizes as ask
     from pipelines.show.sizes import show_sizes
 
-    answer = ask(query.lake, sources)
+    answer = ask(query.lake, sources, command_config or "")
     for line in answer.notes:
         progress.notice(f"sizes: {line}")
     chosen = query.choose(SIZES, answer.directories)

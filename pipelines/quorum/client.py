@@ -100,9 +100,7 @@ def addresses_of(url: str) -> tuple[Address, ...]:
     for one in url.removeprefix(SCHEME).rstrip("/").split(","):
         host, _, port = one.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 1 << 16 or "@" in one or "/" in one:
-            raise UsageError(
-                f"{url}: write kafka://HOST:PORT[,HOST:PORT...], the controllers and their listener's port"
-            )
+            raise UsageError(f"{url}: write kafka://HOST:PORT[,HOST:PORT...], the nodes and their listener's port")
         found.append(Address(host.removeprefix("[").removesuffix("]"), int(port)))
     return tuple(found)
 

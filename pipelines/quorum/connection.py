@@ -1,4 +1,4 @@
-"""A connection to one controller: its socket, TLS, the versions of its messages, and the login.
+"""A connection to one controller or broker: its socket, TLS, the versions of its messages, and the login.
 
 Each step has a deadline, and ends soon after ``stop`` says so. A fault is a `Fault`: a passing one may be over the next
 time, another one needs a person.
@@ -16,6 +16,8 @@ from jbod_model.errors import JbodError
 from pipelines.quorum.exchange import MOST_BYTES, Exchange
 from pipelines.quorum.messages import (
     API_VERSIONS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_LOG_DIRS,
     FETCH,
     FETCH_SNAPSHOT,
     SASL_AUTHENTICATE,
@@ -33,7 +35,7 @@ _UNSUPPORTED_MECHANISM, _AUTHENTICATION_FAILED = 33, 58
 
 
 class Address(NamedTuple):
-    """Where a controller listens."""
+    """Where a controller or broker listens."""
 
     host: str
     port: int
@@ -43,7 +45,7 @@ class Address(NamedTuple):
 
 
 class Fault(JbodError):
-    """What went wrong with a controller, in one line. ``passes``: it may be over the next time."""
+    """What went wrong with a controller or broker, in one line. ``passes``: it may be over the next time."""
 
     FIELDS = ("address", "problem", "passes")
 
@@ -62,11 +64,22 @@ class Connection:
     """An open connection, ready for requests. Raises Fault if there is none."""
 
     def __init__(
-        self, address: Address, security: Security, stop: Callable[[], bool], seconds: float, *, known: bool = False
+        self,
+        address: Address,
+        security: Security,
+        stop: Callable[[], bool],
+        seconds: float,
+        *,
+        known: bool = False,
+        broker: bool = False,
     ) -> None:
-        """``known``: these settings have led to a controller before, so that what is no answer is a passing fault."""
+        """``broker``: a broker is meant, else a controller.
+
+        ``known``: these settings have led to one before, so that what is no answer is a passing fault.
+        """
         self.address = address
         self._stop = stop
+        self._broker = broker
         self._exchange = Exchange()
         self._end = time.monotonic() + seconds
         self._answered = known
@@ -100,7 +113,7 @@ class Connection:
                     self._answered = True
                     return answer
         except BadMessage as problem:
-            said = f"answers what no controller of Kafka does ({problem})"
+            said = f"answers what no {'broker' if self._broker else 'controller'} of Kafka does ({problem})"
             raise Fault(str(self.address), said, passes=self._answered) from None
         except OSError as problem:
             self._fail(problem)
@@ -125,12 +138,15 @@ class Connection:
         self.call(API_VERSIONS, asked, self._left())
         if security.uses_sasl:
             self._log_in(security)
-        if self.version(FETCH_SNAPSHOT) is None or self.version(FETCH) is None:
-            raise Fault(
-                str(self.address),
-                "is a broker, or older than Kafka 3.7: name the controllers (controller.quorum.bootstrap.servers)",
-                passes=False,
-            )
+        needed = (DESCRIBE_LOG_DIRS, DESCRIBE_CLUSTER) if self._broker else (FETCH_SNAPSHOT, FETCH)
+        if all(self.version(api) is not None for api in needed):
+            return
+        problem = (
+            "is a controller, or older than Kafka 3.7: name brokers, as for --bootstrap-server"
+            if self._broker
+            else "is a broker, or older than Kafka 3.7: name the controllers (controller.quorum.bootstrap.servers)"
+        )
+        raise Fault(str(self.address), problem, passes=False)
 
     def _log_in(self, security: Security) -> None:
         handshake = self.call(SASL_HANDSHAKE, {"mechanism": security.mechanism}, self._left())

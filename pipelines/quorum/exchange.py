@@ -1,4 +1,4 @@
-"""One connection to a controller without its socket: requests become bytes, bytes become answers.
+"""One connection to a controller or broker without its socket: requests become bytes, bytes become answers.
 
 The connection has one request at a time. An answer that is not the one to it, or longer than it may be, is a
 BadMessage: nothing is allocated for a length that was only announced.
@@ -90,7 +90,7 @@ class Exchange:
         at = _LENGTH.size
         if api == API_VERSIONS:
             if bytes(answer[at : at + 2]) == _UNSUPPORTED_VERSION.to_bytes(2, "big"):
-                raise BadMessage("it is older than Kafka 3.7, whose quorum jbod can read")
+                raise BadMessage("it is older than Kafka 3.7, and jbod asks no older one")
         elif bytes(answer[at : at + 1]) != b"\0":
             raise BadMessage("the header of an answer has fields that are not known")
         else:
@@ -115,7 +115,7 @@ class Exchange:
         if head[:2] == b"\x15\x03":
             return "it speaks TLS: set security.protocol=SSL or SASL_SSL"
         if head in _HTTP:
-            return "it is an HTTP server, not a controller"
+            return "it is an HTTP server, not Kafka"
         return f"an answer of {size:,} bytes is announced, which none may have"
 
 

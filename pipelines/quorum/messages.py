@@ -1,9 +1,9 @@
-"""The messages that a reader of the quorum sends and receives, as a table of fields.
+"""The messages that a reader of the quorum, or of brokers' sizes, sends and receives, as a table of fields.
 
 All are flexible versions (KIP-482) of Kafka 3.7 and later, except SaslHandshake. A message is a dictionary by the names
 of the table. Every length is compared with the bytes that remain before it is used (`jbod_model.wire`).
 
-Source: the JSON schemas of Kafka 4.4.0. kio has all of Kafka's messages as generated classes; these seven as a table
+Source: the JSON schemas of Kafka 4.4.0. kio has all of Kafka's messages as generated classes; these eight as a table
 are less to own than its 1 MB with a compiled part, and read with the primitives that records already have.
 """
 
@@ -18,7 +18,7 @@ from jbod_model.errors import JbodError
 from jbod_model.wire import PRIMITIVES, Undecodable, read_uvarint, take, write_uvarint
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
-FETCH, DESCRIBE_QUORUM, FETCH_SNAPSHOT, DESCRIBE_CLUSTER = 1, 55, 59, 60
+FETCH, DESCRIBE_LOG_DIRS, DESCRIBE_QUORUM, FETCH_SNAPSHOT, DESCRIBE_CLUSTER = 1, 35, 55, 59, 60
 
 TABLE = """
 ApiVersionsRequest
@@ -93,6 +93,30 @@ ClusterNode
     host string
     port int32
     rack string?
+DescribeLogDirsRequest
+    topics []LogDirTopicName?
+LogDirTopicName
+    topic string
+    partitions []int32
+DescribeLogDirsResponse
+    throttle_time_ms int32
+    error_code int16
+    results []LogDirResult
+LogDirResult
+    error_code int16
+    log_dir string
+    topics []LogDirTopic
+    total_bytes int64
+    usable_bytes int64
+    is_cordoned bool 5+
+LogDirTopic
+    name string
+    partitions []LogDirPartition
+LogDirPartition
+    index int32
+    size int64
+    offset_lag int64
+    is_future bool
 FetchRequest
     cluster_id string? #0
     replica_id int32 13-14
@@ -201,6 +225,7 @@ NAMES: Mapping[int, str] = {
     DESCRIBE_QUORUM: "DescribeQuorum",
     FETCH_SNAPSHOT: "FetchSnapshot",
     DESCRIBE_CLUSTER: "DescribeCluster",
+    DESCRIBE_LOG_DIRS: "DescribeLogDirs",
 }
 VERSIONS: Mapping[int, tuple[int, int]] = {
     API_VERSIONS: (3, 3),
@@ -210,6 +235,7 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
     DESCRIBE_QUORUM: (0, 2),
     FETCH_SNAPSHOT: (0, 1),
     DESCRIBE_CLUSTER: (1, 1),
+    DESCRIBE_LOG_DIRS: (4, 5),
 }
 """The versions of each message that the table has."""
 
@@ -282,6 +308,8 @@ def _fields(name: str, version: int) -> tuple[_Field, ...]:
 
 
 def _encoded(field: _Field, version: int, value: Any) -> bytes:
+    if field.array and value is None:
+        return b"\0"
     if field.array:
         return write_uvarint(len(value) + 1) + b"".join(_one(field, version, each) for each in value)
     return _one(field, version, value)

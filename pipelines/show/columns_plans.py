@@ -25,6 +25,7 @@ SIZES = RowTable(
         Column("total_bytes", "int", "size of its file system, null if the source does not say it"),
         Column("free_bytes", "int", "free bytes of its file system"),
         Column("used_percent", "int", "how full the file system is"),
+        Column("cordoned", "bool", "true if its broker places no new replica in it, null if its id is unknown"),
     ),
     more=("topics",),
     reasons=("pairing",),

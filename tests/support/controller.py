@@ -126,6 +126,8 @@ class Controller:
         return f"kafka://127.0.0.1:{self.port}"
 
     def close(self) -> None:
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # which ends the wait for the next connection
         self._server.close()
         self.hang_up()
 
