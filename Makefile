@@ -109,18 +109,21 @@ test: lint
 	$(BIN)/python -m pytest $(UNIT) && $(BIN)/python -m pytest $(LAB) $$no_maven && \
 	  $(BIN)/python -m pytest $(INTEGRATION) $$left_out
 
-# The newest servers, and the newest command line tools that are published.
+# The newest servers, and the newest command line tools that are published; servers without eligible leaders.
 KAFKA_LIBS := build/kafka/libs
 KAFKA_TOOLS := build/kafka/tools
-live: setup $(KAFKA_LIBS) $(KAFKA_TOOLS)
+KAFKA_OLD := build/kafka/libs-3.9.2
+live: setup $(KAFKA_LIBS) $(KAFKA_TOOLS) $(KAFKA_OLD)
 	KAFKA_LIBS=$(KAFKA_LIBS) KAFKA_TOOLS=$(KAFKA_TOOLS) $(BIN)/python -m pytest -q -s tests/live
+	KAFKA_LIBS=$(KAFKA_OLD) KAFKA_TOOLS=$(KAFKA_TOOLS) $(BIN)/python -m pytest -q -s tests/live/test_restart_live.py
 
-$(KAFKA_LIBS): tests/live/pom.xml
+$(KAFKA_LIBS) $(KAFKA_OLD): tests/live/pom.xml
 $(KAFKA_TOOLS): tests/live/tools.pom.xml
-$(KAFKA_LIBS) $(KAFKA_TOOLS):
+$(KAFKA_OLD): VERSION := -Dkafka=3.9.2
+$(KAFKA_LIBS) $(KAFKA_TOOLS) $(KAFKA_OLD):
 	@command -v mvn >/dev/null || { echo "make live starts a real Kafka: install Maven and a JDK 17" >&2; exit 1; }
 	@rm -rf $@
-	mvn -q -B -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$@
+	mvn -q -B $(VERSION) -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$@
 	@touch $@
 
 # All of it: every case of the tests, TLC beside the explorer, and the mutants. `make test` runs a sample of the tests.
