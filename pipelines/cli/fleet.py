@@ -55,6 +55,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Replay what is new in every cluster, in one process. Exit code: the highest of any cluster's replay."""
+    from pipelines.fleet.answers import keep_status
     from pipelines.fleet.clusters import read_fleet
     from pipelines.fleet.replay import Fleet
     from pipelines.settings import load
@@ -63,13 +64,15 @@ def replay(
     settings = load()
     choose(settings.spark.fast_start)
     clusters = read_fleet(file)
-    run = Fleet(clusters, settings.spark, parallel, _relabel, brief=not follow)
+    run = Fleet(clusters, settings.spark, parallel, _relabel, keep=keep_status, brief=not follow)
     rounds = run.rounds(settings.replay.follow_seconds) if follow else run.round()
     with Interrupts() as interrupts:
         interrupts.stop = run.stop
         found = _listen(rounds, len(clusters), _as_they_come(as_json) if follow else None, interrupts)
     progress.say("")
     if not follow:
+        order = {cluster.name: at for at, cluster in enumerate(clusters)}
+        found.sort(key=lambda done: order[done.name])
         _report(found, as_json)
         if interrupts.signal:
             raise Stopped(interrupts.exit_code)

@@ -1,7 +1,9 @@
 """Questions to all lakes of a fleet: a line for each, worst first.
 
-A lake is asked as any question asks it, in one of several processes. What it answered is kept on this machine until its
-ledger has another version: then a fleet whose lakes have nothing new is answered by their ledgers alone.
+A lake is asked as any question asks it, in one of several processes. What it answered is kept on this machine until a
+record comes that may change it: a live controller appends a NoOpRecord every half second, and nothing else for hours.
+So most lakes are answered by their ledgers and the types of their newest records. ``jbod fleet`` keeps the status of a
+cluster that it has replayed.
 """
 
 from __future__ import annotations
@@ -9,29 +11,43 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import queue
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jbod_model.errors import first_line_of
+import pyarrow.compute as pc
+
+from jbod_model.errors import JbodError, first_line_of
+from jbod_model.formats.records import TYPE_NAMES, NoOpRecord
 from pipelines.fleet.clusters import Cluster
+from pipelines.lake import files
+from pipelines.lake.delta import data_files, open_table
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
+from pipelines.lake.tables import LEDGER, RECORDS
 from pipelines.settings import Settings
 from pipelines.show.text import many
 from pipelines.start.session import cache_dir
 
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
 UNREACHABLE, STALE, WRONG, CLEAN = "unreachable", "stale", "wrong", "clean"
 """The states of a cluster, worst first. A stale one may be wrong as well: its counts are those of its last record."""
 STATES = (UNREACHABLE, STALE, WRONG, CLEAN)
+PATIENCE = 60.0
+"""Seconds after which a lake that has not answered counts as unreachable."""
 STALE_AFTER = timedelta(minutes=15)
 """The age of a lake's newest record from which on its answer may be out of date: three rounds of five minutes."""
 
@@ -161,7 +177,7 @@ def ask_all(question: str, clusters: Sequence[Cluster], *, now: datetime | None 
 def _ask(question: str, cluster: Cluster, now: datetime, stamp: str) -> Answer:
     more = f"jbod {_MORE.get(question, question)} --lake {quote(cluster.lake)}"
     try:
-        found = _kept(question, cluster, stamp)
+        found = _in_time(lambda: _kept(question, cluster, stamp), cluster.lake)
     except Exception as problem:  # whatever a damaged table raises
         said = " ".join(first_line_of(problem).split())
         return Answer(
@@ -177,37 +193,92 @@ def _ask(question: str, cluster: Cluster, now: datetime, stamp: str) -> Answer:
     )
 
 
+def _in_time(ask: Callable[[], dict[str, Any]], lake: str) -> dict[str, Any]:
+    """What ``ask`` returns, in a thread that is left alone if it hangs. Raises what it raises."""
+    answers: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put(ask())
+        except Exception as problem:
+            answers.put(problem)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        found = answers.get(timeout=PATIENCE)
+    except queue.Empty:
+        raise JbodError(f"{lake}: no answer in {PATIENCE:.0f} s: does its storage hang?") from None
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def keep_status(cluster: Cluster) -> None:
+    """Keeps the status of a cluster that was just replayed, so that ``jbod fleet status`` need not ask its lake.
+
+    Does nothing if it cannot: the question says why.
+    """
+    with suppress(Exception):
+        _kept("status", cluster, _code())
+
+
 def _kept(question: str, cluster: Cluster, stamp: str) -> dict[str, Any]:
-    """The answer that was kept for this version of the lake, or a new one."""
+    """The answer that was kept if no record came since that may change it, or a new one."""
     settings = cluster.settings
     said = json.dumps([question, cluster.lake, asdict(settings.ask), asdict(settings.check), stamp])
     kept = cache_dir() / "fleet" / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.json"
     ledger = open_ledger(cluster.lake)
     newest = [ledger.metadata().id, ledger.version()]  # another lake at the same place has another id
+    found = None
     with suppress(OSError, ValueError, LookupError, TypeError):
         known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         if known["version"] == newest:
             return known
+        if known["version"][0] == newest[0] and question != "check":  # checks look at ages, too
+            found = _advanced(cluster.lake, ledger, known)
+    found = {**(found or _answered(question, cluster)), "version": newest}
+    with suppress(OSError):  # without a cache, answers only take longer
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        scratch = kept.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        scratch.write_text(json.dumps(found), encoding="utf-8")
+        scratch.replace(kept)
+    return found
+
+
+def _answered(question: str, cluster: Cluster) -> dict[str, Any]:
     lake = Lake.open(cluster.lake)
-    counts, line = QUESTIONS[question](lake, settings)
+    counts, line = QUESTIONS[question](lake, cluster.settings)
     incomplete = lake.incomplete_since
-    found = {
-        "version": newest,
+    lake.connection.close()
+    return {
+        "tables": lake.published.versions,
         "offset": lake.offset,
         "time": lake.time.isoformat(),
         "counts": counts,
         "line": line,
         "incomplete": "" if incomplete is None else str(incomplete),
     }
-    lake.connection.close()
-    with suppress(OSError):  # without a cache, answers only take longer
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        scratch = kept.with_suffix(f".{os.getpid()}")
-        scratch.write_text(json.dumps(found), encoding="utf-8")
-        scratch.replace(kept)
-    return found
 
 
+def _advanced(lake: str, ledger: DeltaTable, known: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The known answer at the newest record of the lake, None if another record than a NoOpRecord came since."""
+    newest = max(data_files(ledger), key=lambda file: file["max.end_offset"] or 0)
+    columns = ["end_offset", "end_time", "published_time", "versions"]
+    rows = files.read(lake, LEDGER, [newest["path"]], columns).to_pylist()
+    row = max(rows, key=lambda one: (one["end_offset"], one["published_time"]))
+    versions, offset = dict(row["versions"]), known["offset"]
+    if row["end_offset"] <= offset or {**versions, RECORDS.name: 0} != {**known["tables"], RECORDS.name: 0}:
+        return None
+    records = open_table(lake, RECORDS.name, versions[RECORDS.name])
+    later = [file["path"] for file in data_files(records) if (file["max.log_offset"] or row["end_offset"]) > offset]
+    found = files.read(lake, RECORDS, later, ["log_offset", "record_type"])
+    types = pc.unique(found.filter(pc.field("log_offset") > offset)["record_type"]).to_pylist()
+    if types != [TYPE_NAMES[NoOpRecord]]:
+        return None
+    return {**known, "tables": versions, "offset": row["end_offset"] - 1, "time": row["end_time"].isoformat()}
+
+
+@cache
 def _code() -> str:
     """What changes with the code that answers: its version, and the sizes and times of its modules."""
     root = Path(__file__).parents[2]

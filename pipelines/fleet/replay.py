@@ -3,16 +3,20 @@
 A round looks at every log. A cluster with nothing new costs a look at its log and at the newest row of its ledger, and
 no Spark. The others are replayed, ``parallel`` at a time: the session starts when the first one needs it, and serves
 all of them. What ends the replay of one cluster is its line and its exit code, and no other cluster's.
+
+Each cluster has a thread. One whose log or lake hangs, as on a dead mount, is given up after some time: nothing can end
+such a thread, so it is left alone, and its cluster is looked at again once it has ended.
 """
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from jbod_model.errors import JbodError, Retriable, first_line_of
 from pipelines.fleet.clusters import Cluster
@@ -30,6 +34,13 @@ if TYPE_CHECKING:
 QUORUM = "kafka://"
 REPLAYED, NOTHING_NEW, FAILED, STOPPED = "replayed", "nothing new", "failed", "stopped"
 """What became of a cluster in a round."""
+LOOK_SECONDS, REPLAY_SECONDS = 90.0, 900.0
+"""The longest look at a log, and the longest time without progress of a replay. A quorum has 60 s to answer."""
+_LOOKS = 6
+"""How many clusters are looked at while others are replayed."""
+_SLOW_SECONDS = 3.0
+"""After this time, a look does not count as one of these."""
+_TICK = 0.2
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,40 @@ class Done:
         return f"{self.name}: nothing new, the lake stands at offset {self.end_offset}"
 
 
+@dataclass(eq=False)
+class _Attempt:
+    """What goes on about a cluster in a round."""
+
+    cluster: Cluster
+    notices: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
+    sign: float = field(default_factory=time.monotonic)
+    """When it last made progress."""
+    phase: str = "looks"
+    """looks, waits for its turn, or replays."""
+    given_up: Done | None = None
+    thread: threading.Thread | None = None
+    runner: Runner | None = None
+
+    def progress(self, _line: str) -> None:
+        """Notes progress."""
+        self.sign = time.monotonic()
+
+    def enter(self, phase: str) -> None:
+        """Begins a phase."""
+        self.phase, self.sign = phase, time.monotonic()
+
+    @property
+    def silence(self) -> float:
+        """Seconds without progress; 0 while it waits for its turn."""
+        return 0.0 if self.phase == "waits" else time.monotonic() - self.sign
+
+    def done(self, state: str, code: int = 0, **more: Any) -> Done:
+        """What became of it."""
+        seconds = time.monotonic() - self.began
+        return Done(self.cluster.name, self.cluster.lake, state, code, seconds=seconds, notices=self.notices, **more)
+
+
 class Fleet:
     """The replays of a fleet's clusters."""
 
@@ -69,28 +114,92 @@ class Fleet:
         parallel: int,
         relabel: Callable[[Settings], Sequence[str]],
         *,
+        keep: Callable[[Cluster], None] = lambda _: None,
         brief: bool = True,
+        look_seconds: float = LOOK_SECONDS,
+        replay_seconds: float = REPLAY_SECONDS,
     ) -> None:
-        """``relabel``: reads the names of a cluster's directories again. ``brief``: the session ends after a round."""
+        """``relabel``: reads the names of a cluster's directories again. ``keep``: is told of each replay.
+
+        ``brief``: the session ends after a round.
+        """
         self._clusters = clusters
         self._spark = spark
         self._relabel = relabel
+        self._keep = keep
         self._brief = brief
+        self._patience = {"looks": look_seconds, "replays": replay_seconds, "waits": 1.0}
+        self._parallel = parallel
+        self._turns = threading.Semaphore(parallel)
         self._stop = threading.Event()
         self._lock = threading.Lock()
+        self._starting = threading.Lock()
         self._session: SparkSession | None = None
-        self._runners: set[Runner] = set()
-        self._pool = ThreadPoolExecutor(parallel)
+        self._running: set[_Attempt] = set()
+        self._hangs: dict[str, _Attempt] = {}
+        self._results: queue.SimpleQueue[tuple[_Attempt, Done]] = queue.SimpleQueue()
 
     def stop(self) -> None:
         """Begins no further replay, and ends those that run after their current batch."""
         self._stop.set()
-        for runner in [*self._runners]:
-            runner.stop()
+        for attempt in [*self._running]:
+            if attempt.runner is not None:
+                attempt.runner.stop()
 
     def round(self) -> Iterator[Done]:
-        """Replays what is new, and yields every cluster in the order of the file."""
-        yield from self._pool.map(self._done, self._clusters)
+        """Replays what is new, and yields every cluster once, as it is done."""
+        waiting = deque(self._clusters)
+        while waiting or self._running:
+            while waiting and self._has_room():
+                yield from self._begin(waiting.popleft())
+            try:
+                attempt, done = self._results.get(timeout=_TICK)
+            except queue.Empty:
+                yield from self._give_up()
+                continue
+            if attempt.given_up is None:
+                self._running.discard(attempt)
+                yield done
+
+    def _has_room(self) -> bool:
+        """Whether another cluster can be begun. A look that takes long is no reason to wait."""
+        slow = sum(one.phase == "looks" and one.silence > _SLOW_SECONDS for one in [*self._running])
+        return len(self._running) - slow < self._parallel + _LOOKS
+
+    def _begin(self, cluster: Cluster) -> Iterator[Done]:
+        attempt = _Attempt(cluster)
+        hangs = self._hangs.pop(cluster.name, None)
+        if self._stop.is_set():
+            yield attempt.done(STOPPED)
+        elif hangs is not None and hangs.thread is not None and hangs.thread.is_alive():
+            self._hangs[cluster.name] = hangs
+            assert hangs.given_up is not None
+            yield hangs.given_up
+        else:
+            self._running.add(attempt)
+            # A thread that hangs must not keep the process.
+            attempt.thread = threading.Thread(target=self._attempt, args=(attempt,), daemon=True, name=cluster.name)
+            attempt.thread.start()
+
+    def _give_up(self) -> Iterator[Done]:
+        """Those that have made no progress for too long."""
+        for attempt in [*self._running]:
+            patience = self._patience[attempt.phase]
+            if self._stop.is_set() and attempt.phase == "looks":
+                patience = min(patience, _SLOW_SECONDS)
+            with self._lock:
+                if attempt.silence <= patience:
+                    continue
+                where = attempt.cluster.log if attempt.phase == "looks" else attempt.cluster.lake
+                problem = f"{where}: no answer in {patience:.0f} s: does the log or the lake hang?"
+                attempt.given_up = attempt.done(FAILED, 3, problem=problem)
+                if attempt.phase == "replays":
+                    self._turns.release()
+            if attempt.runner is not None:
+                attempt.runner.stop()
+            self._running.discard(attempt)
+            self._hangs[attempt.cluster.name] = attempt
+            yield attempt.given_up
 
     def rounds(self, seconds: float) -> Iterator[Done]:
         """Rounds until ``stop``, one every so many seconds at most. Yields replays, and problems that are new or over.
@@ -108,47 +217,40 @@ class Fleet:
             self._check_session()
             self._stop.wait(max(seconds - (time.monotonic() - began), 0))
 
-    def _done(self, cluster: Cluster) -> Done:
-        if self._stop.is_set():
-            return Done(cluster.name, cluster.lake, STOPPED, 0)
-        began = time.monotonic()
-        notices: list[str] = []
+    def _attempt(self, attempt: _Attempt) -> None:
         try:
-            outcome = self._replay(cluster, notices)
+            outcome = self._replay(attempt)
         except Exception as problem:
-            code, said = _fault(cluster.lake, problem)
-            seconds = time.monotonic() - began
-            return Done(cluster.name, cluster.lake, FAILED, code, seconds=seconds, problem=said, notices=notices)
+            code, said = _fault(attempt.cluster.lake, problem)
+            self._results.put((attempt, attempt.done(FAILED, code, problem=said)))
+            return
         new = outcome.end_offset != outcome.start_offset or bool(outcome.rolled_back)
-        return Done(
-            cluster.name,
-            cluster.lake,
+        done = attempt.done(
             STOPPED if self._stop.is_set() else REPLAYED if new else NOTHING_NEW,
-            0,
-            max(outcome.start_offset, 0),
-            max(outcome.end_offset, 0),
-            outcome.batches,
-            time.monotonic() - began,
-            notices=notices,
+            start_offset=max(outcome.start_offset, 0),
+            end_offset=max(outcome.end_offset, 0),
+            batches=outcome.batches,
         )
+        self._results.put((attempt, done))
 
-    def _replay(self, cluster: Cluster, notices: list[str]) -> RunOutcome:
+    def _replay(self, attempt: _Attempt) -> RunOutcome:
+        cluster = attempt.cluster
         if not cluster.log.startswith(QUORUM):
-            return self._replay_files(cluster, cluster.log, notices)
+            return self._replay_files(attempt, cluster.log)
         from pipelines.mirror.session import mirrored
 
         folder = f"{cluster.lake.rstrip('/')}.mirror"
-        with mirrored(cluster.log, folder, cluster.settings.quorum.command_config, notices.append):
-            return self._replay_files(cluster, folder, notices)
+        with mirrored(cluster.log, folder, cluster.settings.quorum.command_config, attempt.notices.append):
+            return self._replay_files(attempt, folder)
 
-    def _replay_files(self, cluster: Cluster, log_dir: str, notices: list[str]) -> RunOutcome:
-        settings = cluster.settings
+    def _replay_files(self, attempt: _Attempt, log_dir: str) -> RunOutcome:
+        settings = attempt.cluster.settings
         decision = decide(
             Replay.of(settings, log_dir),
             self._spark,
             settings.replay.load_bytes,
-            progress=lambda _line: None,
-            notice=notices.append,
+            progress=attempt.progress,
+            notice=attempt.notices.append,
             session=self._warm,
         )
         runner = decision.runner
@@ -156,13 +258,20 @@ class Fleet:
             assert decision.nothing is not None
             return decision.nothing
         if decision.way is not Way.NOTHING_NEW:
-            self._run(runner, decision.way)
+            self._run(attempt, runner, decision.way)
+            self._keep(attempt.cluster)
             if settings.labels.sources and runner.lake.ledger is not None:
-                notices += [f"labels: {line}" for line in self._relabel(settings)]
+                attempt.notices += [f"labels: {line}" for line in self._relabel(settings)]
         return runner.outcome
 
-    def _run(self, runner: Runner, way: Way) -> None:
-        self._runners.add(runner)
+    def _run(self, attempt: _Attempt, runner: Runner, way: Way) -> None:
+        with self._lock:  # it may have been given up, just now
+            if attempt.given_up is not None:
+                return
+            attempt.enter("waits")
+        attempt.runner = runner
+        self._turns.acquire()
+        attempt.enter("replays")
         try:
             if self._stop.is_set():
                 runner.stop()
@@ -173,11 +282,14 @@ class Fleet:
             else:
                 runner.run(self._warm())
         finally:
-            self._runners.discard(runner)
+            with self._lock:
+                if attempt.given_up is None:
+                    attempt.enter("looks")  # at its labels
+                    self._turns.release()
 
     def _warm(self) -> SparkSession:
         """The session, which starts at the first call."""
-        with self._lock:
+        with self._starting:
             if self._session is None:
                 from pipelines.spark.session import spark_session
                 from pipelines.spark.versions import check_installed

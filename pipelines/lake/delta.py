@@ -35,6 +35,7 @@ _BOUNDS = (
     "max.to_offset",
     "null_count.to_offset",
     "min.log_offset",
+    "max.log_offset",
     "min.start_offset",
     "max.end_offset",
     "null_count.from_snapshot",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import rmtree
@@ -13,14 +14,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
+from jbod_model.formats import records as r
 from pipelines.cli.main import application
 from pipelines.fleet.answers import CLEAN, QUESTIONS, STALE, STALE_AFTER, UNREACHABLE, WRONG, Answer, ask_all
 from pipelines.fleet.clusters import Cluster, read_fleet
 from pipelines.fleet.page import fleet_page
 from pipelines.lake.reader import Lake
+from tests.support import local
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
+from tests.unit.fold.histories import log_of
+from tests.unit.fold.test_fold_histories import BROKER, CREATED
 
 ENDS = {"broken": 630, "fine": 40, "gone": 40, "worse": 600}
 """How many records of the log each lake has."""
@@ -93,6 +98,46 @@ def test_answer_is_kept_until_the_ledger_has_another_version(
     write_lake(tmp_path / "lake", records[:300], records[300:400])
     list(ask_all("status", [mine]))
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("question", ["status", "offline", "risk", "check"])
+@pytest.mark.parametrize("name", ["NoOpRecord", "ConfigRecord"])
+def test_answer_is_kept_while_only_records_come_that_change_nothing(
+    lakes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: str, name: str
+) -> None:
+    """Of a live cluster a NoOpRecord comes every half second. Checks look at ages, too."""
+    log, lake = tmp_path / "log", tmp_path / "lake"
+    log.mkdir()
+    config = r.ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="3")
+    record = r.NoOpRecord() if name == "NoOpRecord" else config
+    local.replay(log_of(log, BROKER, *CREATED), lake)
+    (named,) = clusters(lakes, "fine")
+    mine = Cluster("mine", named.log, type(named.settings)(lake=str(lake)))
+    (first,) = ask_all(question, [mine])
+    local.replay(log_of(log, BROKER, *CREATED, record, r.NoOpRecord()), lake)
+    asked, ask = [], QUESTIONS[question]
+
+    def counted(*given: Any) -> Any:
+        asked.append(given)
+        return ask(*given)
+
+    monkeypatch.setitem(QUESTIONS, question, counted)
+    (second,) = ask_all(question, [mine])
+    assert (first.offset, second.offset) == (2, 4)
+    assert second.time == Lake.open(lake).time != first.time
+    assert bool(asked) == (record is config or question == "check")
+    rmtree(tmp_path / "jbod")
+    assert [*ask_all(question, [mine])] == [second]
+
+
+def test_lake_that_hangs_is_unreachable_after_some_time(lakes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a dead mount: no call returns."""
+    answers = threading.Event()
+    monkeypatch.setattr("pipelines.fleet.answers.PATIENCE", 0.2)
+    monkeypatch.setitem(QUESTIONS, "status", lambda *_: ({}, str(answers.wait(30))))
+    (answer,) = ask_all("status", clusters(lakes, "broken"))
+    answers.set()
+    assert (answer.state, answer.line) == (UNREACHABLE, f"{lakes / 'broken'}: no answer in 0 s: does its storage hang?")
 
 
 def test_command_lists_the_worst_first_and_what_to_do(lakes: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copy
@@ -17,6 +20,7 @@ from pipelines.fleet.clusters import read_fleet
 from pipelines.fleet.replay import FAILED, NOTHING_NEW, REPLAYED, Done, Fleet
 from pipelines.lake.lock import only_run
 from pipelines.run import decision
+from pipelines.run.runner import Runner
 from pipelines.settings import Settings
 from tests.support import local
 from tests.support.controller import Log, quorum_of, url_of
@@ -53,9 +57,14 @@ def grow(log: Path) -> None:
         copy(path, log / LOG)
 
 
-def fleet(file: Path, relabel: Callable[[Settings], list[str]] = lambda _: []) -> Fleet:
+def fleet(file: Path, relabel: Callable[[Settings], list[str]] = lambda _: [], **patience: float) -> Fleet:
     settings = Settings()
-    return Fleet(read_fleet(file), settings.spark, 2, relabel)
+    return Fleet(read_fleet(file), settings.spark, 2, relabel, **patience)  # type: ignore[arg-type]
+
+
+def round_of(run: Fleet) -> list[Done]:
+    """A round, by name: clusters are done in any order."""
+    return sorted(run.round(), key=lambda done: done.name)
 
 
 def states(found: list[Done]) -> list[str]:
@@ -68,10 +77,10 @@ def jbod(*words: str | Path) -> tuple[int, str]:
 
 
 def test_lakes_equal_those_of_lone_replays_and_grow_with_their_logs(file: Path, tmp_path: Path) -> None:
-    assert states([*fleet(file).round()]) == [REPLAYED] * 3
-    assert states([*fleet(file).round()]) == [NOTHING_NEW] * 3
+    assert states(round_of(fleet(file))) == [REPLAYED] * 3
+    assert states(round_of(fleet(file))) == [NOTHING_NEW] * 3
     grow(tmp_path / "logs" / "b")
-    found = [*fleet(file).round()]
+    found = round_of(fleet(file))
     assert states(found) == [NOTHING_NEW, REPLAYED, NOTHING_NEW]
     for name, done in zip(NAMES, found, strict=True):
         alone = tmp_path / "alone" / name
@@ -85,7 +94,7 @@ def test_clusters_with_nothing_new_open_no_table_but_the_ledger(
 ) -> None:
     list(fleet(file).round())
     monkeypatch.setattr("pipelines.run.runner.Runner.__init__", _never)
-    assert states([*fleet(file).round()]) == [NOTHING_NEW] * 3
+    assert states(round_of(fleet(file))) == [NOTHING_NEW] * 3
 
 
 def _never(*_: Any, **__: Any) -> None:
@@ -101,14 +110,14 @@ def test_one_bad_cluster_costs_the_others_nothing(
     if fault == "damaged":
         (first, *_) = sorted((log / LOG).glob("*.log"))
         first.write_bytes(b"\xff" * 200)
-        found = [*fleet(file).round()]
+        found = round_of(fleet(file))
     elif fault == "away":
         next((log / LOG).glob("*.log")).parent.rename(log / "elsewhere")
-        found = [*fleet(file).round()]
+        found = round_of(fleet(file))
     elif fault == "locked":
         lake.mkdir(parents=True)
         with only_run(str(lake)):
-            found = [*fleet(file).round()]
+            found = round_of(fleet(file))
     else:
         code = 3
         good = decision.nothing_new
@@ -119,11 +128,69 @@ def test_one_bad_cluster_costs_the_others_nothing(
             return good(wanted, *rest, **named)
 
         monkeypatch.setattr("pipelines.run.decision.nothing_new", breaks)
-        found = [*fleet(file).round()]
+        found = round_of(fleet(file))
     assert states(found) == [REPLAYED, FAILED, REPLAYED]
     assert found[1].code == code
     assert found[1].problem
     assert "\n" not in str(found[1])
+
+
+@pytest.mark.parametrize("phase", ["look", "replay"])
+def test_cluster_that_hangs_is_given_up_costs_the_others_nothing_and_is_replayed_once_it_answers(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """As a log on a dead mount: no call returns."""
+    answers = threading.Event()
+    place, name = (decision, "nothing_new") if phase == "look" else (Runner, "load")
+    good = getattr(place, name)
+
+    def hangs(first: Any, *rest: Any, **named: Any) -> Any:
+        lake = first.lake if phase == "look" else first.wanted.lake
+        if lake == str(tmp_path / "lakes" / "b"):
+            assert answers.wait(60)
+        return good(first, *rest, **named)
+
+    monkeypatch.setattr(place, name, hangs)
+    run = fleet(file, look_seconds=1.0 if phase == "look" else 60.0, replay_seconds=1.0 if phase == "replay" else 60.0)
+    try:
+        found = round_of(run)
+        assert states(found) == [REPLAYED, FAILED, REPLAYED]
+        assert (found[1].code, "no answer in 1 s" in found[1].problem) == (3, True)
+        grow(tmp_path / "logs" / "c")
+        began = time.monotonic()
+        assert states(round_of(run)) == [NOTHING_NEW, FAILED, REPLAYED]
+        for _ in range(5):
+            assert states(round_of(run)) == [NOTHING_NEW, FAILED, NOTHING_NEW]
+        assert run._hangs.keys() == {"b"}
+        assert time.monotonic() - began < 60
+    finally:
+        answers.set()
+    end = time.monotonic() + 60
+    while (found := round_of(run))[1].state == FAILED:
+        assert time.monotonic() < end
+    assert states(found) in ([NOTHING_NEW] * 3, [NOTHING_NEW, REPLAYED, NOTHING_NEW])
+    local.replay(tmp_path / "logs" / "b", tmp_path / "alone")
+    assert differences(rows_of(tmp_path / "lakes" / "b"), rows_of(tmp_path / "alone")) == []
+
+
+def test_quorum_that_answers_nothing_costs_the_others_nothing(file: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        mute = "".join(
+            f"- {{name: mute{number}, log: 'kafka://127.0.0.1:{port}', lake: lakes/mute{number}}}\n"
+            for number in range(12)
+        )
+        file.write_text(f"clusters:\n{mute}- {{log: logs/*, lake: lakes/*}}\n")
+        began = time.monotonic()
+        run = fleet(file, look_seconds=15.0)
+        done: dict[str, float] = {}
+        for one in run.round():
+            done[one.name] = time.monotonic() - began
+            assert (one.state, one.code) == ((FAILED, 3) if one.name.startswith("mute") else (REPLAYED, 0)), one
+            if {*NAMES} <= {*done}:
+                run.stop()
+    assert len(done) == 15
+    assert max(done[name] for name in NAMES) < min(at for name, at in done.items() if name not in NAMES)
 
 
 def test_log_of_a_quorum_is_mirrored_beside_the_lake_at_each_round(file: Path, tmp_path: Path) -> None:
