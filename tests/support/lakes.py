@@ -163,7 +163,7 @@ class InMemory(Lake):
 def in_memory(entries: Iterable[Entry]) -> Lake:
     """The tables of these entries, as the plain reference makes them, as a lake at its newest offset."""
     reference = Reference().add(entries)
-    connection = duckdb.connect(config={"threads": 1})
+    connection = duckdb.connect()
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     for name, rows in reference.tables.items():
         connection.register(f"memory_{name}", pa.Table.from_pylist(rows, schema=BY_NAME[name].schema))

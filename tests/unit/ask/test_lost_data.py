@@ -23,6 +23,7 @@ from pipelines.lake.reader import Lake
 from pipelines.settings import CheckSettings, Settings
 from tests.support.paths import KAFKAS
 from tests.support.tampering import Row, tamper
+from tests.support.volume import sampled
 from tests.unit.check.story import Story, disk
 
 
@@ -50,7 +51,7 @@ def asked(story: Story, path: Path, accepted_until: int = -1) -> Losses:
     return losses(story.lake(path), accepted_until=accepted_until)
 
 
-@pytest.mark.parametrize("kafka", KAFKAS)
+@pytest.mark.parametrize("kafka", sampled(KAFKAS, 2))
 def test_losses_are_the_same_if_all_partitions_are_followed_and_if_only_some_are(
     kafka: str, cluster_lakes: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
 """What jbod says before a broker starts is what the broker, the controller and the loss rules do then.
 
-Random histories of clusters whose disks hold logs: 20 in a run, 2,000 with ``--exhaustive``. After each, one broker
+Random histories of clusters whose disks hold logs: 10 in a run, 2,000 with ``--exhaustive``. After each, one broker
 starts with its disks as one of the four cases says. A failure names its seed.
 """
 
@@ -21,7 +21,7 @@ from tests.unit.model.loss.loss_disks import Broker, Disk, Unsound
 from tests.unit.model.loss.loss_operations import WEIGHTS, Operation, fail_disk
 from tests.unit.model.loss.loss_restarts import MORE
 
-HISTORIES, CHUNK = amount(20, 2_000), 10
+HISTORIES, CHUNK = amount(10, 2_000), 10
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, CHUNK))

@@ -231,7 +231,7 @@ def test_command_shows_the_plan_and_json_has_the_documented_names(tmp_path: Path
 
 
 @settings(
-    max_examples=amount(12, 1000),
+    max_examples=amount(6, 1000),
     deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),

@@ -120,7 +120,7 @@ def places(image: Image) -> Iterable[tuple[str, Failures]]:
 
 
 @pytest.mark.parametrize(
-    ("kafka", "offset"), [rare("kafka-3.7.2", 300), ("kafka-4.1.2", 300), ("kafka-3.9.2-upgrade", 180)]
+    ("kafka", "offset"), [rare("kafka-3.7.2", 300), ("kafka-4.1.2", 300), rare("kafka-3.9.2-upgrade", 180)]
 )
 def test_whatif_of_two_failures_in_a_real_cluster_is_the_model_on_the_whole_image(
     cluster_lakes: Mapping[str, Path], kafka: str, offset: int
@@ -129,7 +129,7 @@ def test_whatif_of_two_failures_in_a_real_cluster_is_the_model_on_the_whole_imag
     names = {topic_id: topic.name for topic_id, topic in image.topics.items()}
     lake = Lake.open(cluster_lakes[kafka], at_offset=offset)
     changed = 0
-    for (first, one), (second, two) in list(itertools.combinations(places(image), 2))[:: amount(5, 1)]:
+    for (first, one), (second, two) in list(itertools.combinations(places(image), 2))[:: amount(10, 1)]:
         answer = whatif(lake, [first, second])
         directories = {**one.directories}
         for broker, failing in two.directories.items():
@@ -143,7 +143,7 @@ def test_whatif_of_two_failures_in_a_real_cluster_is_the_model_on_the_whole_imag
         found = {(c.topic, c.partition, c.leader, c.leader_after) for c in answer.changes if c.leader != c.leader_after}
         assert found == expected
         changed += len(expected)
-    assert changed > amount(4, 20)
+    assert changed > amount(2, 20)
 
 
 def test_whatif_tells_what_each_partition_loses(tmp_path: Path) -> None:

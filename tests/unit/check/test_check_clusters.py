@@ -129,7 +129,7 @@ def subjects(found: list[Finding]) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(
-    ("kafka", "offset"), sampled([(kafka, offset) for kafka in EXPECTED for offset in EXPECTED[kafka]], 5)
+    ("kafka", "offset"), sampled([(kafka, offset) for kafka in EXPECTED for offset in EXPECTED[kafka]], 3)
 )
 def test_cluster_at_an_offset_has_exactly_the_findings_of_its_story(
     cluster_lakes: Mapping[str, Path], kafka: str, offset: int

@@ -458,7 +458,7 @@ def test_cordon_is_forgotten_after_a_week_though_the_broker_was_restarted(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("check", "number"), sampled([(check, n) for check, case in CASES.items() for n in range(len(case.good))], 40)
+    ("check", "number"), sampled([(check, n) for check, case in CASES.items() for n in range(len(case.good))], 20)
 )
 def test_check_finds_nothing_in_a_good_story(check: str, number: int, tmp_path: Path) -> None:
     assert run_checks(CASES[check].good[number].crowded().lake(tmp_path), [check]) == []

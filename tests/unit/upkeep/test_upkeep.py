@@ -180,7 +180,7 @@ def test_every_offset_has_the_same_image_after_optimize(lake: Path) -> None:
     assert [ask.image(ask.Lake.open(lake, at_offset=offset)) for offset in offsets] == before
 
 
-@pytest.mark.parametrize("call", [0, rare(1), rare(2), rare(3), rare(4), 5])
+@pytest.mark.parametrize("call", [rare(0), rare(1), rare(2), rare(3), rare(4), 5])
 def test_optimize_that_died_between_commits_is_made_good_by_whatever_comes_next(
     lake: Path, logs: tuple[Path, Path], expected: Tables, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
@@ -334,7 +334,7 @@ def no_say(_line: str) -> None:
     """Nobody listens."""
 
 
-@pytest.mark.parametrize("kafka", sampled(KAFKAS[::-1], 2))
+@pytest.mark.parametrize("kafka", sampled(KAFKAS[::-1], 1))
 def test_rebuild_gives_the_tables_that_were_there(tmp_path: Path, kafka: str) -> None:
     lake = tmp_path / "lake"
     local.replay(metadata_dir(kafka), lake, most=100)
@@ -367,7 +367,7 @@ def test_rebuild_mends_lost_files_wrong_rows_and_a_lost_table_and_a_replay_goes_
     assert rows(lake) == expected
 
 
-@pytest.mark.parametrize("call", [0, rare(1), rare(2), rare(3), rare(4), 5])
+@pytest.mark.parametrize("call", [rare(0), rare(1), rare(2), 3, rare(4), rare(5)])
 def test_rebuild_that_died_leaves_the_lake_whole_and_is_made_good(
     lake: Path, logs: tuple[Path, Path], expected: Tables, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
