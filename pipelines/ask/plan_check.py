@@ -150,7 +150,11 @@ def check_plan(lake: Lake, file: str, default_min_isr: int = 1) -> PlanCheck:
 
     Raises UsageError if it is no such file.
     """
-    asked = read_plan(file)
+    return judge(lake, read_plan(file), default_min_isr)
+
+
+def judge(lake: Lake, asked: Mapping[Target, Entry], default_min_isr: int = 1) -> PlanCheck:
+    """The same for partitions of a file."""
     image, fault = _image(lake, asked), ""
     known = {key: one for key, one in asked.items() if _find(image, key) is not None}
     plan = {key: one.replicas for key, one in known.items()}
@@ -161,7 +165,7 @@ def check_plan(lake: Lake, file: str, default_min_isr: int = 1) -> PlanCheck:
         fault = problem.problem
         repaired = replace(profile, controller=profile.controller.without())
         played = play(image, plan, profile=repaired, static_configs=static)
-    judge = _Judge(
+    judged = _Judge(
         lake,
         image,
         played,
@@ -169,7 +173,7 @@ def check_plan(lake: Lake, file: str, default_min_isr: int = 1) -> PlanCheck:
         _uncopied(lake, image, default_min_isr),
         directories_by_path(lake),
     )
-    found = [judge.planned(key, one) for key, one in asked.items()]
+    found = [judged.planned(key, one) for key, one in asked.items()]
     order = sorted(found, key=lambda one: (not one.blocks, not one.findings, one.topic, one.partition))
     return PlanCheck(lake.offset, lake.time, order, fault)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jbod_model.errors import UsageError
+from pipelines.cli.move_plans import MADE
 from pipelines.cli.piped import is_copied
 from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns_plans import PLAN, WATCH
@@ -19,9 +20,13 @@ if TYPE_CHECKING:
 
 def plan() -> typer.Typer:
     """The group of commands."""
-    group = typer.Typer(help="Judge a reassignment before it runs, and follow its execution.", no_args_is_help=True)
+    group = typer.Typer(
+        help="Make plans of moves, judge them before they run, and follow their execution.", no_args_is_help=True
+    )
     group.command("check")(check_plan)
     group.command("watch")(watch_plan)
+    for name, command in MADE.items():
+        group.command(name)(command)
     return group
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.show.columns_plans import PLAN, SIZES, WATCH
+from pipelines.show.columns_plans import PLAN, SIZES, STEPS, WATCH
 from pipelines.show.rows import Column, RowTable
 
 
@@ -474,6 +474,7 @@ TABLES = (
     SIZES,
     PLAN,
     WATCH,
+    STEPS,
     REMOVAL,
     RESTART,
     RESTART_PLAN,

@@ -76,4 +76,21 @@ WATCH = RowTable(
     brokers="target",
     reasons=("state",),
     reason_words=("stuck", "replaced", "cancelled", "gone", "unknown path", "not begun", "under way", "done"),
+STEPS = RowTable(
+    "plan drain",
+    "a step of a plan; all commands of jbod plan that make one have these rows",
+    (
+        Column("number", "int", "from 1 on, in order"),
+        Column("partitions", "int", "partitions in its file"),
+        Column("replicas", "int", "copies that are made"),
+        Column("between_disks", "int", "those among them that stay on their broker"),
+        Column("bytes", "int", "the bytes of the copies, null without sizes"),
+        Column("seconds", "int", "how long they take at the rate, null without sizes"),
+        Column("disk", "string", "the disk whose failure would cost most after the step, empty for none", "disk.place"),
+        Column("disk_last_replicas", "int", "partitions that would have no replica online", "disk.last_replicas"),
+        Column("disk_under_min_isr", "int", "partitions that would be under min.insync.replicas", "disk.under_min_isr"),
+        Column("failing_broker", "string", "the same of a broker", "broker.place"),
+        Column("broker_last_replicas", "int", "as for the disk", "broker.last_replicas"),
+        Column("broker_under_min_isr", "int", "as for the disk", "broker.under_min_isr"),
+    ),
 )

@@ -29,6 +29,7 @@ LISTS = {
     "sizes": (["sizes", str(metadata_dir("kafka-4.1.2").parents[1] / "logdirs.json")], ["directories"]),
     "plan check": (["plan", "check", str(Path(__file__).parent / "plan.json")], ["partitions"]),
     "plan watch": (["plan", "watch", str(Path(__file__).parent / "plan.json")], ["partitions"]),
+    "plan drain": (["plan", "drain", "2:hPGP"], ["steps"]),
     "safe-to-remove": (["safe-to-remove", "4:jYd7"], ["held"]),
     "safe-to-restart": (["safe-to-restart", "2"], ["stakes"]),
     "restart-plan": (["restart-plan"], ["nodes"]),

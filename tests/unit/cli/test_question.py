@@ -49,6 +49,7 @@ QUESTIONS = {
     "sizes": ["sizes", str(metadata_dir("kafka-4.1.2").parents[1] / "logdirs.json")],
     "plan check": ["plan", "check", str(Path(__file__).parent / "plan.json")],
     "plan watch": ["plan", "watch", str(Path(__file__).parent / "plan.json")],
+    "plan drain": ["plan", "drain", "2:hPGP"],
     "safe-to-remove": ["safe-to-remove", "3:"],
     "safe-to-restart": ["safe-to-restart", "3"],
     "restart-plan": ["restart-plan"],

@@ -34,7 +34,7 @@ LAYERS = (
     {"pipelines.formats", "pipelines.lake", "pipelines.quorum"},
     {"pipelines.fold", "pipelines.spark"},
     {"pipelines.ask", "pipelines.source"},
-    {"pipelines.mirror"},
+    {"pipelines.mirror", "pipelines.plan"},
     {"pipelines.run"},
     {"pipelines.frames"},
     {"pipelines.upkeep", "pipelines.audit"},

@@ -1,0 +1,129 @@
+"""``jbod plan drain`` and its like: plans that are made (docs/plans.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from jbod_model.errors import UsageError
+from pipelines.cli import progress
+from pipelines.cli.question import Inquiry, Reply, question
+from pipelines.show.columns_plans import STEPS
+
+if TYPE_CHECKING:
+    from pipelines.plan.goals import Goal
+    from pipelines.plan.problem import Problem
+
+_MADE = "The plan"
+"""The panel of the options of plans that are made."""
+_UNITS = {
+    "": 1,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "KI": 1 << 10,
+    "MI": 1 << 20,
+    "GI": 1 << 30,
+    "TI": 1 << 40,
+}
+
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sizes",
+        metavar="SOURCE",
+        help="Sizes and paths, as for jbod sizes. Without it replicas are counted, and paths are those of jbod label.",
+        rich_help_panel=_MADE,
+    ),
+]
+Rate = Annotated[
+    str,
+    typer.Option(
+        metavar="BYTES", help="Bytes a second of each broker, for throttles and times.", rich_help_panel=_MADE
+    ),
+]
+Headroom = Annotated[
+    int,
+    typer.Option(
+        metavar="PERCENT", min=0, max=99, help="The part of each disk that stays free.", rich_help_panel=_MADE
+    ),
+]
+Moves = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Replicas that a step copies at most.", rich_help_panel=_MADE)
+]
+StepBytes = Annotated[
+    str, typer.Option("--bytes", metavar="BYTES", help="Bytes that a step copies at most.", rich_help_panel=_MADE)
+]
+Into = Annotated[
+    str | None,
+    typer.Option(
+        "--into", metavar="DIR", help="Write the files here: step-1.json, ..., undo.json.", rich_help_panel=_MADE
+    ),
+]
+Place = Annotated[
+    str, typer.Argument(metavar="BROKER[:DIR]", help="A broker, or a directory by its id, path or label.")
+]
+Disk = Annotated[str, typer.Argument(metavar="BROKER:DIR", help="A directory, by its id, path or label.")]
+
+
+@question(STEPS)
+def drain(
+    query: Inquiry,
+    place: Place,
+    sizes: Sizes = None,
+    rate: Rate = "50M",
+    headroom: Headroom = 10,
+    moves: Moves = 500,
+    step_bytes: StepBytes = "1Ti",
+    into: Into = None,
+) -> Reply:
+    """Empty a disk: onto the others of its broker, else onto other brokers. Or a whole broker. Exit code 1: no plan."""
+    from pipelines.ask.whatif_places import find_place
+    from pipelines.plan.goals import drain as goal
+
+    found = find_place(query.lake, place)
+    return _made(query, lambda it: goal(it, found), sizes, rate, headroom, moves, step_bytes, into)
+
+
+def _made(
+    query: Inquiry,
+    goal: Callable[[Problem], Goal],
+    sizes: list[str] | None,
+    rate: str,
+    headroom: int,
+    moves: int,
+    step_bytes: str,
+    into: str | None,
+) -> Reply:
+    from pipelines.plan.answer import plan as ask
+    from pipelines.plan.steps import Limits
+    from pipelines.show.move_plan import show_move_plan
+
+    limits = Limits(moves, parse_bytes("--bytes", step_bytes), parse_bytes("--rate", rate))
+    answer = ask(query.lake, goal, sizes or (), limits, query.min_isr, headroom, into)
+    for line in answer.notes:
+        progress.notice(f"plan: {line}")
+    chosen = query.choose(STEPS, answer.steps)
+    return Reply(
+        chosen,
+        lambda: {**answer.as_json(), "steps": query.objects(chosen)},
+        lambda out: show_move_plan(out, answer, chosen, query.every),
+        exit_code=answer.exit_code,
+    )
+
+
+def parse_bytes(option: str, text: str) -> int:
+    """``50M``, ``1.5TB``, ``1Ti``. Raises UsageError for anything else, and for less than 1."""
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?)\s*([KMGT]I?)?B?", text.strip().upper(), re.ASCII)
+    number = int(float(found[1]) * _UNITS[found[2] or ""]) if found else 0
+    if not 0 < number < 1 << 62:
+        raise UsageError(f"{option} {text}: not a number of bytes: write 50M, 1.5TB or 1Ti")
+    return number
+
+
+MADE = {"drain": drain}
+"""Name -> command."""

@@ -1,0 +1,336 @@
+"""A plan from the goal to what has to be typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from jbod_model.formats.metadata_version import METADATA_VERSION, cordons_supported
+from pipelines.ask.configs import features
+from pipelines.ask.json_values import jsonable
+from pipelines.ask.plan_check import read_plan
+from pipelines.lake.reader import Lake
+from pipelines.plan import files
+from pipelines.plan.goals import BYTES, LEADERS, Goal
+from pipelines.plan.judge import blocked
+from pipelines.plan.problem import ANY, CORDONED, DOWN, HEADROOM, OFFLINE, Problem, problem
+from pipelines.plan.solve import Lack, Solution, solve, spread
+from pipelines.plan.steps import Failure, Limits, Step, changed, final_state, in_steps, steps
+
+BOOTSTRAP = "HOST:PORT"
+DEADLOCK = "no order of the moves leaves every disk enough room while both copies exist"
+
+
+@dataclass(frozen=True)
+class MovePlan:
+    """The answer."""
+
+    offset: int
+    time: datetime
+    title: str
+    """What it does, after the number of replicas: ``leave /data/a of broker 1``."""
+    steps: Sequence[Step]
+    lacks: Sequence[Lack]
+    """Why the goal is not reached; the smallest reason first. Empty if it is reached."""
+    notes: Sequence[str]
+    sized: bool
+    now: tuple[Failure, Failure]
+    """What the worst failure of a disk, and of a broker, would cost before the first step."""
+    measure: str
+    """What is even afterwards: bytes, replicas or leaders; empty for other goals."""
+    by_size: bool
+    """Whether spreads are parts of a disk's size. Else they are bytes, replicas or leaders."""
+    spread: tuple[float, float]
+    """Between the fullest and the emptiest disk, before and after."""
+    bound: float
+    """No plan with such a spread moves less."""
+    documents: Mapping[str, Any]
+    """File name -> what kafka-reassign-partitions takes."""
+    before: Sequence[str]
+    """Commands before the first step."""
+    down: Sequence[int]
+    """Brokers of the partitions that are down. The throttles are set without them."""
+    brokers: Sequence[int]
+    """Brokers that send or receive, and run."""
+    topics: Sequence[str]
+    undone: int
+    """Partitions that the undo file brings back."""
+    paths: Mapping[str, str]
+    """File name -> the path that it was written to; empty if it was not."""
+    rate: int
+
+    @property
+    def exit_code(self) -> int:
+        """0: the plan reaches its goal, 1: it does not."""
+        return 1 if self.lacks else 0
+
+    @property
+    def replicas(self) -> int:
+        """Copies that are made."""
+        return sum(one.replicas for one in self.steps)
+
+    @property
+    def partitions(self) -> int:
+        """Partitions that are touched."""
+        return sum(one.partitions for one in self.steps)
+
+    @property
+    def bytes(self) -> int | None:
+        """None if sizes are not known."""
+        return sum(one.bytes or 0 for one in self.steps) if self.sized else None
+
+    @property
+    def seconds(self) -> float | None:
+        """Of all steps, one after another."""
+        return sum(one.seconds or 0 for one in self.steps) if self.sized else None
+
+    @property
+    def commands(self) -> Sequence[str]:
+        """What has to be typed, in order, each step when the one before is done."""
+        found = [*self.before]
+        for one in self.steps:
+            file = self.path_of(files.STEP.format(one.number))
+            across = one.replicas > one.between_disks
+            found.append(
+                files.executes(BOOTSTRAP, file, self.rate, across, one.between_disks > 0, throttled=not self.down)
+            )
+            found.append(files.verifies(BOOTSTRAP, file))
+        return [*found, *self.after]
+
+    @property
+    def after(self) -> Sequence[str]:
+        """Commands after the last step."""
+        found = files.unthrottles(BOOTSTRAP, self.brokers, self.topics) if self.down else []
+        if self.measure == LEADERS:
+            found.append(files.elects(BOOTSTRAP))
+        return found
+
+    @property
+    def undo(self) -> str:
+        """What undoes it."""
+        return files.undoes(BOOTSTRAP, self.path_of(files.UNDO))
+
+    def path_of(self, name: str) -> str:
+        """Where a file is, or its name."""
+        return self.paths.get(name, name)
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "offset": self.offset,
+            "time": self.time.isoformat(),
+            "title": self.title,
+            "reached": not self.lacks,
+            "partitions": self.partitions,
+            "replicas": self.replicas,
+            "bytes": self.bytes,
+            "seconds": self.seconds,
+            "measure": self.measure,
+            "by_size": self.by_size,
+            "spread": self.spread[0],
+            "spread_after": self.spread[1],
+            "bound": self.bound,
+            "disk_now": jsonable(self.now[0]),
+            "broker_now": jsonable(self.now[1]),
+            "lacks": jsonable(list(self.lacks)),
+            "notes": list(self.notes),
+            "commands": list(self.commands) if self.steps else [],
+            "undo": self.undo if self.steps else "",
+            "files": dict(self.documents),
+        }
+
+
+def plan(
+    lake: Lake,
+    goal_of: Callable[[Problem], Goal],
+    sources: Sequence[str] = (),
+    limits: Limits | None = None,
+    default_min_isr: int = 1,
+    headroom: int = HEADROOM,
+    into: str | None = None,
+) -> MovePlan:
+    """The plan of a goal at the lake's offset. ``into``: the folder to write its files to, if there is a plan."""
+    limits = limits or Limits()
+    it = problem(lake, sources, default_min_isr, headroom)
+    goal = goal_of(it)
+    solution = solve(it, goal)
+    lacks = [*solution.lacks]
+    rows = np.flatnonzero(changed(it, solution))
+    refused, bad = blocked(lake, it, solution, rows, default_min_isr)
+    solution = _without(it, solution, bad)
+    if not goal.even:
+        lacks += refused
+    step = in_steps(it, solution, limits)
+    never = np.flatnonzero(changed(it, solution) & (step == 0))
+    if len(never):
+        solution = _without(it, solution, never)
+        if not goal.even:
+            lacks.append(Lack(DEADLOCK, len(never), it.state.name(int(never[0]))))
+    if lacks and not goal.partial:
+        step = np.zeros_like(step)
+    return _answer(lake, it, goal, solution, step, lacks, limits, into)
+
+
+@dataclass(frozen=True)
+class Undo:
+    """The answer to: what brings these partitions back to where they are now?"""
+
+    offset: int
+    time: datetime
+    document: Mapping[str, Any]
+    left_out: Sequence[str]
+    """Partitions of the file that it lacks: there is none of that name, or a replica is on a broker that is down."""
+    path: str
+    """Where it was written; empty if it was not."""
+
+    @property
+    def partitions(self) -> int:
+        """Partitions in it."""
+        return len(self.document["partitions"])
+
+    @property
+    def command(self) -> str:
+        """What executes it."""
+        return files.undoes(BOOTSTRAP, self.path or files.UNDO)
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {
+            "offset": self.offset,
+            "time": self.time.isoformat(),
+            "partitions": self.partitions,
+            "left_out": list(self.left_out),
+            "command": self.command,
+            "file": dict(self.document),
+        }
+
+
+def undo(lake: Lake, file: str, sources: Sequence[str] = (), into: str | None = None) -> Undo:
+    """The file that brings the partitions of another one back to where they are now."""
+    asked = read_plan(file)
+    it = problem(lake, sources)
+    names = {
+        key: at
+        for at, key in enumerate(zip(*it.state.table.select(["topic", "partition"]).to_pydict().values(), strict=True))
+    }
+    rows = np.array([names[key] for key in asked if key in names], np.int64)
+    found = files.undo(it, rows)
+    left_out = [f"{topic}-{number}" for topic, number in asked if (topic, number) not in found]
+    document = files.document(found)
+    written = files.write(into, {files.UNDO: document}) if into and found else {}
+    return Undo(lake.offset, lake.time, document, left_out, written.get(files.UNDO, ""))
+
+
+def _answer(
+    lake: Lake,
+    it: Problem,
+    goal: Goal,
+    solution: Solution,
+    step: Any,
+    lacks: Sequence[Lack],
+    limits: Limits,
+    into: str | None,
+) -> MovePlan:
+    listed, now = steps(it, solution, step, limits)
+    rows = np.flatnonzero(step > 0)
+    back = files.undo(it, rows, solution)
+    documents = {files.STEP.format(one.number): files.document(files.entries(it, solution, one.rows)) for one in listed}
+    if listed:
+        documents[files.UNDO] = files.document(back)
+    written = files.write(into, documents) if into and listed else {}
+    before, notes = _cordons(lake, it, goal) if listed else ([], [])
+    across = _across(it, solution, rows)
+    down = sorted({*it.state.brokers[_brokers(it, across)].tolist()} - {*it.state.brokers[it.runs].tolist()})
+    brokers, topics = [], []
+    if down:
+        both = [*_brokers(it, across), *it.disks.broker[solution.target[across][solution.target[across] >= 0]]]
+        brokers = [int(one) for one in it.state.brokers[np.unique(both)] if int(one) not in down]
+        topics = sorted({*it.state.table["topic"].take(across).to_pylist()})
+        before = [*before, *files.throttles(BOOTSTRAP, brokers, topics, limits.rate)]
+    return MovePlan(
+        offset=lake.offset,
+        time=lake.time,
+        title=goal.title,
+        steps=listed,
+        lacks=sorted(lacks, key=lambda one: (one.bytes == 0, one.bytes, one.replicas)),
+        notes=[*it.notes, *notes, *_doubts(it, solution, rows)],
+        sized=it.sized,
+        now=now,
+        measure=goal.even,
+        by_size=it.by_size and goal.even == BYTES,
+        spread=(spread(it, goal, it.place, None), spread(it, goal, solution.target, solution.first)),
+        bound=solution.bound,
+        documents=documents,
+        before=before,
+        down=down,
+        brokers=brokers,
+        topics=topics,
+        undone=len(back),
+        paths=written,
+        rate=limits.rate,
+    )
+
+
+def _across(it: Problem, solution: Solution, rows: Any) -> Any:
+    """Those of ``rows`` of which a replica comes to another broker."""
+    place, target, _ = final_state(it, solution)
+    stays = (place >= 0) & (it.disks.broker[place] == it.disks.broker[target])
+    return rows[((target >= 0) & ~stays)[rows].any(axis=1)]
+
+
+def _brokers(it: Problem, rows: Any) -> Any:
+    """The numbers of the brokers that hold replicas of ``rows``."""
+    found = it.state.replicas[rows]
+    return np.unique(found[found >= 0])
+
+
+def _cordons(lake: Lake, it: Problem, goal: Goal) -> tuple[list[str], list[str]]:
+    """What keeps new replicas out of the disks that are to be empty, and what is to be said of it."""
+    if not goal.emptied:
+        return [], []
+    broker = int(it.state.brokers[it.disks.broker[goal.emptied[0]]])
+    shut = [disk for disk in goal.emptied if it.disks.state[disk] not in (CORDONED, DOWN, OFFLINE)]
+    if not shut:
+        return [], []
+    if not cordons_supported(features(lake).get(METADATA_VERSION, 0)):
+        return [], [
+            "Kafka may put new replicas on what is to be empty: cordons need metadata.version 4.3-IV0 (KIP-1066)"
+        ]
+    if len(goal.emptied) > 1:
+        return [files.cordons(BOOTSTRAP, broker, "*")], []
+    mine = np.flatnonzero((it.disks.broker == it.disks.broker[shut[0]]) & (it.disks.state == CORDONED)).tolist()
+    paths = [it.disks.paths[disk] for disk in [*mine, *shut]]
+    if not all(paths) or ANY in paths:
+        return [], [
+            "The path of what is to be empty, or of a cordoned directory beside it, is not known: cordon it yourself"
+        ]
+    return [files.cordons(BOOTSTRAP, broker, ",".join(paths))], []
+
+
+def _doubts(it: Problem, solution: Solution, rows: Any) -> list[str]:
+    """Targets of which path and directory are only likely a pair."""
+    place, target, _ = final_state(it, solution)
+    used = np.unique(target[rows][(target != place)[rows] & (target >= 0)[rows]])
+    return [
+        f"{it.disk_name(disk)} is only likely {it.disks.ids[disk]}: jbod sizes says why"
+        for disk in used.tolist()
+        if it.disks.likely[disk]
+    ]
+
+
+def _without(it: Problem, solution: Solution, rows: Any) -> Solution:
+    """The same, but these partitions stay where they are."""
+    if not len(rows):
+        return solution
+    target, size = solution.target.copy(), solution.size.copy()
+    target[rows], size[rows] = -1, 0
+    target[rows, : it.place.shape[1]] = it.place[rows]
+    first = solution.first
+    if first is not None:
+        first = first.copy()
+        first[rows] = 0
+    return replace(solution, target=target, size=size, first=first)

@@ -1,0 +1,155 @@
+"""The files of a plan, as kafka-reassign-partitions.sh takes them: one for each step, and one that undoes all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jbod_model.errors import UsageError
+from jbod_model.plan import Target
+from pipelines.ask.plan_check import Entry
+from pipelines.plan.problem import ANY, Problem
+from pipelines.plan.solve import Solution
+from pipelines.plan.steps import final_state
+
+STEP, UNDO = "step-{}.json", "undo.json"
+"""The names of the files."""
+Rows = npt.NDArray[np.int64]
+
+
+def entries(it: Problem, solution: Solution, rows: Rows) -> dict[Target, Entry]:
+    """The partitions of a plan: where each replica has to be. A path only for those that move."""
+    place, target, _ = final_state(it, solution)
+    moves = (target != place)[rows]
+    disks, order = target[rows], _order(solution, rows, target.shape[1])
+    return _entries(it, rows, disks, moves, order)
+
+
+def undo(it: Problem, rows: Rows, solution: Solution | None = None) -> dict[Target, Entry]:
+    """The same partitions as they are now, with a path for each replica that a plan moves, or for all.
+
+    Those with a replica on a broker that is down are left out: Kafka's tool refuses them.
+    """
+    there = it.state.there[rows]
+    rows = rows[(it.runs[it.state.replicas[rows]] | ~there).all(axis=1)]
+    moves = it.held[rows] >= 0
+    if solution is not None:
+        moves &= solution.target[rows][:, : it.held.shape[1]] != it.place[rows]
+    order = np.broadcast_to(np.arange(it.held.shape[1]), moves.shape)
+    return _entries(it, rows, it.held[rows], moves, order)
+
+
+def document(of: dict[Target, Entry]) -> dict[str, Any]:
+    """What is written."""
+    return {
+        "version": 1,
+        "partitions": [
+            {"topic": topic, "partition": number, "replicas": list(one.replicas), "log_dirs": list(one.log_dirs)}
+            for (topic, number), one in of.items()
+        ],
+    }
+
+
+def write(folder: str, documents: Mapping[str, Any]) -> dict[str, str]:
+    """Writes name -> document into a folder that has no plan yet. Returns name -> path."""
+    into = Path(folder)
+    into.mkdir(parents=True, exist_ok=True)
+    if [*into.glob(STEP.format("*"))] or any((into / name).exists() for name in documents):
+        raise UsageError(f"--into {folder}: has a plan already: name another folder, or remove its files")
+    for name, one in documents.items():
+        (into / name).write_text(json.dumps(one) + "\n", encoding="utf-8")
+    return {name: str(into / name) for name in documents}
+
+
+def _order(solution: Solution, rows: Rows, width: int) -> npt.NDArray[np.int64]:
+    """The slots of each partition in the order of the file: the one that is to lead first, if one is named."""
+    order = np.broadcast_to(np.arange(width), (len(rows), width))
+    if solution.first is None:
+        return order
+    first = solution.first[rows][:, None]
+    moved: npt.NDArray[np.int64] = np.where(order == 0, first, np.where(order <= first, order - 1, order))
+    return moved
+
+
+def _entries(it: Problem, rows: Rows, disks: Any, moves: Any, order: Any) -> dict[Target, Entry]:
+    disks, moves = np.take_along_axis(disks, order, axis=1), np.take_along_axis(moves, order, axis=1)
+    named = it.state.table.select(["topic", "partition"]).take(rows)
+    brokers = it.state.brokers[it.disks.broker[disks]].tolist()
+    paths = [*it.disks.paths]
+    where = [
+        (replicas, [(paths[disk] or ANY) if moved else ANY for disk, moved in zip(at, moving, strict=True)], at)
+        for replicas, at, moving in zip(brokers, disks.tolist(), moves.tolist(), strict=True)
+    ]
+    return {
+        (topic, number): Entry(
+            tuple(broker for broker, disk in zip(replicas, at, strict=True) if disk >= 0),
+            tuple(path for path, disk in zip(log_dirs, at, strict=True) if disk >= 0),
+        )
+        for topic, number, (replicas, log_dirs, at) in zip(
+            named["topic"].to_pylist(), named["partition"].to_pylist(), where, strict=True
+        )
+    }
+
+
+# THE COMMANDS
+
+
+def executes(bootstrap: str, file: str, rate: int, across: bool, between_disks: bool, throttled: bool) -> str:
+    """What executes a file. ``throttled``: whether the tool sets the rates itself, on every broker of the file."""
+    words = ["kafka-reassign-partitions.sh", "--bootstrap-server", bootstrap, "--execute"]
+    words += ["--reassignment-json-file", file]
+    if across and throttled:
+        words += ["--throttle", str(rate)]
+    if between_disks:
+        words += ["--replica-alter-log-dirs-throttle", str(rate)]
+    return " ".join(words)
+
+
+def verifies(bootstrap: str, file: str) -> str:
+    """What says whether a file is done, and takes the throttles away if it is."""
+    return f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --verify --reassignment-json-file {file}"
+
+
+def throttles(bootstrap: str, brokers: Sequence[int], topics: Sequence[str], rate: int) -> list[str]:
+    """What sets the rates on these brokers only: the tool waits for the brokers that are down (KAFKA-13392)."""
+    rates = f"leader.replication.throttled.rate={rate},follower.replication.throttled.rate={rate}"
+    every = "'leader.replication.throttled.replicas=*,follower.replication.throttled.replicas=*'"
+    return [
+        *(_config(bootstrap, "brokers", str(broker), f"--add-config {rates}") for broker in brokers),
+        *(_config(bootstrap, "topics", topic, f"--add-config {every}") for topic in topics),
+    ]
+
+
+def unthrottles(bootstrap: str, brokers: Sequence[int], topics: Sequence[str]) -> list[str]:
+    """What takes these rates away."""
+    rates = "leader.replication.throttled.rate,follower.replication.throttled.rate"
+    every = "leader.replication.throttled.replicas,follower.replication.throttled.replicas"
+    return [
+        *(_config(bootstrap, "brokers", str(broker), f"--delete-config {rates}") for broker in brokers),
+        *(_config(bootstrap, "topics", topic, f"--delete-config {every}") for topic in topics),
+    ]
+
+
+def cordons(bootstrap: str, broker: int, paths: str) -> str:
+    """What keeps new replicas out of directories (KIP-1066). The value replaces that of before."""
+    return _config(bootstrap, "brokers", str(broker), f"--add-config 'cordoned.log.dirs=[{paths}]'")
+
+
+def elects(bootstrap: str) -> str:
+    """What makes the first replica of every partition its leader."""
+    return f"kafka-leader-election.sh --bootstrap-server {bootstrap} --election-type preferred --all-topic-partitions"
+
+
+def undoes(bootstrap: str, file: str) -> str:
+    """What brings everything back, also while a step is under way."""
+    words = f"--execute --additional --reassignment-json-file {file}"
+    return f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} {words}"
+
+
+def _config(bootstrap: str, kind: str, name: str, change: str) -> str:
+    return f"kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type {kind} --entity-name {name} {change}"

@@ -1,0 +1,207 @@
+"""What each command wants: which replicas have to go, which disks may take them, and what is to be even."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from jbod_model.errors import UsageError
+from pipelines.ask.restart_columns import Flags, Numbers
+from pipelines.ask.whatif_places import Place
+from pipelines.plan.problem import CLOSED, DOWN, NO_PATH, NO_SIZE, OFFLINE, OPEN, Problem
+
+BYTES, REPLICAS, LEADERS = "bytes", "replicas", "leaders"
+MEASURES = (BYTES, REPLICAS, LEADERS)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a plan is for."""
+
+    title: str
+    """What it does, after the number of replicas: ``leave /data/a of broker 1``."""
+    leaves: Flags
+    """Partition, slot: replicas that have to be elsewhere."""
+    takes: Flags
+    """Disks that may get replicas, as far as their state allows it."""
+    gives: Flags
+    """Disks that are to be emptied as far as needed to be even."""
+    adds: Numbers
+    """Replicas that each partition is to get."""
+    drops: Flags
+    """Replicas that are to go without another in their place."""
+    own_first: bool = False
+    """Whether a disk of the same broker is better than any other."""
+    even: str = ""
+    """What is to be even over ``gives`` and ``takes``: one of MEASURES."""
+    partial: bool = False
+    """Whether what can be done is worth a plan if the rest cannot."""
+    emptied: Sequence[int] = ()
+    """Disks that are to be empty, and stay so: a cordon keeps new replicas out."""
+
+    @classmethod
+    def of(cls, it: Problem, title: str) -> Goal:
+        """A goal without wishes: every open disk may take replicas."""
+        nothing = np.zeros(it.place.shape, bool)
+        disks = np.zeros(len(it.disks), bool)
+        return cls(title, nothing, it.disks.state == OPEN, disks, np.zeros(len(it.place), np.int32), nothing)
+
+
+def drain(it: Problem, place: Place) -> Goal:
+    """Empties a disk onto the others of its broker, and onto other brokers if these lack room; or a whole broker."""
+    emptied = _disks(it, place)
+    away = np.zeros(len(it.disks), bool)
+    away[emptied] = True
+    held = np.where(it.held >= 0, it.held, 0)
+    leaves = away[held] & (it.held >= 0)
+    whole = place.directory_id is None
+    takes = (it.disks.state == OPEN) & ~away
+    if not whole:
+        _never_onto_itself(it, emptied, takes)
+    return _with(
+        Goal.of(it, f"leave {_named(it, place)}"),
+        leaves=leaves,
+        takes=takes,
+        own_first=not whole and place.online,
+        emptied=emptied if place.listed else (),
+    )
+
+
+def _never_onto_itself(it: Problem, emptied: Sequence[int], takes: Flags) -> None:
+    """Where Kafka chooses the directory, it may choose the one that is to be empty."""
+    brokers = {int(it.disks.broker[disk]) for disk in emptied}
+    for disk, parts in enumerate(it.disks.ids):
+        if not parts and int(it.disks.broker[disk]) in brokers:
+            takes[disk] = False
+
+
+def fill(it: Problem, place: Place) -> Goal:
+    """Fills a disk from the fullest: those of its broker, or of all brokers if that has none with replicas."""
+    (disk,) = _disks(it, place)
+    takes = np.zeros(len(it.disks), bool)
+    takes[disk] = True
+    able = _measured(it)
+    mine = able & (it.disks.broker == it.disks.broker[disk]) & ~takes
+    holds = np.bincount(it.place[it.place >= 0], minlength=len(it.disks)) > 0
+    gives = mine if (mine & holds).any() else able & ~takes
+    title = f"move to {it.disk_name(disk)}"
+    return _with(Goal.of(it, title), takes=takes & (it.disks.state == OPEN), gives=gives, even=_bytes(it))
+
+
+def balance(it: Problem, broker: int | None, by: str) -> Goal:
+    """Evens all disks of the cluster, or those of one broker."""
+    if by == BYTES and not it.sized:
+        raise UsageError(
+            "balance needs sizes: give --sizes FILE (what kafka-log-dirs --describe printed), or --by replicas"
+        )
+    pool = _measured(it)
+    where = "the cluster"
+    if broker is not None:
+        pool &= it.state.brokers[it.disks.broker] == broker
+        where = f"broker {broker}"
+        if pool.sum() < 2:
+            raise UsageError(f"broker {broker}: fewer than two of its disks can be compared: {_closed(it, broker)}")
+    return _with(Goal.of(it, f"even {where}"), takes=pool & (it.disks.state == OPEN), gives=pool, even=by)
+
+
+def repair(it: Problem) -> Goal:
+    """Makes every replica anew, elsewhere, that is on a broker or a disk which is not there."""
+    gone = it.state.there & ~it.state.online
+    if it.sized:  # sources say more of disks than the log
+        closed = np.isin(it.disks.state, (DOWN, OFFLINE))
+        gone |= closed[np.where(it.held >= 0, it.held, 0)] & it.state.there
+    stopping = ~it.runs[it.state.replicas] & it.state.online
+    return _with(Goal.of(it, "are made anew in place of those that are gone"), leaves=gone & ~stopping, partial=True)
+
+
+def replicas(it: Problem, wanted: Mapping[str, int]) -> Goal:
+    """Raises or lowers the number of replicas of topics."""
+    topics = it.state.table["topic"].to_pylist()
+    known = set(topics)
+    for topic in wanted:
+        if topic not in known:
+            raise UsageError(f"{topic}: there is no such topic")
+    want = np.array([wanted.get(topic, -1) for topic in topics], np.int32)
+    more = np.where(want >= 0, want - it.state.count, 0).astype(np.int32)
+    brokers = int(it.runs.sum())
+    for topic, number in wanted.items():
+        if number > brokers:
+            raise UsageError(f"{topic}={number}: only {brokers} brokers run")
+    said = ", ".join(f"{topic}={number}" for topic, number in wanted.items())
+    return _with(
+        Goal.of(it, f"are made or removed for {said}"),
+        adds=np.maximum(more, 0),
+        drops=_dropped(it, np.maximum(-more, 0)),
+    )
+
+
+def _dropped(it: Problem, fewer: Numbers) -> Flags:
+    """The replicas to remove: first those that are not online, then one of two in a rack, then the last; no leader."""
+    state = it.state
+    drops = np.zeros(it.place.shape, bool)
+    rack = np.where(state.there, it.racks[state.replicas], -1)
+    slots = np.arange(it.place.shape[1])
+    for _ in range(int(fewer.max(initial=0))):
+        left = state.there & ~drops
+        twice = np.zeros_like(left)
+        for one in slots:
+            for other in slots:
+                same = (rack[:, one] == rack[:, other]) & (rack[:, one] >= 0) if one != other else False
+                twice[:, one] |= same & left[:, other] & left[:, one]
+        score = 4 * ~state.online + 2 * twice + (slots + 1) / (len(slots) + 1)
+        score = np.where(left & (slots != state.leader[:, None]), score, -1.0)
+        rows = np.flatnonzero(fewer > drops.sum(axis=1))
+        drops[rows, score[rows].argmax(axis=1)] = True
+    return drops
+
+
+def _disks(it: Problem, place: Place) -> list[int]:
+    """The disks of a place."""
+    broker = int(np.searchsorted(it.state.brokers, place.broker_id))
+    mine = [disk for disk in range(len(it.disks)) if it.disks.broker[disk] == broker]
+    if place.directory_id is None:
+        return mine
+    found = [disk for disk in mine if it.disks.ids[disk] == place.directory_id]
+    if not found:
+        raise UsageError(f"broker {place.broker_id} neither lists {place.directory_id} nor has a replica in it")
+    return found
+
+
+def _measured(it: Problem) -> Flags:
+    """The disks whose loads can be compared: they are online, and a source says their sizes, if any does."""
+    closed = np.isin(it.disks.state, (DOWN, OFFLINE, NO_PATH, NO_SIZE))
+    found: Flags = ~closed & ((it.disks.total > 0) | (not it.by_size)) & _solved(it)
+    return found
+
+
+def _solved(it: Problem) -> Flags:
+    """The disks that the solver sees: not those for which another stands."""
+    stands = np.zeros(len(it.disks), bool)
+    stands[[disk for disk, name in enumerate(it.disks.ids) if not name]] = True
+    hidden = np.isin(it.disks.broker, it.disks.broker[stands]) & ~stands
+    return ~hidden
+
+
+def _closed(it: Problem, broker: int) -> str:
+    mine = np.flatnonzero(it.state.brokers[it.disks.broker] == broker).tolist()
+    said = [
+        f"{it.disk_name(disk)}: {CLOSED[int(it.disks.state[disk])]}" for disk in mine if it.disks.state[disk] != OPEN
+    ]
+    return "; ".join(said) or "it has one"
+
+
+def _bytes(it: Problem) -> str:
+    return BYTES if it.sized else REPLICAS
+
+
+def _named(it: Problem, place: Place) -> str:
+    if place.directory_id is None:
+        return f"broker {place.broker_id}"
+    (disk,) = _disks(it, place)
+    return it.disk_name(disk)
+
+
+def _with(goal: Goal, **changed: object) -> Goal:
+    return replace(goal, **changed)  # type: ignore[arg-type]

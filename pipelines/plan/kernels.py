@@ -1,0 +1,344 @@
+"""The loops over replicas: where each of them goes. Arrays are those of ``pipelines.plan.problem``.
+
+Three rules hold for every target: no two replicas of a partition are on one broker, a partition is in no fewer racks
+than before, and the target has room for the whole copy.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipelines.formats.kernels import njit
+
+NO_BROKER, NO_RACK, NO_ROOM = -1, -2, -3
+"""Why a replica has no target: no disk of a broker without it takes it; every such disk means fewer racks; no room."""
+
+
+class Cluster(NamedTuple):
+    """What the kernels read and change."""
+
+    place: Any
+    """int32, partition and slot -> disk; -1 for no replica. Changes."""
+    load: Any
+    """float64, of each disk, in units of ``weight``. Changes."""
+    fit: Any
+    """float64, by what a load is divided to compare disks."""
+    held: Any
+    """float64, bytes of each disk. Changes."""
+    limit: Any
+    """float64, bytes that each disk may hold."""
+    takes: Any
+    """bool, which disks may be a target."""
+    broker: Any
+    """int32, of each disk."""
+    rack: Any
+    """int32, of each broker; -1 for none."""
+    weight: Any
+    """int64, partition and slot: what a replica adds to a load."""
+    bytes: Any
+    """int64, partition and slot."""
+    largest: Any
+    """int64, of each partition: what a copy takes on another broker."""
+
+
+@njit(nogil=True)
+def _copy(it: Any, row: int, slot: int, disk: int) -> int:
+    """The bytes that a replica takes on a disk: its own, or those of the largest replica on another broker."""
+    now = it.place[row, slot]
+    if now >= 0 and it.broker[now] == it.broker[disk]:
+        return int(it.bytes[row, slot])
+    return int(it.largest[row])
+
+
+@njit(nogil=True)
+def _racks(it: Any, row: int, slot: int, disk: int) -> int:
+    """Racks of the partition if the replica in ``slot`` were on ``disk``; -1: without it."""
+    found = 0
+    width = it.place.shape[1]
+    for one in range(width):
+        at = disk if one == slot else it.place[row, one]
+        if at < 0:
+            continue
+        rack = it.rack[it.broker[at]]
+        if rack < 0:
+            continue
+        new = True
+        for other in range(one):
+            before = disk if other == slot else it.place[row, other]
+            if before >= 0 and it.rack[it.broker[before]] == rack:
+                new = False
+        if new:
+            found += 1
+    return found
+
+
+@njit(nogil=True)
+def _is_free(it: Any, row: int, slot: int, disk: int) -> bool:
+    """Whether no other replica of the partition is on the broker of the disk."""
+    for other in range(it.place.shape[1]):
+        at = it.place[row, other]
+        if other != slot and at >= 0 and it.broker[at] == it.broker[disk]:
+            return False
+    return True
+
+
+@njit(nogil=True)
+def _target(it: Any, row: int, slot: int, own_first: bool, high: float) -> tuple[int, float, int]:
+    """The best disk for a replica, or why there is none, what the nearest disk lacks, and that disk.
+
+    Best is one of the same broker if ``own_first``, then one that adds a rack, then the emptiest. A disk is not filled
+    above ``high``.
+    """
+    now = it.place[row, slot]
+    racks = _racks(it, row, slot, now)
+    best, best_own, best_racks, best_level = NO_BROKER, False, 0, 0.0
+    lacks, near = np.inf, -1
+    for disk in range(it.takes.shape[0]):
+        if not it.takes[disk] or disk == now or not _is_free(it, row, slot, disk):
+            continue
+        spread = _racks(it, row, slot, disk)
+        if spread < racks:
+            if best == NO_BROKER:
+                best = NO_RACK
+            continue
+        need = it.held[disk] + _copy(it, row, slot, disk) - it.limit[disk]
+        level = (it.load[disk] + it.weight[row, slot]) / it.fit[disk]
+        if need > 0 or level > high:
+            if best < 0:
+                best = NO_ROOM
+            if need > 0 and need < lacks:
+                lacks, near = need, disk
+            continue
+        own = now >= 0 and own_first and it.broker[disk] == it.broker[now]
+        better = best < 0
+        if not better and own != best_own:
+            better = own
+        elif not better and spread != best_racks:
+            better = spread > best_racks
+        elif not better:
+            better = level < best_level
+        if better:
+            best, best_own, best_racks, best_level = disk, own, spread, level
+    return best, lacks, near
+
+
+@njit(nogil=True)
+def _move(it: Any, row: int, slot: int, disk: int, leaves: bool) -> None:
+    """Puts a replica on a disk. ``leaves``: the bytes on the disk where it was count no longer."""
+    now = it.place[row, slot]
+    it.held[disk] += _copy(it, row, slot, disk)
+    it.load[disk] += it.weight[row, slot]
+    if leaves and now >= 0:
+        it.held[now] -= it.bytes[row, slot]
+        it.load[now] -= it.weight[row, slot]
+    it.place[row, slot] = disk
+
+
+@njit(cache=True, nogil=True)
+def settle(it: Any, rows: Any, slots: Any, own_first: bool, why: Any, lacks: Any, near: Any) -> None:
+    """Finds a target for each of some replicas, in order. ``why`` becomes the disk, or one of the reasons."""
+    for index in range(rows.shape[0]):
+        row, slot = rows[index], slots[index]
+        best, lack, disk = _target(it, row, slot, own_first, np.inf)
+        why[index], lacks[index], near[index] = best, lack, disk
+        if best >= 0:
+            _move(it, row, slot, best, False)
+
+
+@njit(nogil=True)
+def _take(it: Any, row: int, slot: int, own: bool, high: float, free: Any) -> bool:
+    """Moves a replica if it may move and has a target that stays below ``high``."""
+    if not free[row, slot] or it.weight[row, slot] == 0:
+        return False
+    best, _, _ = _target(it, row, slot, own, high)
+    if best < 0:
+        return False
+    _move(it, row, slot, best, True)
+    free[row, slot] = False
+    return True
+
+
+@njit(nogil=True)
+def _give(it: Any, disk: int, excess: float, high: float, first: int, last: int, order: Any, free: Any) -> bool:
+    """Moves the largest replica of a disk that is no larger than the excess, else the smallest that is larger.
+
+    ``order[first:last]``: the replicas that were on the disk, by weight.
+    """
+    width = it.place.shape[1]
+    low, up = first, last
+    while low < up:
+        middle = (low + up) // 2
+        one = order[middle]
+        if it.weight[one // width, one % width] <= excess:
+            low = middle + 1
+        else:
+            up = middle
+    for at in range(low - 1, first - 1, -1):
+        row, slot = order[at] // width, order[at] % width
+        if it.place[row, slot] == disk and _take(it, row, slot, False, high, free):
+            return True
+    for at in range(low, last):
+        row, slot = order[at] // width, order[at] % width
+        if it.place[row, slot] == disk and _take(it, row, slot, False, high, free):
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def even(it: Any, gives: Any, low: float, high: float, starts: Any, order: Any, free: Any) -> None:
+    """Moves replicas from disks above ``high`` to the emptiest, then fills those below ``low`` from the fullest.
+
+    ``order[starts[d]:starts[d + 1]]``: the replicas of disk d, by weight. ``free``: partition and slot, those that may
+    move, once. Levels are loads divided by ``fit``.
+    """
+    left = gives.copy()
+    while True:
+        fullest = _outside(it, left, high, 1)
+        if fullest < 0:
+            break
+        excess = it.load[fullest] - high * it.fit[fullest]
+        left[fullest] = _give(it, fullest, excess, high, starts[fullest], starts[fullest + 1], order, free)
+    _fill(it, gives, low, high, starts, order, free)
+
+
+@njit(nogil=True)
+def _outside(it: Any, among: Any, level: float, sign: int) -> int:
+    """The fullest disk above a level if ``sign`` is 1, the emptiest below it if it is -1; else -1."""
+    found, most = -1, 0.0
+    for disk in range(among.shape[0]):
+        if among[disk]:
+            gap = sign * (it.load[disk] / it.fit[disk] - level)
+            if gap > most:
+                found, most = disk, gap
+    return found
+
+
+@njit(nogil=True)
+def _fill(it: Any, gives: Any, low: float, high: float, starts: Any, order: Any, free: Any) -> None:
+    """Fills the disks below ``low``, the emptiest first, from those that stay above it, the fullest first."""
+    takes = it.takes.copy()
+    while True:
+        emptiest = _outside(it, takes, low, -1)
+        if emptiest < 0:
+            break
+        it.takes[:] = False
+        it.takes[emptiest] = True
+        left = gives.copy()
+        left[emptiest] = False
+        filled = False
+        while not filled:
+            fullest = _outside(it, left, low, 1)
+            if fullest < 0:
+                break
+            left[fullest] = False
+            lacks = low * it.fit[emptiest] - it.load[emptiest]
+            spare = it.load[fullest] - low * it.fit[fullest]
+            filled = _pour(it, fullest, lacks, spare, high, starts[fullest], starts[fullest + 1], order, free)
+        takes[emptiest] = filled
+    it.takes[:] = takes
+
+
+@njit(nogil=True)
+def _pour(
+    it: Any, disk: int, lacks: float, spare: float, high: float, first: int, last: int, order: Any, free: Any
+) -> bool:
+    """Moves the largest replica of a disk that is at most what the other lacks; else the smallest that it can spare."""
+    width = it.place.shape[1]
+    for at in range(last - 1, first - 1, -1):
+        row, slot = order[at] // width, order[at] % width
+        weight = it.weight[row, slot]
+        fits = 0 < weight <= min(lacks, spare) and it.place[row, slot] == disk
+        if fits and _take(it, row, slot, False, high, free):
+            return True
+    for at in range(first, last):
+        row, slot = order[at] // width, order[at] % width
+        weight = it.weight[row, slot]
+        fits = lacks < weight <= spare and it.place[row, slot] == disk
+        if fits and _take(it, row, slot, False, high, free):
+            return True
+    return False
+
+
+@njit(cache=True, nogil=True)
+def sequence(
+    place: Any,
+    target: Any,
+    size: Any,
+    was: Any,
+    held: Any,
+    limit: Any,
+    rows: Any,
+    most: int,
+    most_bytes: int,
+    step: Any,
+) -> int:
+    """Puts the partitions ``rows`` into steps from 1 on, the first that fit first. Returns the number of steps.
+
+    ``size``: the bytes of each copy that is made, ``was``: of each replica of now.
+
+    In a step each disk has room for what comes, while nothing that leaves has left. ``step`` stays 0 for a partition
+    that never fits. A step has at most ``most`` copies and ``most_bytes``, but one partition at least.
+    """
+    coming = np.zeros(held.shape[0], np.float64)
+    left, steps = rows.shape[0], 0
+    while left > 0:
+        coming[:] = 0
+        copies, amount, taken = 0, 0, 0
+        for index in range(rows.shape[0]):
+            row = rows[index]
+            if step[row] != 0:
+                continue
+            count, more, fits = 0, 0, True
+            for slot in range(target.shape[1]):
+                disk = target[row, slot]
+                if disk >= 0 and disk != place[row, slot]:
+                    count += 1
+                    more += size[row, slot]
+                    fits = fits and held[disk] + coming[disk] + size[row, slot] <= limit[disk]
+            if not fits or (taken > 0 and (copies + max(1, count) > most or amount + more > most_bytes)):
+                continue
+            for slot in range(target.shape[1]):
+                disk = target[row, slot]
+                if disk >= 0 and disk != place[row, slot]:
+                    coming[disk] += size[row, slot]
+            step[row] = steps + 1
+            copies, amount, taken = copies + max(1, count), amount + more, taken + 1
+        if taken == 0:
+            break
+        steps, left = steps + 1, left - taken
+        held += coming
+        for index in range(rows.shape[0]):
+            row = rows[index]
+            if step[row] == steps:
+                for slot in range(place.shape[1]):
+                    disk = place[row, slot]
+                    if disk >= 0 and disk != target[row, slot]:
+                        held[disk] -= was[row, slot]
+    return steps
+
+
+@njit(cache=True, nogil=True)
+def lead(replicas: Any, able: Any, number: Any, pool: Any, low: float, high: float, first: Any) -> None:
+    """Chooses the slot that comes first. Brokers above ``high`` give to the lowest, those below ``low`` get more.
+
+    ``number``: partitions of which each broker is the first. Changes.
+    """
+    for least in (high, low):
+        for row in range(replicas.shape[0]):
+            now = replicas[row, first[row]]
+            if now < 0 or not pool[now] or number[now] <= least or first[row] != 0:
+                continue
+            best = -1
+            for slot in range(replicas.shape[1]):
+                other = replicas[row, slot]
+                if slot == 0 or other < 0 or not able[row, slot]:
+                    continue
+                enough = number[other] < high if least == high else number[other] < low
+                if enough and (best < 0 or number[other] < number[replicas[row, best]]):
+                    best = slot
+            if best > 0:
+                number[now] -= 1
+                number[replicas[row, best]] += 1
+                first[row] = best

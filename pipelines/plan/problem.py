@@ -1,0 +1,373 @@
+"""The replicas and disks of a cluster as columns of numbers: what every plan is made from.
+
+Rows are partitions, in the order of topic and number, and slots are their replicas, as in
+``pipelines.ask.restart_columns``. A replica is on a disk; disks are numbered from 0. Sizes are those of a source
+(``pipelines.ask.sizes``). Without a source, every replica counts 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.ask.log_dirs import LogDir
+from pipelines.ask.restart_columns import Columns, Flags, Numbers, columns
+from pipelines.ask.sizes import CERTAIN, LIKELY, Sizes, sizes
+from pipelines.lake.delta import reading
+from pipelines.lake.reader import Lake
+
+Bytes = npt.NDArray[np.int64]
+Loads = npt.NDArray[np.float64]
+
+ANY = "any"
+"""What a reassignment file names where Kafka chooses the directory."""
+HEADROOM = 10
+"""Percent of a disk that plans leave free, unless another number is given."""
+
+OPEN, DOWN, OFFLINE, CORDONED, NO_PATH, NO_SIZE = range(6)
+CLOSED = {
+    DOWN: "its broker is down or is shutting down",
+    OFFLINE: "it is offline",
+    CORDONED: "it is cordoned",
+    NO_PATH: "its path is not known: give --sizes, or see jbod label",
+    NO_SIZE: "no source says its size",
+}
+"""Why no replica can be put on a disk."""
+
+
+@dataclass(frozen=True)
+class Disks:
+    """The disks. Arrays have an element for each."""
+
+    broker: Numbers
+    """The number of its broker in ``Columns.brokers``."""
+    ids: Sequence[str]
+    """The directory id; empty for the one that Kafka chooses, where no path of the broker is known."""
+    paths: Sequence[str]
+    """``any`` where Kafka chooses, empty if it is unknown."""
+    likely: Flags
+    """Whether path and id are a pair that is only likely."""
+    state: npt.NDArray[np.int8]
+    """OPEN, or why nothing can be put on it: a key of ``CLOSED``."""
+    total: Bytes
+    """The size of its file system, -1 if it is unknown."""
+    load: Loads
+    """Bytes on it, with those that moves under way will add; replicas if there are no sizes."""
+    parts: Numbers
+    """Directories of which Kafka chooses one; 1 for a disk of its own."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A cluster at an offset, as plans see it."""
+
+    state: Columns
+    disks: Disks
+    held: Numbers
+    """Partition, slot -> the disk by the log; -1 after the last replica."""
+    place: Numbers
+    """The same for the solver: where Kafka chooses the directory, all replicas of the broker are on one disk."""
+    bytes: Bytes
+    """Partition, slot -> its size; that of the largest replica if its own is not known."""
+    busy: Flags
+    """Partitions that are being reassigned, or of which a replica is being moved between disks."""
+    headroom: float
+    """The part of a disk that stays free: 0 to 1."""
+    sized: bool
+    """Whether a source says the sizes."""
+    notes: Sequence[str]
+
+    @cached_property
+    def largest(self) -> Bytes:
+        """What a new replica of each partition takes."""
+        found: Bytes = self.bytes.max(axis=1, initial=0)
+        return found
+
+    @cached_property
+    def limit(self) -> Loads:
+        """What each disk may hold; infinite if its size is not known."""
+        known = self.disks.total >= 0
+        return np.where(known & self.sized, self.disks.total * (1 - self.headroom), np.inf)
+
+    @cached_property
+    def runs(self) -> Flags:
+        """Which brokers run: they are unfenced, and not shutting down."""
+        able = [
+            one for one, said in self.state.registered.items() if not said.fenced and not said.in_controlled_shutdown
+        ]
+        found: Flags = np.isin(self.state.brokers, np.array(able, np.int64))
+        return found
+
+    @cached_property
+    def racks(self) -> Numbers:
+        """A number for the rack of each broker, -1 if it has none."""
+        names: dict[str, int] = {}
+        known = (self.state.registered.get(broker) for broker in self.state.brokers.tolist())
+        said = [None if one is None else one.rack for one in known]
+        return np.array([-1 if one is None else names.setdefault(one, len(names)) for one in said], np.int32)
+
+    @cached_property
+    def by_size(self) -> bool:
+        """Whether disks are compared by the part of their size that is used: that of every open one is known."""
+        return self.sized and bool((self.disks.total[self.disks.state == OPEN] > 0).all())
+
+    @cached_property
+    def fit(self) -> Loads:
+        """By what the load of a disk is divided to compare it with others."""
+        return (
+            np.maximum(self.disks.total, 1).astype(np.float64) if self.by_size else self.disks.parts.astype(np.float64)
+        )
+
+    def disk_name(self, disk: int) -> str:
+        """``/data/a of broker 1``"""
+        broker = int(self.state.brokers[self.disks.broker[disk]])
+        name = self.disks.paths[disk] or self.disks.ids[disk]
+        return f"broker {broker}" if name in ("", ANY) else f"{name} of broker {broker}"
+
+
+def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, headroom: int = HEADROOM) -> Problem:
+    """The cluster at the lake's offset. ``sources``: of sizes, as for jbod sizes; without any, replicas are counted."""
+    state = columns(lake, default_min_isr)
+    said = sizes(lake, sources) if sources else None
+    made = _Table.of(lake, state, said)
+    busy = (state.adding | state.removing).any(axis=1) | state.strange
+    bytes_of = np.where(state.there, 1, 0).astype(np.int64)
+    rows = _rows_of(state, () if said is None else said.log_dirs)
+    if said is not None:
+        bytes_of = _bytes(state, rows)
+        busy[rows.row[(rows.row >= 0) & rows.future]] = True
+    held = made.held
+    load = _load(made, said)
+    if said is not None:
+        _reserve(load, made, said, rows, bytes_of)
+    disks = made.disks(load, said is not None)
+    place = held if not made.merged else np.where(held >= 0, np.array(made.merged_into(), np.int32)[held], -1)
+    notes = [] if said is None else list(said.notes)
+    return Problem(state, disks, held, place.astype(np.int32), bytes_of, busy, headroom / 100, said is not None, notes)
+
+
+# DISKS
+
+
+@dataclass
+class _Table:
+    """Collects the disks: those that replicas name, those that brokers list, and one where Kafka chooses."""
+
+    state: Columns
+    held: Numbers
+    keys: dict[tuple[int, str], int]
+    """(number of the broker, directory id) -> disk."""
+    path: list[str]
+    likely: list[bool]
+    closed: list[int]
+    total: list[int]
+    parts: list[int]
+    merged: dict[int, int]
+    """Broker -> the disk that stands for all its directories that are online."""
+    said: dict[tuple[int, str], Any]
+    """(number of the broker, directory id) -> what the sources say of it."""
+
+    @classmethod
+    def of(cls, lake: Lake, state: Columns, said: Sizes | None) -> _Table:
+        held, keys = _held(lake, state)
+        where = {broker: number for number, broker in enumerate(state.brokers.tolist())}
+        for broker, registered in state.registered.items():
+            for directory in registered.directories or ():
+                keys.setdefault((where[broker], str(directory)), len(keys))
+        described = {}
+        for one in () if said is None else said.directories:
+            if one.path is not None and one.directory_id is not None and one.pairing in (CERTAIN, LIKELY):
+                described[where.get(one.broker_id, -1), one.directory_id] = one
+        made = cls(state, held, keys, [], [], [], [], [], {}, described)
+        for number, name in [*keys]:
+            made._add(lake, number, name)
+        for broker in range(len(state.brokers)):
+            made._choose(broker, said is not None)
+        return made
+
+    def _add(self, lake: Lake, broker: int, directory: str) -> None:
+        registered = self.state.registered.get(int(self.state.brokers[broker]))
+        one = self.said.get((broker, directory))
+        name = lake.names.get(directory)
+        path = one.path if one is not None else (name.path if name is not None and name.path else "")
+        listed = [] if registered is None else [str(each) for each in registered.directories or ()]
+        cordoned = [] if registered is None else [str(each) for each in registered.cordoned_directories or ()]
+        if registered is None or registered.fenced or registered.in_controlled_shutdown:
+            closed = DOWN
+        elif directory not in listed or (one is not None and one.error):
+            closed = OFFLINE
+        elif directory in cordoned:
+            closed = CORDONED
+        else:
+            closed = OPEN
+        self.path.append(path)
+        self.likely.append(one is not None and one.pairing == LIKELY)
+        self.closed.append(closed)
+        self.total.append(-1 if one is None or one.total_bytes is None else one.total_bytes)
+        self.parts.append(1)
+
+    def _choose(self, broker: int, sized: bool) -> None:
+        """A broker with one directory needs no path; where no path is known, Kafka chooses among several."""
+        registered = self.state.registered.get(int(self.state.brokers[broker]))
+        if registered is None or registered.fenced or registered.in_controlled_shutdown:
+            return
+        mine = [disk for (of, _), disk in self.keys.items() if of == broker]
+        able = [disk for disk in mine if self.closed[disk] == OPEN]
+        if len(able) == len(registered.directories or ()) == 1:
+            self.path[able[0]] = self.path[able[0]] or ANY
+        elif not sized and not any(self.path[disk] for disk in able) and (able or not registered.directories):
+            self.merged[broker] = len(self.path)
+            self.keys[broker, ""] = len(self.path)
+            self.path.append(ANY)
+            self.likely.append(False)
+            self.closed.append(OPEN)
+            self.total.append(-1)
+            self.parts.append(max(1, len(able)))
+
+    def merged_into(self) -> list[int]:
+        """Disk -> the disk that stands for it."""
+        found = [*range(len(self.path))]
+        for (broker, directory), disk in self.keys.items():
+            usable = self.closed[disk] in (OPEN, CORDONED) or not directory
+            if broker in self.merged and usable:
+                found[disk] = self.merged[broker]
+        for broker, into in self.merged.items():
+            nowhere = not self.state.registered[int(self.state.brokers[broker])].directories
+            for (of, _), disk in self.keys.items():
+                if of == broker and nowhere:
+                    found[disk] = into
+        return found
+
+    def disks(self, load: Loads, sized: bool) -> Disks:
+        closed = np.array(self.closed, np.int8)
+        unknown = np.array([not path for path in self.path], bool)
+        closed = np.where((closed == OPEN) & unknown, NO_PATH, closed)
+        if sized:
+            described = np.array([key in self.said and not self.said[key].error for key in self.keys], bool)
+            closed = np.where((closed == OPEN) & ~described, NO_SIZE, closed)
+        return Disks(
+            broker=np.array([broker for broker, _ in self.keys], np.int32),
+            ids=[directory for _, directory in self.keys],
+            paths=self.path,
+            likely=np.array(self.likely, bool),
+            state=closed.astype(np.int8),
+            total=np.array(self.total, np.int64),
+            load=load,
+            parts=np.array(self.parts, np.int32),
+        )
+
+
+def _held(lake: Lake, state: Columns) -> tuple[Numbers, dict[tuple[int, str], int]]:
+    """The disk of each replica by the log, and the number of each disk."""
+    with reading(lake.path):
+        table = lake.connection.sql(
+            f"SELECT directories FROM {lake.at('partitions')} ORDER BY topic, partition"
+        ).to_arrow_table()
+    column = table["directories"].combine_chunks()
+    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    coded = pc.dictionary_encode(column.flatten())
+    names = coded.dictionary.to_pylist()
+    rows = np.repeat(np.arange(len(column)), np.diff(column.offsets.to_numpy()))
+    slot = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    pairs = state.replicas[rows, slot].astype(np.int64) * max(1, len(names)) + coded.indices.to_numpy()
+    distinct, of = np.unique(pairs, return_inverse=True)
+    keys = {}
+    for number, pair in enumerate(distinct.tolist()):
+        broker, name = divmod(pair, max(1, len(names)))
+        keys[broker, names[name]] = number
+    held = np.full(state.replicas.shape, -1, np.int32)
+    held[rows, slot] = of.reshape(-1)
+    return held, keys
+
+
+# SIZES
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What sources say of replicas. ``row``, ``slot``: -1 for one that the log does not have there."""
+
+    row: npt.NDArray[np.int64]
+    slot: npt.NDArray[np.int64]
+    bytes: Bytes
+    future: Flags
+    source: npt.NDArray[np.int64]
+    """Index of the directory in the sources."""
+
+
+def _rows_of(state: Columns, log_dirs: Sequence[LogDir]) -> _Rows:
+    told = [one for one in log_dirs if one.broker_id is not None]
+    counts = [len(one.replicas) for one in told]
+    every = [replica for one in told for replica in one.replicas]
+    number = pc.cast(state.table["partition"], pa.string())
+    names = pc.binary_join_element_wise(pc.cast(state.table["topic"], pa.string()), number, "-").combine_chunks()
+    found = pc.index_in(pa.array([one.partition for one in every], pa.string()), value_set=names)
+    row = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    broker = np.repeat(np.searchsorted(state.brokers, [one.broker_id or 0 for one in told]), counts)
+    ids = np.repeat(np.array([one.broker_id or 0 for one in told], np.int64), counts)
+    real = (broker < len(state.brokers)) & (row >= 0)
+    real[real] = state.brokers[broker[real]] == ids[real]
+    matches = np.zeros((len(every), state.replicas.shape[1]), bool)
+    matches[real] = state.replicas[row[real]] == broker[real][:, None]
+    there = matches.any(axis=1)
+    return _Rows(
+        np.where(there, row, -1),
+        np.where(there, matches.argmax(axis=1) if len(every) else 0, -1),
+        np.array([one.bytes for one in every], np.int64),
+        np.array([one.future for one in every], bool),
+        np.repeat([at for at, one in enumerate(log_dirs) if one.broker_id is not None], counts).astype(np.int64),
+    )
+
+
+def _bytes(state: Columns, rows: _Rows) -> Bytes:
+    found = np.full(state.replicas.shape, -1, np.int64)
+    current = (rows.row >= 0) & ~rows.future
+    found[rows.row[current], rows.slot[current]] = rows.bytes[current]
+    largest = found.max(axis=1, initial=0)
+    filled: Bytes = np.where(state.there, np.where(found < 0, largest[:, None], found), 0)
+    return filled
+
+
+def _load(made: _Table, said: Sizes | None) -> Loads:
+    """What is on each disk, in bytes if there are sizes."""
+    size = len(made.path)
+    if said is None:
+        into = np.array(made.merged_into(), np.int64)
+        counted: Loads = np.bincount(into[made.held[made.held >= 0]], minlength=size).astype(np.float64)
+        return counted
+    load: Loads = np.zeros(size, np.float64)
+    for key, one in made.said.items():
+        disk = made.keys.get(key)
+        if disk is None:
+            continue
+        known = one.total_bytes is not None and one.free_bytes is not None
+        load[disk] = one.total_bytes - one.free_bytes if known else (one.bytes or 0) + (one.future_bytes or 0)
+    return load
+
+
+def _reserve(load: Loads, made: _Table, said: Sizes, rows: _Rows, bytes_of: Bytes) -> None:
+    """Adds what moves under way will add: the rest of replicas that join, and of copies between disks."""
+    state = made.state
+    rest = np.where(state.adding, bytes_of.max(axis=1, initial=0)[:, None] - bytes_of, 0)
+    np.add.at(load, made.held[state.there], rest[state.there])
+    where = {(one.broker_id, one.path): one.directory_id for one in said.directories}
+    number = {broker: at for at, broker in enumerate(state.brokers.tolist())}
+    disk = [
+        made.keys.get((number.get(one.broker_id or 0, -1), where.get((one.broker_id or 0, one.path)) or ""), -1)
+        for one in said.log_dirs
+    ]
+    copying = np.flatnonzero(rows.future & (rows.row >= 0))
+    into = np.array(disk, np.int64)[rows.source[copying]] if len(copying) else copying
+    own = bytes_of[rows.row[copying], rows.slot[copying]]
+    known = into >= 0
+    np.add.at(load, into[known], np.maximum(0, own - rows.bytes[copying])[known])

@@ -1,0 +1,279 @@
+"""One solver for all plans: the largest replicas first, each onto the emptiest disk that may take it.
+
+Where disks are to be even, a window of levels is computed first: the one that the fewest bytes have to cross. Disks
+above it give, disks below it take. What has to cross it is a lower bound: no plan that ends in so narrow a window moves
+fewer bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines.ask.restart_columns import Flags, Numbers
+from pipelines.plan.goals import LEADERS, REPLICAS, Goal
+from pipelines.plan.kernels import NO_BROKER, NO_RACK, NO_ROOM, Cluster, even, lead, settle
+from pipelines.plan.problem import CLOSED, OPEN, Bytes, Loads, Problem
+
+SPREAD = 0.02
+"""How far apart the levels of even disks may be: a part of a disk's size; of the fullest if sizes are not known."""
+_HALVINGS = 60
+FULL = "no disk has room"
+MOST_CLOSED = 4
+"""Disks that a reason names."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """Levels between which even disks are, and how much has to cross them at least."""
+
+    low: float
+    high: float
+    bound: float
+
+
+@dataclass(frozen=True)
+class Lack:
+    """Replicas for which there is no target, for one reason."""
+
+    reason: str
+    replicas: int
+    example: str
+    """The partition of one of them, ``topic-0``. If there is no room, of the one that lacks least."""
+    disk: str = ""
+    """If there is no room: the disk that lacks least."""
+    bytes: int = 0
+    """What it lacks."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Where every replica is in the end."""
+
+    target: Numbers
+    """Partition, slot -> disk; -1 for none. Slots after the replicas of now are new ones."""
+    size: Bytes
+    """Partition, slot: the bytes of the copy that is made there, 0 for none."""
+    lacks: Sequence[Lack] = ()
+    """Why the goal is not reached; the first is the smallest reason."""
+    bound: float = 0.0
+    """No plan that leaves the disks as even moves less."""
+    first: Bytes | None = None
+    """For leaders: the slot of each partition that comes first in the file."""
+
+
+def solve(it: Problem, goal: Goal) -> Solution:
+    """The targets of a goal."""
+    if goal.even == LEADERS:
+        return _even_leaders(it, goal)
+    width = int((it.state.count + goal.adds).max(initial=1))
+    more = max(0, width - it.place.shape[1])
+    place = np.pad(it.place, ((0, 0), (0, more)), constant_values=-1)
+    bytes_of = np.pad(it.bytes, ((0, 0), (0, more)))
+    start = np.where(np.pad(goal.drops, ((0, 0), (0, more))), -1, place)
+    cluster = _cluster(it, goal, start.copy(), bytes_of)
+    lacks = _settle(it, goal, cluster)
+    if not goal.even:
+        return Solution(cluster.place, _copies(it, place, cluster), lacks)
+    bound = _even(it, goal, cluster)
+    return Solution(cluster.place, _copies(it, place, cluster), lacks, bound)
+
+
+def _copies(it: Problem, place: Numbers, cluster: Cluster) -> Bytes:
+    """The bytes of each copy that is made: of the largest replica on another broker, else its own."""
+    was, now = np.where(place >= 0, place, 0), np.where(cluster.place >= 0, cluster.place, 0)
+    stays = (place >= 0) & (it.disks.broker[was] == it.disks.broker[now])
+    size = np.where(stays, cluster.bytes, it.largest[:, None])
+    found: Bytes = np.where((cluster.place >= 0) & (cluster.place != place), size, 0)
+    return found
+
+
+def _cluster(it: Problem, goal: Goal, place: Numbers, bytes_of: Bytes) -> Cluster:
+    counted = goal.even == REPLICAS or not it.sized
+    there = (place >= 0).astype(np.int64)
+    load = np.bincount(place[place >= 0], minlength=len(it.disks)).astype(np.float64) if counted else it.disks.load
+    return Cluster(
+        place=place,
+        load=load.copy(),
+        fit=it.disks.parts.astype(np.float64) if counted else it.fit,
+        held=it.disks.load.copy(),
+        limit=it.limit,
+        takes=(goal.takes & (it.disks.state == OPEN)).copy(),
+        broker=it.disks.broker,
+        rack=it.racks,
+        weight=there if counted else bytes_of,
+        bytes=bytes_of,
+        largest=it.largest,
+    )
+
+
+# REPLICAS THAT HAVE TO GO
+
+
+def _settle(it: Problem, goal: Goal, cluster: Cluster) -> list[Lack]:
+    """Finds targets for the replicas that leave or are added. Returns why some have none, the smallest reason first."""
+    free = cluster.place < 0
+    padded = np.pad(goal.leaves, ((0, 0), (0, free.shape[1] - goal.leaves.shape[1])))
+    new = free & (free.cumsum(axis=1) <= goal.adds[:, None])
+    rows, slots = np.nonzero((padded & ~free) | new)
+    lacks = []
+    for reason, barred in _barred(it, goal).items():
+        hit = barred[rows]
+        if hit.any():
+            lacks.append(Lack(reason, int(hit.sum()), it.state.name(int(rows[hit][0]))))
+            rows, slots = rows[~hit], slots[~hit]
+    added = new[rows, slots]
+    cluster.bytes[rows[added], slots[added]] = it.largest[rows[added]]
+    if cluster.weight is not cluster.bytes:
+        cluster.weight[rows, slots] = 1
+    order = np.lexsort((slots, rows, -it.largest[rows]))
+    rows, slots = rows[order].astype(np.int64), slots[order].astype(np.int64)
+    why, lack, near = np.zeros(len(rows), np.int64), np.zeros(len(rows)), np.zeros(len(rows), np.int64)
+    settle(cluster, rows, slots, goal.own_first, why, lack, near)
+    return lacks + _reasons(it, goal, rows, why, lack, near)
+
+
+def movable(it: Problem) -> Flags:
+    """Partitions that a plan may touch at will: they have a leader, no move is under way, and every broker runs."""
+    stays = it.runs[it.state.replicas] | ~it.state.there
+    led: Flags = (it.state.leader >= 0) & ~it.busy & stays.all(axis=1)
+    return led
+
+
+def _barred(it: Problem, goal: Goal) -> Mapping[str, Flags]:
+    """Partitions that no plan can touch, by reason."""
+    stays = it.state.there & ~goal.leaves & ~goal.drops
+    elsewhere: Flags = np.any(stays & ~it.runs[it.state.replicas], axis=1)
+    return {
+        "a move of it is under way, which is left alone": it.busy,
+        "no complete copy of it is online: jbod offline says what can be done": it.state.leader < 0,
+        "another broker of it is down, which Kafka's tool refuses: jbod plan repair comes first": elsewhere,
+    }
+
+
+def _reasons(it: Problem, goal: Goal, rows: Bytes, why: Bytes, lack: Loads, near: Bytes) -> list[Lack]:
+    """Why replicas have no target. Of those without room, what the nearest disk lacks."""
+    found = []
+    hit = np.flatnonzero(why == NO_ROOM)
+    if len(hit):
+        least = int(hit[lack[hit].argmin()])
+        disk, lacks = it.disk_name(int(near[least])), int(np.ceil(lack[least]))
+        found.append(Lack(FULL, len(hit), it.state.name(int(rows[least])), disk, lacks))
+    closed = _closed(it, goal)
+    for reason, text in (
+        (NO_RACK, "every disk that could take it would leave it in fewer racks"),
+        (NO_BROKER, f"no disk of a broker without a replica of it can take it{closed}"),
+    ):
+        hit = np.flatnonzero(why == reason)
+        if len(hit):
+            found.append(Lack(text, len(hit), it.state.name(int(rows[hit[0]]))))
+    return found
+
+
+def _closed(it: Problem, goal: Goal) -> str:
+    """The disks that would be asked if their state allowed it."""
+    shut = [disk for disk in np.flatnonzero(it.disks.state != OPEN).tolist() if disk not in goal.emptied]
+    said = [f"{it.disk_name(disk)}: {CLOSED[int(it.disks.state[disk])]}" for disk in shut[:MOST_CLOSED]]
+    more = f"; and {len(shut) - len(said):,} more" if len(shut) > len(said) else ""
+    return f" ({'; '.join(said)}{more})" if said else ""
+
+
+# EVEN DISKS
+
+
+def _even(it: Problem, goal: Goal, cluster: Cluster) -> float:
+    """Moves replicas until the disks are even, and returns the bound."""
+    pool = goal.gives | cluster.takes
+    width = _tolerance(it, cluster, pool)
+    began = cluster.load.copy()
+    window = narrowest(began, cluster.fit, goal.gives, cluster.takes, width)
+    free = np.zeros(cluster.place.shape, bool)
+    free[movable(it)] = True
+    there = np.flatnonzero(cluster.place.ravel() >= 0)
+    on = cluster.place.ravel()[there]
+    order = np.lexsort((cluster.weight.ravel()[there], on))
+    starts = np.searchsorted(on[order], np.arange(len(it.disks) + 1))
+    free &= cluster.place >= 0
+    takes = cluster.takes.copy()
+    even(cluster, goal.gives, window.low, window.high, starts, there[order].astype(np.int64), free)
+    after = _range(cluster.load, cluster.fit, pool)
+    return (narrowest(began, cluster.fit, goal.gives, takes, after) if after > width else window).bound
+
+
+def _tolerance(it: Problem, cluster: Cluster, pool: Flags) -> float:
+    """How far apart the levels may be, in their unit."""
+    if it.by_size and cluster.weight is cluster.bytes:
+        return SPREAD
+    level = float((cluster.load[pool] / cluster.fit[pool]).max(initial=0))
+    return max(SPREAD * level, 0.0 if cluster.weight is cluster.bytes else 1.0)
+
+
+def _range(load: Loads, fit: Loads, pool: Flags) -> float:
+    levels = load[pool] / fit[pool]
+    return float(levels.max() - levels.min()) if len(levels) else 0.0
+
+
+def spread(it: Problem, goal: Goal, place: Numbers, first: Bytes | None) -> float:
+    """Between the fullest and the emptiest disk of a goal: in parts of a disk's size, bytes, replicas or leaders."""
+    if not goal.even:
+        return 0.0
+    pool = goal.gives | (goal.takes & (it.disks.state == OPEN))
+    if goal.even == LEADERS:
+        number = _first_replicas(it, np.zeros(len(place), np.int64) if first is None else first)
+        return float(np.ptp(number[np.unique(it.disks.broker[pool])])) if pool.any() else 0.0
+    began = _cluster(it, goal, it.place, it.bytes)
+    there = place[:, : it.place.shape[1]]
+    moved = there != it.place
+    load = began.load + np.bincount(there[moved], weights=began.weight[moved], minlength=len(it.disks))
+    load -= np.bincount(it.place[moved], weights=began.weight[moved], minlength=len(it.disks))
+    return _range(load, began.fit, pool)
+
+
+def narrowest(load: Loads, fit: Loads, gives: Flags, takes: Flags, width: float) -> Window:
+    """The window of levels of this width that the least has to cross.
+
+    What is above it has to leave the disks that give, and what is missing below it has to come to those that take. The
+    first falls as the window rises, and the second grows: the least is where they are equal.
+    """
+    pool = gives | takes
+    if not pool.any():
+        return Window(0.0, 0.0, 0.0)
+    levels = load[pool] / fit[pool]
+    low, up = float(levels.min()) - width, float(levels.max())
+
+    def crossing(bottom: float) -> tuple[float, float]:
+        over = np.maximum(0, load - (bottom + width) * fit)[gives].sum()
+        return float(over), float(np.maximum(0, bottom * fit - load)[takes].sum())
+
+    for _ in range(_HALVINGS):
+        middle = (low + up) / 2
+        over, under = crossing(middle)
+        low, up = (middle, up) if over > under else (low, middle)
+    bound = min(max(crossing(low)), max(crossing(up)))
+    return Window(up, up + width, bound)
+
+
+# LEADERS
+
+
+def _even_leaders(it: Problem, goal: Goal) -> Solution:
+    """Puts another replica first where a broker is the first of too many partitions. Nothing is copied."""
+    state = it.state
+    first = np.zeros(len(it.place), np.int64)
+    pool = np.zeros(len(state.brokers), bool)
+    pool[it.disks.broker[goal.gives]] = True
+    able = state.isr & state.can_lead & movable(it)[:, None] & pool[state.replicas]
+    number = _first_replicas(it, first).astype(np.float64)
+    ones = np.ones(len(number))
+    window = narrowest(number, ones, pool, pool, max(1.0, SPREAD * float(number.max(initial=0))))
+    lead(state.replicas, able, number, pool, np.ceil(window.low), np.floor(window.high), first)
+    return Solution(it.place, np.zeros(it.place.shape, np.int64), (), window.bound, first)
+
+
+def _first_replicas(it: Problem, first: Bytes) -> Bytes:
+    """Of how many partitions each broker is the first replica."""
+    leads = it.state.replicas[np.arange(len(first)), first]
+    found: Bytes = np.bincount(leads[leads >= 0], minlength=len(it.state.brokers))
+    return found

@@ -1,0 +1,165 @@
+"""A plan of moves, as text: the verdict, the steps, and what has to be typed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipelines.plan.answer import MovePlan, Undo
+from pipelines.plan.solve import Lack
+from pipelines.plan.steps import Failure, Step
+from pipelines.show.rows import Chosen
+from pipelines.show.sizes import in_units
+from pipelines.show.text import Screen, listed, many, say, show_selection, show_table, when
+
+SCREENFUL = 20
+"""Steps and commands that are shown, unless all are asked for."""
+
+
+def show_move_plan(out: Screen, answer: MovePlan, chosen: Chosen, every: bool = False) -> None:
+    """The verdict first."""
+    at = f"the log at offset {answer.offset}, {when(answer.time)}"
+    if not answer.steps:
+        _show_none(out, answer, at)
+        return
+    amount = f" ({in_units(answer.bytes)})" if answer.bytes is not None else ""
+    takes = f", about {span(answer.seconds)} at {in_units(answer.rate)}/s" if answer.seconds is not None else ""
+    what = many(answer.replicas, "replica") if answer.replicas else many(answer.partitions, "leader")
+    say(out, f"{what}{amount} {answer.title}: {many(len(answer.steps), 'step')}{takes}; {at}.", "bold")
+    _show_lacks(out, answer.lacks)
+    _show_even(out, answer)
+    if not answer.sized and answer.replicas:
+        say(out, "Sizes are not known, so replicas are counted: give --sizes for bytes, room and time.", "yellow")
+    say(out, f"Now {_cost(answer.now[0])}; {_cost(answer.now[1])}.")
+    say(out)
+    show_selection(out, chosen)
+    _show_steps(out, chosen.rows if every or chosen.line else chosen.rows[:SCREENFUL])
+    if len(chosen.rows) > SCREENFUL and not (every or chosen.line):
+        say(out, f"and {len(chosen.rows) - SCREENFUL:,} more: --all, or --json", "dim")
+    _show_commands(out, answer, every)
+
+
+def _show_none(out: Screen, answer: MovePlan, at: str) -> None:
+    if answer.lacks:
+        say(out, f"There is no plan that would {answer.title}; {at}.", "bold red")
+        _show_lacks(out, answer.lacks)
+    else:
+        say(out, f"Nothing has to move to {answer.title}; {at}.", "green")
+        _show_even(out, answer)
+
+
+def _show_lacks(out: Screen, lacks: Sequence[Lack]) -> None:
+    for one in lacks:
+        room = f": {one.disk} is nearest, and lacks {in_units(one.bytes)} for {one.example}" if one.disk else ""
+        example = "" if one.disk else f"; one is {one.example}"
+        say(out, f"{many(one.replicas, 'replica')} cannot go anywhere: {one.reason}{room}{example}.", "red")
+
+
+def _show_even(out: Screen, answer: MovePlan) -> None:
+    if not answer.measure:
+        return
+    before, after = (_level(answer, one) for one in answer.spread)
+    moved = answer.bytes if answer.bytes is not None and answer.measure == "bytes" else answer.replicas
+    bound = in_units(round(answer.bound)) if answer.measure == "bytes" else f"{round(answer.bound):,}"
+    more = (
+        f", {100 * (moved / answer.bound - 1):.0f} % more than the least possible ({bound})"
+        if answer.bound >= 1
+        else ""
+    )
+    say(out, f"Between the fullest and the emptiest are {after}, in place of {before}{more}.")
+
+
+def _level(answer: MovePlan, spread: float) -> str:
+    if answer.by_size:
+        return f"{100 * spread:.1f} % of a disk"
+    return in_units(round(spread)) if answer.measure == "bytes" else f"{spread:,.0f} {answer.measure}"
+
+
+def _cost(one: Failure) -> str:
+    """``the loss of /data/a of broker 1 would cost ...``"""
+    if not one.place:
+        return "no single failure would take a partition under min.insync.replicas"
+    said = []
+    if one.last_replicas:
+        said.append(f"{many(one.last_replicas, 'partition')} without any other replica")
+    if one.under_min_isr:
+        said.append(f"{many(one.under_min_isr, 'partition')} under min.insync.replicas")
+    return f"the worst failure is {one.place}: {' and '.join(said)}"
+
+
+def _show_steps(out: Screen, steps: Sequence[Step]) -> None:
+    columns = (
+        "STEP",
+        "PARTITIONS",
+        "REPLICAS",
+        "BETWEEN DISKS",
+        "BYTES",
+        "TIME",
+        "IF ONE DISK FAILS",
+        "IF ONE BROKER FAILS",
+    )
+    rows = [
+        (
+            one.number,
+            one.partitions,
+            one.replicas,
+            one.between_disks,
+            in_units(one.bytes),
+            "-" if one.seconds is None else span(one.seconds),
+            _short(one.disk),
+            _short(one.broker),
+        )
+        for one in steps
+    ]
+    show_table(out, columns, rows, numbers=(0, 1, 2, 3, 4, 5))
+
+
+def _short(one: Failure) -> str:
+    if not one.place:
+        return "nothing"
+    return f"{one.place}: {one.last_replicas:,} last, {one.under_min_isr:,} under min ISR"
+
+
+def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
+    say(out)
+    say(out, "What to do", "bold")
+    if not answer.paths:
+        say(out, "  --into DIR writes the files; --json prints them.", "yellow")
+    commands = answer.commands
+    shown = commands if every else commands[:SCREENFUL]
+    for number, command in enumerate(shown, 1):
+        say(out, f"  {number}. {command}", hang=5)
+    if len(shown) < len(commands):
+        say(out, f"  and {len(commands) - len(shown):,} more: --all, or --json", "dim")
+    say(out, "  Begin a step when the verification of the one before says that it is complete.")
+    if answer.undone:
+        rest = answer.partitions - answer.undone
+        without = f" ({many(rest, 'partition')} cannot go back: a broker of it is down)" if rest else ""
+        say(out, f"  To undo it{without}: {answer.undo}", hang=4)
+    else:
+        say(out, "  It cannot be undone: the brokers of before are down.")
+
+
+def show_undo(out: Screen, answer: Undo) -> None:
+    """What it brings back, and what it cannot."""
+    say(
+        out,
+        f"{many(answer.partitions, 'partition')} would be as at offset {answer.offset}, {when(answer.time)}.",
+        "bold",
+    )
+    if answer.left_out:
+        said = listed(list(answer.left_out))
+        say(out, f"Left out, as there is no such partition or a broker of it is down: {said}.", "yellow")
+    if answer.partitions:
+        if not answer.path:
+            say(out, "--into DIR writes the file; --json prints it.", "yellow")
+        say(out, answer.command)
+
+
+def span(seconds: float | None) -> str:
+    """``40 s``, ``12 min``, ``3.5 h``, ``2.1 d``."""
+    if seconds is None:
+        return "-"
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}" if unit in "dh" else f"{seconds / size:.0f} {unit}"
+    return f"{max(1, round(seconds))} s" if seconds > 0 else "0 s"

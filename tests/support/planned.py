@@ -1,0 +1,182 @@
+"""Clusters for plans: a log, and what kafka-log-dirs would print of the same brokers, with the size of each disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from jbod_model.formats import records as r
+from jbod_model.formats.codec import encode
+from jbod_model.formats.metadata_version import LEVELS
+from jbod_model.formats.records import Record, VersionedRecord
+from jbod_model.ids import Uuid
+from pipelines.lake.reader import Lake
+from tests.support.lakes import in_memory, write_lake
+from tests.support.logs import Entry
+
+Partition = tuple[str, int]
+TIME = 1_700_000_000_000_000
+VERSIONS = {r.RegisterBrokerRecord: 4, r.PartitionRecord: 1}
+
+
+def disk_id(broker: int, disk: int) -> Uuid:
+    return Uuid(broker, 5_000 + disk)
+
+
+def path_of(disk: int) -> str:
+    return f"/data/{disk}"
+
+
+@dataclass
+class Broker:
+    disks: int
+    rack: str | None = None
+    fenced: bool = False
+    cordoned: tuple[int, ...] = ()
+    failed: tuple[int, ...] = ()
+    """Disks that it does not list."""
+    total: int = 1_000
+    """The size of each disk."""
+
+
+@dataclass
+class Cluster:
+    """Brokers, and partitions as broker -> disk with the size of each replica."""
+
+    brokers: dict[int, Broker]
+    placed: dict[Partition, dict[int, int]] = field(default_factory=dict)
+    bytes: dict[Partition, int] = field(default_factory=dict)
+    adding: dict[Partition, tuple[int, ...]] = field(default_factory=dict)
+    out_of_sync: dict[Partition, tuple[int, ...]] = field(default_factory=dict)
+    future: dict[tuple[Partition, int], tuple[int, int]] = field(default_factory=dict)
+    """(partition, broker) -> the disk that a move copies it to, and how many bytes are there."""
+    min_isr: int = 1
+    level: int = LEVELS["4.3-IV0"]
+
+    def put(self, name: str, placed: Mapping[int, int], size: int = 10) -> Cluster:
+        """Adds ``topic-0`` on broker -> disk."""
+        topic, _, number = name.rpartition("-")
+        self.placed[topic, int(number)] = dict(placed)
+        self.bytes[topic, int(number)] = size
+        return self
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Its log."""
+        records: list[Record] = [r.FeatureLevelRecord(name="metadata.version", feature_level=self.level)]
+        for number, one in self.brokers.items():
+            records.append(
+                r.RegisterBrokerRecord(
+                    broker_id=number,
+                    incarnation_id=Uuid(number, 9_000),
+                    broker_epoch=len(records),
+                    fenced=one.fenced,
+                    rack=one.rack,
+                    log_dirs=tuple(disk_id(number, disk) for disk in range(one.disks) if disk not in one.failed),
+                    cordoned_log_dirs=tuple(disk_id(number, disk) for disk in one.cordoned),
+                )
+            )
+        topics = {topic: Uuid(7, 100 + at) for at, topic in enumerate(dict.fromkeys(topic for topic, _ in self.placed))}
+        for topic, topic_id in topics.items():
+            records.append(r.TopicRecord(name=topic, topic_id=topic_id))
+            records.append(
+                r.ConfigRecord(
+                    resource_type=2, resource_name=topic, name="min.insync.replicas", value=str(self.min_isr)
+                )
+            )
+        for (topic, number), placed in self.placed.items():
+            dead = {
+                broker for broker, disk in placed.items() if self.is_down(broker) or disk in self.brokers[broker].failed
+            }
+            late = dead | {*self.out_of_sync.get((topic, number), ())}
+            in_sync = tuple(broker for broker in placed if broker not in late)
+            records.append(
+                r.PartitionRecord(
+                    topic_id=topics[topic],
+                    partition_id=number,
+                    replicas=tuple(placed),
+                    isr=in_sync,
+                    leader=in_sync[0] if in_sync else -1,
+                    adding_replicas=self.adding.get((topic, number), ()),
+                    leader_epoch=0,
+                    partition_epoch=0,
+                    directories=tuple(disk_id(broker, disk) for broker, disk in placed.items()),
+                )
+            )
+        return [_entry(at, one) for at, one in enumerate(records)]
+
+    def is_down(self, broker: int) -> bool:
+        return broker not in self.brokers or self.brokers[broker].fenced
+
+    def lake(self, path: Path | None = None) -> Lake:
+        """In memory, or in a folder."""
+        if path is None:
+            return in_memory(self.entries)
+        write_lake(path, self.entries)
+        return Lake.open(path)
+
+    def used(self, broker: int, disk: int) -> int:
+        held = sum(self.bytes[name] for name, placed in self.placed.items() if placed.get(broker) == disk)
+        return held + sum(size for (_, of), (to, size) in self.future.items() if (of, to) == (broker, disk))
+
+    def sizes(self, path: Path, *, capacity: bool = True) -> str:
+        """A file that kafka-log-dirs --describe would print."""
+        brokers = [
+            {"broker": number, "logDirs": [self._log_dir(number, disk, capacity) for disk in range(one.disks)]}
+            for number, one in self.brokers.items()
+            if not one.fenced
+        ]
+        path.write_text(json.dumps({"version": 1, "brokers": brokers}) + "\n")
+        return str(path)
+
+    def _log_dir(self, broker: int, disk: int, capacity: bool) -> dict[str, Any]:
+        failed = disk in self.brokers[broker].failed
+        held = [
+            {"partition": f"{topic}-{number}", "size": self.bytes[topic, number], "offsetLag": 0, "isFuture": False}
+            for (topic, number), placed in self.placed.items()
+            if placed.get(broker) == disk and not failed
+        ]
+        held += [
+            {"partition": f"{topic}-{number}", "size": size, "offsetLag": 0, "isFuture": True}
+            for ((topic, number), of), (to, size) in self.future.items()
+            if (of, to) == (broker, disk)
+        ]
+        error = "org.apache.kafka.common.errors.KafkaStorageException" if failed else None
+        said: dict[str, Any] = {"partitions": held, "error": error, "logDir": path_of(disk)}
+        if capacity and not failed:
+            total = self.brokers[broker].total
+            said |= {"totalBytes": total, "usableBytes": total - self.used(broker, disk)}
+        return said
+
+
+def _entry(offset: int, record: Record) -> Entry:
+    versioned = VersionedRecord(record, VERSIONS.get(type(record), 0))
+    return Entry(offset, 1, TIME + offset * 1_000_000, offset, encode(versioned), versioned=versioned)
+
+
+def replicas_of(document: Mapping[str, Any]) -> dict[str, dict[int, str]]:
+    """``topic-0`` -> broker -> path, of a file that kafka-reassign-partitions takes."""
+    return {
+        f"{one['topic']}-{one['partition']}": dict(zip(one["replicas"], one["log_dirs"], strict=True))
+        for one in document["partitions"]
+    }
+
+
+def three_disks(*sizes: int, total: int = 1_000) -> Cluster:
+    """Broker 1 with three disks, the first of which has t-0, t-1, ... of these sizes; anchors on the others."""
+    made = Cluster({1: Broker(3, total=total)})
+    for number, size in enumerate(sizes):
+        made.put(f"t-{number}", {1: 0}, size)
+    return made.put("u-1", {1: 1}, 10).put("u-2", {1: 2}, 20)
+
+
+def some_brokers(
+    random: Random, number: int, racks: Sequence[str | None] = (None,), **fields: Any
+) -> dict[int, Broker]:
+    return {
+        one: Broker(random.choice((1, 2, 3)), rack=racks[one % len(racks)], **fields) for one in range(1, number + 1)
+    }

@@ -1,0 +1,179 @@
+"""jbod plan drain: a disk, or a broker, is emptied."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from jbod_model.errors import UsageError
+from pipelines.ask.whatif_places import find_place
+from pipelines.cli.main import application
+from pipelines.plan.answer import MovePlan, plan
+from pipelines.plan.goals import drain
+from pipelines.plan.steps import Limits
+from tests.support.planned import Broker, Cluster, disk_id, replicas_of, three_disks
+
+
+def drained(
+    path: Path, cluster: Cluster, place: str, *, sized: bool = True, capacity: bool = True, limits: Limits | None = None
+) -> MovePlan:
+    lake = cluster.lake()
+    found = find_place(lake, place)
+    sources = [cluster.sizes(path / "sizes.txt", capacity=capacity)] if sized else []
+    return plan(lake, lambda it: drain(it, found), sources, limits)
+
+
+def disk(broker: int, number: int) -> str:
+    return f"{broker}:{disk_id(broker, number)}"
+
+
+def targets(answer: MovePlan) -> dict[str, dict[int, str]]:
+    return {
+        name: placed
+        for file, document in answer.documents.items()
+        if file.startswith("step")
+        for name, placed in replicas_of(document).items()
+    }
+
+
+def test_disk_is_emptied_onto_the_emptiest_disks_of_its_broker(tmp_path: Path) -> None:
+    answer = drained(tmp_path, three_disks(50, 40, 30), disk(1, 0))
+    assert targets(answer) == {"t-0": {1: "/data/1"}, "t-1": {1: "/data/2"}, "t-2": {1: "/data/1"}}
+    assert (answer.exit_code, answer.replicas, answer.bytes, len(answer.steps)) == (0, 3, 120, 1)
+    assert answer.steps[0].between_disks == 3
+
+
+def test_undo_names_the_paths_of_before(tmp_path: Path) -> None:
+    answer = drained(tmp_path, three_disks(50), disk(1, 0))
+    assert replicas_of(answer.documents["undo.json"]) == {"t-0": {1: "/data/0"}}
+
+
+def test_no_disk_is_filled_above_its_headroom(tmp_path: Path) -> None:
+    # 90 of 100 may be used: the disks with 10 and 20 take 80 and 70.
+    full = drained(tmp_path, three_disks(80, 70, total=100), disk(1, 0))
+    assert (full.exit_code, [one.bytes for one in full.steps]) == (0, [150])
+    answer = drained(tmp_path, three_disks(80, 71, total=100), disk(1, 0))
+    assert (answer.exit_code, answer.steps, answer.documents) == (1, [], {})
+    assert [(one.reason, one.replicas, one.bytes) for one in answer.lacks] == [("no disk has room", 1, 1)]
+
+
+def test_reason_names_the_disk_that_lacks_least(tmp_path: Path) -> None:
+    answer = drained(tmp_path, three_disks(95, total=100), disk(1, 0))
+    (lack,) = answer.lacks
+    assert (lack.reason, lack.example, lack.disk, lack.bytes) == ("no disk has room", "t-0", "/data/1 of broker 1", 15)
+
+
+def test_other_brokers_take_what_the_broker_itself_has_no_room_for(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(2, total=100), 2: Broker(1, total=1_000), 3: Broker(1, total=1_000)})
+    cluster.put("t-0", {1: 0, 2: 0}, 60).put("t-1", {1: 0}, 30).put("u-0", {1: 1}, 40).put("v-0", {3: 0}, 1)
+    answer = drained(tmp_path, cluster, disk(1, 0))
+    assert targets(answer) == {"t-0": {3: "/data/0", 2: "any"}, "t-1": {1: "/data/1"}}
+    assert "--throttle" in answer.commands[1] and "--replica-alter-log-dirs-throttle" in answer.commands[1]
+
+
+def test_cordoned_offline_and_nameless_disks_are_no_targets(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(4, cordoned=(1,), failed=(2,))})
+    cluster.put("t-0", {1: 0}, 5).put("u-1", {1: 1}, 1).put("u-3", {1: 3}, 1)
+    assert targets(drained(tmp_path, cluster, disk(1, 0))) == {"t-0": {1: "/data/3"}}
+    nowhere = Cluster({1: Broker(3)}).put("t-0", {1: 0}, 5)  # two empty disks: their paths are unknown
+    (lack,) = drained(tmp_path, nowhere, disk(1, 0)).lacks
+    assert "its path is not known" in lack.reason
+
+
+def test_cordon_comes_first_and_keeps_those_that_are_there(tmp_path: Path) -> None:
+    cluster = three_disks(5)
+    assert drained(tmp_path, cluster, disk(1, 0)).before == [
+        "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type brokers --entity-name 1 "
+        "--add-config 'cordoned.log.dirs=[/data/0]'"
+    ]
+    cluster.brokers[1].cordoned = (1,)
+    assert "[/data/1,/data/0]" in drained(tmp_path, cluster, disk(1, 0)).before[0]
+    cluster.level = 20
+    answer = drained(tmp_path, cluster, disk(1, 0))
+    assert answer.before == [] and any("cordons need" in note for note in answer.notes)
+
+
+def test_broker_is_drained_without_fewer_racks(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(1, "x"), 2: Broker(1, "y"), 3: Broker(1, "y"), 4: Broker(1, "x")})
+    cluster.put("t-0", {1: 0, 2: 0}).put("full-0", {4: 0}, 300).put("e-0", {3: 0}, 1)
+    assert targets(drained(tmp_path, cluster, "1")) == {"t-0": {4: "/data/0", 2: "any"}}
+    del cluster.placed["full", 0]
+    del cluster.brokers[4]
+    (lack,) = drained(tmp_path, cluster, "1").lacks
+    assert "fewer racks" in lack.reason and lack.example == "t-0"
+
+
+def test_moves_under_way_are_left_alone(tmp_path: Path) -> None:
+    cluster = three_disks(50, 40)
+    cluster.future[("t", 0), 1] = (1, 20)
+    (lack,) = drained(tmp_path, cluster, disk(1, 0)).lacks
+    assert "under way" in lack.reason and lack.example == "t-0"
+
+
+def test_room_is_kept_for_moves_under_way(tmp_path: Path) -> None:
+    """Of 60 bytes 20 are copied: 40 more will come, so 20 + 10 + 40 of the 90 are gone."""
+    cluster = Cluster({1: Broker(3, total=100)})
+    cluster.put("t-0", {1: 0}, 45).put("m-0", {1: 2}, 60).put("u-1", {1: 1}, 10)
+    cluster.future[("m", 0), 1] = (1, 20)
+    (lack,) = drained(tmp_path, cluster, disk(1, 0)).lacks
+    assert (lack.disk, lack.bytes) == ("/data/2 of broker 1", 15)
+
+
+def test_partition_of_a_broker_that_is_down_waits_for_repair(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(2), 2: Broker(1, fenced=True), 3: Broker(1)})
+    cluster.put("t-0", {1: 0, 2: 0}).put("u-0", {1: 1})
+    (lack,) = drained(tmp_path, cluster, disk(1, 0)).lacks
+    assert "repair" in lack.reason
+
+
+def test_steps_have_at_most_so_many_replicas_and_bytes(tmp_path: Path) -> None:
+    cluster = three_disks(10, 10, 10, 10, 10)
+    assert [one.replicas for one in drained(tmp_path, cluster, disk(1, 0), limits=Limits(moves=2)).steps] == [2, 2, 1]
+    by_bytes = drained(tmp_path, cluster, disk(1, 0), limits=Limits(bytes=35, rate=10)).steps
+    assert [(one.bytes, one.seconds) for one in by_bytes] == [(30, 3.0), (20, 2.0)]
+
+
+def test_without_sizes_replicas_are_counted_and_kafka_chooses_among_nameless_disks(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(2), 2: Broker(2), 3: Broker(1)})
+    cluster.put("t-0", {1: 0}).put("t-1", {1: 0}).put("u-0", {3: 0}).put("u-1", {3: 0}).put("u-2", {3: 0})
+    answer = drained(tmp_path, cluster, disk(1, 0), sized=False)
+    assert targets(answer) == {"t-0": {2: "any"}, "t-1": {2: "any"}}
+    assert (answer.bytes, answer.steps[0].seconds) == (None, None)
+
+
+def test_risk_after_each_step_is_said(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(2), 2: Broker(1)}, min_isr=1)
+    cluster.put("t-0", {1: 0}, 5).put("u-0", {1: 1}, 1).put("v-0", {1: 1, 2: 0}, 1)
+    answer = drained(tmp_path, cluster, disk(1, 0))
+    assert (answer.now[0].last_replicas, answer.steps[0].disk.last_replicas) == (1, 2)
+    assert answer.steps[0].disk.place == "/data/1 of broker 1"
+
+
+def test_command_writes_the_files_once(tmp_path: Path) -> None:
+    cluster = three_disks(50, 40)
+    cluster.lake(tmp_path / "lake")
+    words = ["plan", "drain", disk(1, 0), "--lake", str(tmp_path / "lake"), "--into", str(tmp_path / "files")]
+    words += ["--sizes", cluster.sizes(tmp_path / "sizes.txt"), "--rate", "10", "--moves", "1"]
+    run = CliRunner().invoke(application(), words)
+    assert run.exit_code == 0, run.output
+    assert run.output.startswith("2 replicas (90 B) leave /data/0 of broker 1: 2 steps, about 9 s at 10 B/s")
+    assert sorted(one.name for one in (tmp_path / "files").iterdir()) == ["step-1.json", "step-2.json", "undo.json"]
+    step = json.loads((tmp_path / "files" / "step-1.json").read_text())
+    assert step["partitions"] == [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/data/1"]}]
+    check = CliRunner().invoke(
+        application(), ["plan", "check", str(tmp_path / "files" / "step-1.json"), "--lake", str(tmp_path / "lake")]
+    )
+    assert check.exit_code == 0, check.output
+    assert isinstance(CliRunner().invoke(application(), words).exception, UsageError)
+
+
+@pytest.mark.parametrize("text", ["", "0", "5Q", "-1", "1e9"])
+def test_number_of_bytes_that_is_none_is_bad_usage(text: str) -> None:
+    from pipelines.cli.move_plans import parse_bytes
+
+    assert (parse_bytes("--rate", "1.5TB"), parse_bytes("--rate", "2Ki")) == (1_500_000_000_000, 2048)
+    with pytest.raises(UsageError, match="--rate"):
+        parse_bytes("--rate", text)
