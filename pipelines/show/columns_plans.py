@@ -76,6 +76,7 @@ WATCH = RowTable(
     brokers="target",
     reasons=("state",),
     reason_words=("stuck", "replaced", "cancelled", "gone", "unknown path", "not begun", "under way", "done"),
+)
 STEPS = RowTable(
     "plan drain",
     "a step of a plan; all commands of jbod plan that make one have these rows",
