@@ -137,6 +137,14 @@ class Columns:
         """``topic-0``"""
         return f"{self.table['topic'][row].as_py()}-{self.table['partition'][row].as_py()}"
 
+    def named(self, rows: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+        """The rows of ``table``. Arrow's own constructor of arrays would import pandas first."""
+        wanted = pa.py_buffer(np.ascontiguousarray(rows, np.int64))
+        found: list[dict[str, Any]] = self.table.take(
+            pa.Array.from_buffers(pa.int64(), len(rows), [None, wanted])
+        ).to_pylist()
+        return found
+
     def settled(self) -> Columns:
         """The same after every follower that can catch up has, and every reassignment that can be complete is."""
         led = (self.leader >= 0) & self.online.any(axis=1)

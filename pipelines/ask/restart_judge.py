@@ -23,7 +23,6 @@ from jbod_model.restart import DECIDING, Course, Harm, Judged, Restart, course, 
 from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.restart_columns import Columns, Flags
 from pipelines.ask.restart_waits import ELECTION, RETURN, Blocking, Why, why
-from pipelines.formats.arrow_arrays import column
 from pipelines.lake.reader import Lake
 
 _NAMES = 10
@@ -302,7 +301,7 @@ class Found:
         ]
         rows = np.concatenate([self.rows, killed])
         told = [at for at, (one, _) in enumerate(every) if one.caused or one.already]
-        names = self.columns.table.take(column(rows[told])).to_pylist()
+        names = self.columns.named(rows[told])
         replicas, leaders = self.columns.replica_ids(rows[told]), self.columns.leader_ids(rows[told])
         found = [
             _stake(name, ids, leader, *every[at])
