@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,7 @@ import typer
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.cli.question import Inquiry, Reply, question
-from pipelines.show.columns_plans import STEPS
+from pipelines.show.columns_plans import STEPS, UNDO
 
 if TYPE_CHECKING:
     from pipelines.plan.goals import Goal
@@ -30,6 +31,15 @@ _UNITS = {
     "GI": 1 << 30,
     "TI": 1 << 40,
 }
+
+
+class Measure(StrEnum):
+    """What a balance evens."""
+
+    bytes = "bytes"
+    replicas = "replicas"
+    leaders = "leaders"
+
 
 Sizes = Annotated[
     list[str] | None,
@@ -89,6 +99,108 @@ def drain(
     return _made(query, lambda it: goal(it, found), sizes, rate, headroom, moves, step_bytes, into)
 
 
+@question(STEPS)
+def fill(
+    query: Inquiry,
+    disk: Disk,
+    sizes: Sizes = None,
+    rate: Rate = "50M",
+    headroom: Headroom = 10,
+    moves: Moves = 500,
+    step_bytes: StepBytes = "1Ti",
+    into: Into = None,
+) -> Reply:
+    """Fill a disk from the fullest: those of its broker, or of all brokers if it is the first. Exit code 1: no plan."""
+    from pipelines.ask.whatif_places import find_directory
+    from pipelines.plan.goals import fill as goal
+
+    found = find_directory(query.lake, disk)
+    return _made(query, lambda it: goal(it, found), sizes, rate, headroom, moves, step_bytes, into)
+
+
+@question(STEPS)
+def balance(
+    query: Inquiry,
+    broker: Annotated[int | None, typer.Argument(metavar="[BROKER]", help="Only the disks of this broker.")] = None,
+    by: Annotated[Measure, typer.Option(help="What is to be even.", rich_help_panel=_MADE)] = Measure.bytes,
+    sizes: Sizes = None,
+    rate: Rate = "50M",
+    headroom: Headroom = 10,
+    moves: Moves = 500,
+    step_bytes: StepBytes = "1Ti",
+    into: Into = None,
+) -> Reply:
+    """Even all disks of all brokers at once, or those of one broker, with as few bytes moved as it can."""
+    from pipelines.plan.goals import balance as goal
+
+    return _made(query, lambda it: goal(it, broker, by), sizes, rate, headroom, moves, step_bytes, into)
+
+
+@question(STEPS)
+def repair(
+    query: Inquiry,
+    sizes: Sizes = None,
+    rate: Rate = "50M",
+    headroom: Headroom = 10,
+    moves: Moves = 500,
+    step_bytes: StepBytes = "1Ti",
+    into: Into = None,
+) -> Reply:
+    """Make the replicas anew, elsewhere, that are offline now: for disks and brokers that do not come back.
+
+    Exit code 1: some cannot be made anew; the plan has the others.
+    """
+    from pipelines.plan.goals import repair as goal
+
+    return _made(query, goal, sizes, rate, headroom, moves, step_bytes, into)
+
+
+@question(STEPS)
+def replicas(
+    query: Inquiry,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC=N", help="A topic, and its number of replicas.")],
+    sizes: Sizes = None,
+    rate: Rate = "50M",
+    headroom: Headroom = 10,
+    moves: Moves = 500,
+    step_bytes: StepBytes = "1Ti",
+    into: Into = None,
+) -> Reply:
+    """Raise or lower the number of replicas of topics, in as many racks as there are. Exit code 1: no plan."""
+    from pipelines.plan.goals import replicas as goal
+
+    wanted = dict(map(_topic, topics))
+    return _made(query, lambda it: goal(it, wanted), sizes, rate, headroom, moves, step_bytes, into)
+
+
+@question(UNDO)
+def undo(
+    query: Inquiry,
+    file: Annotated[str, typer.Argument(metavar="FILE.json", help="What kafka-reassign-partitions would take.")],
+    sizes: Sizes = None,
+    into: Into = None,
+) -> Reply:
+    """The file that brings the partitions of another one back to where they are now. Exit code 1: not all of them."""
+    from pipelines.plan.answer import undo as ask
+    from pipelines.show.move_plan import show_undo
+
+    answer = ask(query.lake, file, sizes or (), into)
+    chosen = query.choose(UNDO, answer.partitions)
+    return Reply(
+        chosen,
+        lambda: {**answer.as_json(), "partitions": query.objects(chosen)},
+        lambda out: show_undo(out, answer),
+        exit_code=1 if answer.left_out else 0,
+    )
+
+
+def _topic(text: str) -> tuple[str, int]:
+    topic, _, number = text.rpartition("=")
+    if not topic or not (number.isascii() and number.isdigit() and 0 < int(number[:9]) < 1000):
+        raise UsageError(f"{text}: write TOPIC=N, for instance orders=3")
+    return topic, int(number)
+
+
 def _made(
     query: Inquiry,
     goal: Callable[[Problem], Goal],
@@ -125,5 +237,12 @@ def parse_bytes(option: str, text: str) -> int:
     return number
 
 
-MADE = {"drain": drain}
+MADE = {
+    "drain": drain,
+    "fill": fill,
+    "balance": balance,
+    "repair": repair,
+    "replicas": replicas,
+    "undo": undo,
+}
 """Name -> command."""

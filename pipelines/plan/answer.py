@@ -176,21 +176,27 @@ def plan(
 
 
 @dataclass(frozen=True)
+class Back:
+    """A partition as it is now."""
+
+    topic: str
+    partition: int
+    replicas: Sequence[int]
+    log_dirs: Sequence[str]
+    """A path for each replica, ``any`` where it is not known."""
+
+
+@dataclass(frozen=True)
 class Undo:
     """The answer to: what brings these partitions back to where they are now?"""
 
     offset: int
     time: datetime
-    document: Mapping[str, Any]
+    partitions: Sequence[Back]
     left_out: Sequence[str]
     """Partitions of the file that it lacks: there is none of that name, or a replica is on a broker that is down."""
     path: str
     """Where it was written; empty if it was not."""
-
-    @property
-    def partitions(self) -> int:
-        """Partitions in it."""
-        return len(self.document["partitions"])
 
     @property
     def command(self) -> str:
@@ -202,10 +208,9 @@ class Undo:
         return {
             "offset": self.offset,
             "time": self.time.isoformat(),
-            "partitions": self.partitions,
+            "partitions": jsonable(list(self.partitions)),
             "left_out": list(self.left_out),
             "command": self.command,
-            "file": dict(self.document),
         }
 
 
@@ -213,16 +218,12 @@ def undo(lake: Lake, file: str, sources: Sequence[str] = (), into: str | None = 
     """The file that brings the partitions of another one back to where they are now."""
     asked = read_plan(file)
     it = problem(lake, sources)
-    names = {
-        key: at
-        for at, key in enumerate(zip(*it.state.table.select(["topic", "partition"]).to_pydict().values(), strict=True))
-    }
-    rows = np.array([names[key] for key in asked if key in names], np.int64)
-    found = files.undo(it, rows)
+    keys = zip(it.state.table["topic"].to_pylist(), it.state.table["partition"].to_pylist(), strict=True)
+    found = files.undo(it, np.array([row for row, key in enumerate(keys) if key in asked], np.int64))
     left_out = [f"{topic}-{number}" for topic, number in asked if (topic, number) not in found]
-    document = files.document(found)
-    written = files.write(into, {files.UNDO: document}) if into and found else {}
-    return Undo(lake.offset, lake.time, document, left_out, written.get(files.UNDO, ""))
+    written = files.write(into, {files.UNDO: files.document(found)}) if into and found else {}
+    rows = [Back(topic, number, one.replicas, one.log_dirs) for (topic, number), one in found.items()]
+    return Undo(lake.offset, lake.time, rows, left_out, written.get(files.UNDO, ""))
 
 
 def _answer(
@@ -257,7 +258,7 @@ def _answer(
         title=goal.title,
         steps=listed,
         lacks=sorted(lacks, key=lambda one: (one.bytes == 0, one.bytes, one.replicas)),
-        notes=[*it.notes, *notes, *_doubts(it, solution, rows)],
+        notes=[*it.notes, *goal.notes, *notes, *_doubts(it, solution, rows)],
         sized=it.sized,
         now=now,
         measure=goal.even,

@@ -36,6 +36,8 @@ class Goal:
     """Whether a disk of the same broker is better than any other."""
     even: str = ""
     """What is to be even over ``gives`` and ``takes``: one of MEASURES."""
+    notes: Sequence[str] = ()
+    """What is to be said of it."""
     partial: bool = False
     """Whether what can be done is worth a plan if the rest cannot."""
     emptied: Sequence[int] = ()
@@ -64,9 +66,18 @@ def drain(it: Problem, place: Place) -> Goal:
         Goal.of(it, f"leave {_named(it, place)}"),
         leaves=leaves,
         takes=takes,
-        own_first=not whole and place.online,
+        own_first=not whole,
+        notes=[] if whole else _unplaced(it, place.broker_id),
         emptied=emptied if place.listed else (),
     )
+
+
+def _unplaced(it: Problem, broker: int) -> list[str]:
+    """Replicas of which the log does not know the directory: one of them may be in the one that is to be empty."""
+    mine = it.disks.nowhere & (it.state.brokers[it.disks.broker] == broker)
+    number = int((mine[it.held] & (it.held >= 0)).sum())
+    said = f"the log says no directory of {number:,} replicas of broker {broker}: they may be on this disk"
+    return [said] if number else []
 
 
 def _never_onto_itself(it: Problem, emptied: Sequence[int], takes: Flags) -> None:

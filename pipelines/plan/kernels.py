@@ -31,6 +31,8 @@ class Cluster(NamedTuple):
     """float64, bytes that each disk may hold."""
     takes: Any
     """bool, which disks may be a target."""
+    reads: Any
+    """bool, from which disks their broker can copy to its others: it has lost none of them (R-HOST-5)."""
     broker: Any
     """int32, of each disk."""
     rack: Any
@@ -97,6 +99,8 @@ def _target(it: Any, row: int, slot: int, own_first: bool, high: float) -> tuple
     lacks, near = np.inf, -1
     for disk in range(it.takes.shape[0]):
         if not it.takes[disk] or disk == now or not _is_free(it, row, slot, disk):
+            continue
+        if now >= 0 and not it.reads[now] and it.broker[disk] == it.broker[now]:
             continue
         spread = _racks(it, row, slot, disk)
         if spread < racks:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jbod_model.ids import ID_TABLES, IdTable, Uuid
 from pipelines.ask.log_dirs import LogDir
 from pipelines.ask.restart_columns import Columns, Flags, Numbers, columns
 from pipelines.ask.sizes import CERTAIN, LIKELY, Sizes, sizes
@@ -31,13 +32,16 @@ ANY = "any"
 HEADROOM = 10
 """Percent of a disk that plans leave free, unless another number is given."""
 
-OPEN, DOWN, OFFLINE, CORDONED, NO_PATH, NO_SIZE = range(6)
+NOWHERE = ("unassigned", "migrating")
+"""Kinds of directory ids that say no directory."""
+OPEN, DOWN, OFFLINE, CORDONED, NO_PATH, NO_SIZE, HALTED = range(7)
 CLOSED = {
     DOWN: "its broker is down or is shutting down",
     OFFLINE: "it is offline",
     CORDONED: "it is cordoned",
     NO_PATH: "its path is not known: give --sizes, or see jbod label",
     NO_SIZE: "no source says its size",
+    HALTED: "its broker has lost a disk, and moves nothing between the others until it is restarted without that",
 }
 """Why no replica can be put on a disk."""
 
@@ -60,6 +64,10 @@ class Disks:
     """The size of its file system, -1 if it is unknown."""
     load: Loads
     """Bytes on it, with those that moves under way will add; replicas if there are no sizes."""
+    nowhere: Flags
+    """Whether it stands for the replicas of which the log says no directory."""
+    whole: Flags
+    """Whether its broker has lost no disk. It begins no copy between disks otherwise (R-HOST-5)."""
     parts: Numbers
     """Directories of which Kafka chooses one; 1 for a disk of its own."""
 
@@ -150,7 +158,7 @@ def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, h
     load = _load(made, said)
     if said is not None:
         _reserve(load, made, said, rows, bytes_of)
-    disks = made.disks(load, said is not None)
+    disks = made.disks(load, said is not None, ID_TABLES[lake.published.ids])
     place = held if not made.merged else np.where(held >= 0, np.array(made.merged_into(), np.int32)[held], -1)
     notes = [] if said is None else list(said.notes)
     return Problem(state, disks, held, place.astype(np.int32), bytes_of, busy, headroom / 100, said is not None, notes)
@@ -248,21 +256,28 @@ class _Table:
                     found[disk] = into
         return found
 
-    def disks(self, load: Loads, sized: bool) -> Disks:
+    def disks(self, load: Loads, sized: bool, ids: IdTable) -> Disks:
         closed = np.array(self.closed, np.int8)
         unknown = np.array([not path for path in self.path], bool)
         closed = np.where((closed == OPEN) & unknown, NO_PATH, closed)
         if sized:
             described = np.array([key in self.said and not self.said[key].error for key in self.keys], bool)
             closed = np.where((closed == OPEN) & ~described, NO_SIZE, closed)
+        broker = np.array([number for number, _ in self.keys], np.int32)
+        nowhere = np.array([bool(name) and ids.kind(Uuid.parse(name)) in NOWHERE for _, name in self.keys], bool)
+        whole = ~np.isin(broker, broker[(closed == OFFLINE) & ~nowhere])
+        several = np.bincount(broker[closed == OPEN], minlength=len(self.state.brokers))[broker] > 1
+        closed = np.where((closed == OPEN) & ~whole & several, HALTED, closed)
         return Disks(
-            broker=np.array([broker for broker, _ in self.keys], np.int32),
+            broker=broker,
             ids=[directory for _, directory in self.keys],
             paths=self.path,
             likely=np.array(self.likely, bool),
             state=closed.astype(np.int8),
             total=np.array(self.total, np.int64),
             load=load,
+            nowhere=nowhere,
+            whole=whole,
             parts=np.array(self.parts, np.int32),
         )
 

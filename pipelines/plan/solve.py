@@ -101,6 +101,7 @@ def _cluster(it: Problem, goal: Goal, place: Numbers, bytes_of: Bytes) -> Cluste
         held=it.disks.load.copy(),
         limit=it.limit,
         takes=(goal.takes & (it.disks.state == OPEN)).copy(),
+        reads=it.disks.whole,
         broker=it.disks.broker,
         rack=it.racks,
         weight=there if counted else bytes_of,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.show.columns_plans import PLAN, SIZES, STEPS, WATCH
+from pipelines.show.columns_plans import PLAN, SIZES, STEPS, UNDO, WATCH
 from pipelines.show.rows import Column, RowTable
 
 
@@ -475,6 +475,7 @@ TABLES = (
     PLAN,
     WATCH,
     STEPS,
+    UNDO,
     REMOVAL,
     RESTART,
     RESTART_PLAN,

@@ -95,3 +95,14 @@ STEPS = RowTable(
         Column("broker_under_min_isr", "int", "as for the disk", "broker.under_min_isr"),
     ),
 )
+UNDO = RowTable(
+    "plan undo",
+    "a partition as it is now",
+    (
+        Column("topic", "string", "name of the topic"),
+        Column("partition", "int", "number of the partition"),
+        Column("replicas", "ints", "its brokers"),
+        Column("log_dirs", "strings", "the path of each of these replicas, any where it is not known"),
+    ),
+    brokers="replicas",
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipelines.plan.answer import MovePlan, Undo
+from pipelines.plan.problem import ANY
 from pipelines.plan.solve import Lack
 from pipelines.plan.steps import Failure, Step
 from pipelines.show.rows import Chosen
@@ -141,18 +142,19 @@ def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
 
 def show_undo(out: Screen, answer: Undo) -> None:
     """What it brings back, and what it cannot."""
-    say(
-        out,
-        f"{many(answer.partitions, 'partition')} would be as at offset {answer.offset}, {when(answer.time)}.",
-        "bold",
-    )
+    number = len(answer.partitions)
+    say(out, f"{many(number, 'partition')} would be as at offset {answer.offset}, {when(answer.time)}.", "bold")
+    unknown = sum(path == ANY for one in answer.partitions for path in one.log_dirs)
+    if unknown:
+        say(out, f"Of {many(unknown, 'replica')} the path is not known: give --sizes, or see jbod label.", "yellow")
     if answer.left_out:
         said = listed(list(answer.left_out))
         say(out, f"Left out, as there is no such partition or a broker of it is down: {said}.", "yellow")
-    if answer.partitions:
+    if number:
+        say(out, "Execute it to undo the file, also while that is under way:")
+        say(out, f"  {answer.command}", hang=4)
         if not answer.path:
-            say(out, "--into DIR writes the file; --json prints it.", "yellow")
-        say(out, answer.command)
+            say(out, "--into DIR writes it; --json prints it.", "yellow")
 
 
 def span(seconds: float | None) -> str:

@@ -30,6 +30,7 @@ LISTS = {
     "plan check": (["plan", "check", str(Path(__file__).parent / "plan.json")], ["partitions"]),
     "plan watch": (["plan", "watch", str(Path(__file__).parent / "plan.json")], ["partitions"]),
     "plan drain": (["plan", "drain", "2:hPGP"], ["steps"]),
+    "plan undo": (["plan", "undo", str(Path(__file__).parent / "plan.json")], ["partitions"]),
     "safe-to-remove": (["safe-to-remove", "4:jYd7"], ["held"]),
     "safe-to-restart": (["safe-to-restart", "2"], ["stakes"]),
     "restart-plan": (["restart-plan"], ["nodes"]),

@@ -50,6 +50,7 @@ QUESTIONS = {
     "plan check": ["plan", "check", str(Path(__file__).parent / "plan.json")],
     "plan watch": ["plan", "watch", str(Path(__file__).parent / "plan.json")],
     "plan drain": ["plan", "drain", "2:hPGP"],
+    "plan undo": ["plan", "undo", str(Path(__file__).parent / "plan.json")],
     "safe-to-remove": ["safe-to-remove", "3:"],
     "safe-to-restart": ["safe-to-restart", "3"],
     "restart-plan": ["restart-plan"],

@@ -75,12 +75,20 @@ def test_other_brokers_take_what_the_broker_itself_has_no_room_for(tmp_path: Pat
 
 
 def test_cordoned_offline_and_nameless_disks_are_no_targets(tmp_path: Path) -> None:
-    cluster = Cluster({1: Broker(4, cordoned=(1,), failed=(2,))})
-    cluster.put("t-0", {1: 0}, 5).put("u-1", {1: 1}, 1).put("u-3", {1: 3}, 1)
-    assert targets(drained(tmp_path, cluster, disk(1, 0))) == {"t-0": {1: "/data/3"}}
+    cluster = Cluster({1: Broker(3, cordoned=(1,))})
+    cluster.put("t-0", {1: 0}, 5).put("u-1", {1: 1}, 1).put("u-3", {1: 2}, 1)
+    assert targets(drained(tmp_path, cluster, disk(1, 0))) == {"t-0": {1: "/data/2"}}
     nowhere = Cluster({1: Broker(3)}).put("t-0", {1: 0}, 5)  # two empty disks: their paths are unknown
     (lack,) = drained(tmp_path, nowhere, disk(1, 0)).lacks
     assert "its path is not known" in lack.reason
+
+
+def test_broker_that_has_lost_a_disk_moves_nothing_between_the_others(tmp_path: Path) -> None:
+    """R-HOST-5."""
+    cluster = Cluster({1: Broker(4, failed=(3,)), 2: Broker(1)})
+    cluster.put("t-0", {1: 0}, 5).put("u-0", {1: 1}, 1).put("v-0", {1: 3}).put("e-0", {2: 0}, 700)
+    assert targets(drained(tmp_path, cluster, disk(1, 0))) == {"t-0": {2: "/data/0"}}
+    assert targets(drained(tmp_path, cluster, "2")) == {}
 
 
 def test_cordon_comes_first_and_keeps_those_that_are_there(tmp_path: Path) -> None:

@@ -1,0 +1,162 @@
+"""jbod plan fill, balance, repair, replicas and undo."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from jbod_model.errors import UsageError
+from pipelines.ask.whatif_places import find_place
+from pipelines.cli.main import application
+from pipelines.lake.reader import Lake
+from pipelines.plan.answer import MovePlan, plan, undo
+from pipelines.plan.goals import Goal, balance, fill, repair, replicas
+from pipelines.plan.problem import Problem
+from tests.support.planned import Broker, Cluster, disk_id, replicas_of
+from tests.unit.plan.test_drain import targets
+
+
+def made(path: Path, cluster: Cluster, goal: Callable[[Problem], Goal], *, sized: bool = True) -> MovePlan:
+    return plan(cluster.lake(), goal, [cluster.sizes(path / "sizes.txt")] if sized else [])
+
+
+def filled(lake: Lake, broker: int, disk: int) -> Callable[[Problem], Goal]:
+    found = find_place(lake, f"{broker}:{disk_id(broker, disk)}")
+    return lambda it: fill(it, found)
+
+
+def skewed() -> Cluster:
+    """Broker 1: 400, 200 and 0 bytes of 1,000, in pieces of 20; the last disk has one of 1 byte."""
+    cluster = Cluster({1: Broker(3)}).put("small-0", {1: 2}, 1)
+    for number in range(20):
+        cluster.put(f"t-{number}", {1: 0}, 20)
+    for number in range(10):
+        cluster.put(f"u-{number}", {1: 1}, 20)
+    return cluster
+
+
+def test_balance_of_a_broker_moves_no_more_than_the_bound_and_a_replica(tmp_path: Path) -> None:
+    answer = made(tmp_path, skewed(), lambda it: balance(it, 1, "bytes"))
+    assert answer.by_size and answer.spread[0] == pytest.approx(0.399) and answer.spread[1] <= 0.02
+    assert answer.bytes is not None and answer.bound <= answer.bytes <= answer.bound + 20
+    assert 180 <= answer.bound <= 200 and {*targets(answer)} <= {f"t-{number}" for number in range(20)}
+
+
+def test_fill_brings_a_new_disk_to_the_level_of_the_fullest(tmp_path: Path) -> None:
+    cluster = skewed()
+    answer = made(tmp_path, cluster, filled(cluster.lake(), 1, 2))
+    moved = targets(answer)
+    assert {name.split("-")[0] for name in moved} == {"t"} and {*map(str, moved.values())} == {"{1: '/data/2'}"}
+    assert answer.bytes is not None and 180 <= answer.bytes <= 220
+
+
+def test_fill_of_a_new_broker_takes_from_all(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(1), 2: Broker(1), 3: Broker(1)})
+    for number in range(10):
+        cluster.put(f"t-{number}", {1: 0}, 30).put(f"u-{number}", {2: 0}, 30)
+    answer = made(tmp_path, cluster, filled(cluster.lake(), 3, 0))
+    assert answer.bytes is not None and 180 <= answer.bytes <= 210
+    assert {name[0] for name in targets(answer)} == {"t", "u"}
+
+
+def test_balance_over_brokers_keeps_racks_and_never_puts_two_replicas_on_a_broker(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(1, "x"), 2: Broker(1, "y"), 3: Broker(1, "x"), 4: Broker(1, "y")})
+    cluster.put("e-0", {3: 0}, 1).put("e-1", {4: 0}, 1)
+    for number in range(20):
+        cluster.put(f"t-{number}", {1: 0, 2: 0}, 20)
+    answer = made(tmp_path, cluster, lambda it: balance(it, None, "bytes"))
+    assert answer.spread[1] <= 0.02
+    for placed in targets(answer).values():
+        assert len({cluster.brokers[broker].rack for broker in placed}) == 2
+
+
+def test_balance_by_replicas_needs_no_sizes_and_balance_by_bytes_does(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(1), 2: Broker(1)})
+    for number in range(10):
+        cluster.put(f"t-{number}", {1: 0})
+    cluster.put("e-0", {2: 0})
+    answer = made(tmp_path, cluster, lambda it: balance(it, None, "replicas"), sized=False)
+    assert (answer.spread, answer.replicas, answer.bound) == ((9, 1), 4, 4)
+    with pytest.raises(UsageError, match="--sizes"):
+        made(tmp_path, cluster, lambda it: balance(it, None, "bytes"), sized=False)
+
+
+def test_balance_of_leaders_copies_nothing(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(1), 2: Broker(1)})
+    for number in range(10):
+        cluster.put(f"t-{number}", {1: 0, 2: 0})
+    answer = made(tmp_path, cluster, lambda it: balance(it, None, "leaders"), sized=False)
+    assert answer.replicas == 0 and answer.partitions == 5 and answer.spread == (10, 0)
+    assert {*map(str, targets(answer).values())} == {"{2: 'any', 1: 'any'}"}
+    assert answer.commands[-1].startswith("kafka-leader-election.sh")
+
+
+def test_repair_makes_replicas_anew_with_dead_brokers_and_throttles_only_the_living(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(2, failed=(1,)), 2: Broker(1, fenced=True), 3: Broker(1), 4: Broker(1)})
+    cluster.put("t-0", {1: 0, 2: 0}).put("t-1", {3: 0, 1: 1}).put("u-0", {4: 0, 3: 0}).put("gone-0", {2: 0})
+    answer = made(tmp_path, cluster, repair)
+    found = targets(answer)
+    assert sorted(found["t-1"]) == [3, 4], "the broker cannot copy from the disk that it lost"
+    assert sorted(found["t-0"]) in ([1, 3], [1, 4])
+    (lack,) = answer.lacks
+    assert (answer.exit_code, lack.example) == (1, "gone-0") and "no complete copy" in lack.reason
+    said = "\n".join(answer.commands)
+    assert (
+        "--throttle" not in said and "--entity-name 2 " not in said and "--entity-type brokers --entity-name 3" in said
+    )
+    assert {*replicas_of(answer.documents["undo.json"])} == {"t-1"}
+
+
+def test_repair_of_a_healthy_cluster_has_nothing_to_do(tmp_path: Path) -> None:
+    answer = made(tmp_path, skewed(), repair)
+    assert (answer.exit_code, answer.steps, answer.lacks) == (0, [], [])
+
+
+def test_replicas_are_raised_into_new_racks_and_lowered_without_their_leader(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(1, "x"), 2: Broker(1, "x"), 3: Broker(1, "y"), 4: Broker(1, "z")})
+    cluster.put("t-0", {1: 0}).put("t-1", {2: 0}).put("u-0", {1: 0, 2: 0, 3: 0}).put("e-0", {3: 0, 4: 0})
+    found = targets(made(tmp_path, cluster, lambda it: replicas(it, {"t": 3, "u": 2})))
+    assert sorted(found["t-0"]) == [1, 3, 4] and sorted(found["t-1"]) == [2, 3, 4]
+    assert found["u-0"] == {1: "any", 3: "any"}
+    with pytest.raises(UsageError, match="4 brokers run"):
+        made(tmp_path, cluster, lambda it: replicas(it, {"t": 5}))
+    with pytest.raises(UsageError, match="no such topic"):
+        made(tmp_path, cluster, lambda it: replicas(it, {"none": 2}))
+
+
+def test_undo_of_a_file_has_what_is_now(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(2), 2: Broker(1), 3: Broker(1, fenced=True)})
+    cluster.put("t-0", {1: 0, 2: 0}).put("t-1", {2: 0, 3: 0}).put("u-0", {1: 1})
+    wanted = [{"topic": topic, "partition": at, "replicas": [2]} for topic, at in (("t", 0), ("t", 1), ("no", 0))]
+    (tmp_path / "plan.json").write_text(json.dumps({"version": 1, "partitions": wanted}))
+    sources = [cluster.sizes(tmp_path / "sizes.txt")]
+    answer = undo(cluster.lake(), str(tmp_path / "plan.json"), sources, str(tmp_path / "files"))
+    assert answer.left_out == ["t-1", "no-0"]
+    assert replicas_of(json.loads((tmp_path / "files" / "undo.json").read_text())) == {
+        "t-0": {1: "/data/0", 2: "/data/0"}
+    }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("balance", "--by", "replicas"),
+        ("repair",),
+        ("replicas", "t=2"),
+        ("fill", f"1:{disk_id(1, 2)}"),
+        ("balance", "1"),
+    ],
+)
+def test_commands_print_their_plan_with_the_commands_to_type(tmp_path: Path, words: tuple[str, ...]) -> None:
+    cluster = skewed()
+    cluster.brokers[2] = Broker(1)
+    cluster.put("e-0", {2: 0}, 1)
+    cluster.lake(tmp_path / "lake")
+    more = ["--lake", str(tmp_path / "lake"), "--sizes", cluster.sizes(tmp_path / "sizes.txt")]
+    run = CliRunner().invoke(application(), ["plan", *words, *more])
+    assert run.exit_code == 0, run.output
+    assert words == ("repair",) or "kafka-reassign-partitions.sh --bootstrap-server HOST:PORT --execute" in run.output
