@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +42,8 @@ class LogDir:
     error: str
     """Why its broker cannot read it; empty if it can."""
     replicas: Sequence[ReplicaSize]
+    time: datetime
+    """When the source said it: of a file, when it was written."""
     directory_id: str | None = None
     """The id in meta.properties; None if the source names paths only."""
     cluster_id: str | None = None
@@ -56,6 +59,7 @@ def read_log_dirs(path: Path, text: str) -> Iterator[LogDir]:
 
     Raises UsageError if it is no such output.
     """
+    time = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     for line in text.splitlines():
         if not line.lstrip().startswith("{"):
             continue
@@ -71,6 +75,7 @@ def read_log_dirs(path: Path, text: str) -> Iterator[LogDir]:
                             ReplicaSize(str(one["partition"]), int(one.get("size", 0)), bool(one.get("isFuture")))
                             for one in log_dir["partitions"]
                         ],
+                        time=time,
                         total_bytes=_bytes(log_dir.get("totalBytes")),
                         free_bytes=_bytes(log_dir.get("usableBytes")),
                     )
@@ -89,6 +94,7 @@ def read_brokers(url: str, command_config: str) -> tuple[str, list[LogDir], list
 
     Raises UsageError for another URL, and Fault if none can be asked.
     """
+    now = datetime.now(UTC)
     said = describe_log_dirs(addresses_of(url), security_of(command_config))
     found = [
         LogDir(
@@ -101,6 +107,7 @@ def read_brokers(url: str, command_config: str) -> tuple[str, list[LogDir], list
                 for topic in one["topics"]
                 for each in topic["partitions"]
             ],
+            time=now,
             total_bytes=_bytes(one["total_bytes"]),
             free_bytes=_bytes(one["usable_bytes"]),
             cordoned=one.get("is_cordoned"),
@@ -121,6 +128,7 @@ def read_mounted(directory: Path) -> LogDir:
         path=str(directory.absolute()),
         error="",
         replicas=[*_folders(directory)],
+        time=datetime.now(UTC),
         directory_id=None if meta.directory_id is None else str(meta.directory_id),
         cluster_id=meta.cluster_id,
         total_bytes=usage.total,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,9 @@ from jbod_model.storage.problems import StorageProblem
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.log_dirs import LogDir, is_log_dirs, read_brokers, read_log_dirs, read_mounted
+from pipelines.ask.size_history import growth
+from pipelines.lake.kept_sizes import TABLE, keep_sizes, kept_sizes
+from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 from pipelines.quorum.client import SCHEME
 from pipelines.settings import load
@@ -76,8 +79,19 @@ class DirectorySize:
     free_bytes: int | None = None
     cordoned: bool | None = None
     """Whether its broker places no new replica in it, by the source, else by the log."""
+    time: datetime | None = None
+    """When the source said it."""
+    growth: int | None = None
+    """Bytes a day that its replicas grow by, by what was kept. None if that is too little."""
     topics: Sequence[TopicSize] = ()
     """The largest topics in it."""
+
+    @property
+    def days_until_full(self) -> int | None:
+        """Whole days at this growth. None if it does not grow, or if one of the two numbers is not known."""
+        if self.free_bytes is None or not self.growth or self.growth < 0:
+            return None
+        return self.free_bytes // self.growth
 
     @property
     def used_percent(self) -> int | None:
@@ -105,7 +119,10 @@ class Sizes:
         return {
             "offset": self.offset,
             "time": self.time.isoformat(),
-            "directories": [{**jsonable(one), "used_percent": one.used_percent} for one in self.directories],
+            "directories": [
+                {**jsonable(one), "used_percent": one.used_percent, "days_until_full": one.days_until_full}
+                for one in self.directories
+            ],
             "notes": list(self.notes),
         }
 
@@ -135,8 +152,52 @@ def sizes(lake: Lake, sources: Sequence[str], command_config: str = "") -> Sizes
         found += [_size(log, one, *pairs[one.path], tiered) for one in here]
         paired = {directory for directory, _, _ in pairs.values()}
         found += [_without_path(log, broker, one) for one in sorted(log.of_broker(broker) - paired)]
-    order = sorted(found, key=lambda one: (one.broker_id, -(one.used_percent or 0), -(one.bytes or 0), one.path or "~"))
-    return Sizes(lake.offset, lake.time, order, notes, [*read.values()])
+    return Sizes(lake.offset, lake.time, _ordered(lake, found), notes, [*read.values()])
+
+
+def kept(lake: Lake) -> Sizes:
+    """The directories of each broker as the newest run of ``jbod sizes --keep`` that had the broker found them.
+
+    Raises UsageError if none was kept up to the lake's offset.
+    """
+    rows = kept_sizes(lake)
+    names = [*(name for name in TABLE.schema.names if name != "time")]
+    found = (
+        []
+        if rows is None
+        else lake.query(
+            f"SELECT epoch_us(time), {', '.join(names)} FROM {rows} "
+            "QUALIFY time = max(time) OVER (PARTITION BY broker_id)"
+        )
+    )
+    if not found:
+        raise UsageError(f"{lake.path}: no sizes are kept in it: name a source, and --keep to keep what it says")
+    named = [dict(zip(("time", *names), (time_of(row[0]), *row[1:]), strict=True)) for row in found]
+    sized = [
+        DirectorySize(evidence=f"kept as of offset {one.pop('log_offset')}", **one)  # the other columns have its names
+        for one in named
+    ]
+    return Sizes(lake.offset, lake.time, _ordered(lake, sized), ())
+
+
+def keep(lake: Lake, answer: Sizes) -> int:
+    """Appends the answer to the table directory_sizes. Returns how many directories were new to it.
+
+    All rows have the time of the newest source. Raises UsageError if that is not possible, and Retriable if another
+    process wrote at the same time.
+    """
+    listed = [one for one in answer.directories if one.path is not None]
+    time = max((one.time for one in listed if one.time is not None), default=answer.time)
+    names = [name for name in TABLE.schema.names if name not in ("time", "log_offset")]
+    at = {"time": time, "log_offset": answer.offset}
+    return keep_sizes(lake, [{**at, **{name: getattr(one, name) for name in names}} for one in listed])
+
+
+def _ordered(lake: Lake, found: Iterable[DirectorySize]) -> Sequence[DirectorySize]:
+    """By broker, the fullest first; with their growth."""
+    rates = growth(lake)
+    grown = [replace(one, growth=rates.get((one.broker_id, one.path or ""))) for one in found]
+    return sorted(grown, key=lambda one: (one.broker_id, -(one.used_percent or 0), -(one.bytes or 0), one.path or "~"))
 
 
 # SOURCES
@@ -351,6 +412,7 @@ def _size(
         total_bytes=one.total_bytes,
         free_bytes=one.free_bytes,
         cordoned=log.is_cordoned(directory) if one.cordoned is None else one.cordoned,
+        time=one.time,
         topics=_topics((replica.partition, replica.bytes) for replica in one.replicas),
     )
 

@@ -271,7 +271,7 @@ def _ends_after(file: Mapping[str, Any], offset: int) -> bool:
 
 def read_statements(root: str, connection: duckdb.DuckDBPyConnection) -> list[Statement]:
     """The statements of a lake. Empty if jbod label never ran. Raises UsageError if the table cannot be read."""
-    table = labels_table(root)
+    table = side_table(root, LABELS, "remove it, and run jbod label again")
     if table is None:
         return []
     files = [file["path"] for file in data_files(table)]
@@ -280,9 +280,12 @@ def read_statements(root: str, connection: duckdb.DuckDBPyConnection) -> list[St
     return [Statement._make([*row[:-1], time_of(row[-1])]) for row in rows]
 
 
-def labels_table(root: str) -> DeltaTable | None:
-    """The table of a lake, None if there is none. Raises UsageError if it cannot be opened."""
-    location = f"{root}/{LABELS}"
+def side_table(root: str, name: str, mend: str) -> DeltaTable | None:
+    """A table beside those of the ledger, None if there is none.
+
+    Raises UsageError if it cannot be opened, with what to do (``mend``).
+    """
+    location = f"{root}/{name}"
     if "://" not in root and not Path(location).is_dir():
         return None
     from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -293,4 +296,4 @@ def labels_table(root: str) -> DeltaTable | None:
         return None
     except (DeltaError, OSError) as problem:
         what = first_line_of(problem)
-        raise UsageError(f"{location}: cannot be opened ({what}): remove it, and run jbod label again") from None
+        raise UsageError(f"{location}: cannot be opened ({what}): {mend}") from None

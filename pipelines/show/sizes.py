@@ -19,21 +19,22 @@ def show_sizes(out: Screen, answer: Sizes, chosen: Chosen, every: bool = False) 
     held, copied = sum(one.bytes or 0 for one in known), sum(one.future_bytes or 0 for one in known)
     more = f", and {in_units(copied)} that moves are copying" if copied else ""
     paths = sum(one.path is not None for one in answer.directories)
+    oldest = min((one.time for one in answer.directories if one.time is not None), default=answer.time)
     say(
         out,
-        f"{many(paths, 'directory', 'directories')} hold {in_units(held)}{more}; the log at offset {answer.offset}, "
-        f"{when(answer.time)}.",
+        f"{many(paths, 'directory', 'directories')} hold {in_units(held)}{more}, as of {when(oldest)}; "
+        f"the log at offset {answer.offset}, {when(answer.time)}.",
         "bold",
     )
     show_selection(out, chosen)
-    columns = ("BROKER", "PATH", "ID", "FULL", "FREE", "REPLICAS", "BYTES", "COPYING", "MOST OF IT")
+    columns = ("BROKER", "PATH", "ID", "FULL", "FREE", "REPLICAS", "BYTES", "COPYING", "A DAY", "FULL IN", "MOST OF IT")
     rows = [_row(one, every) for one in chosen.rows]
     kept = [column for column in range(len(columns)) if column < 3 or any(row[column] != "-" for row in rows)]
     show_table(
         out,
         [columns[column] for column in kept],
         [[row[column] for column in kept] for row in rows],
-        [index for index, column in enumerate(kept) if column in (3, 4, 5, 6, 7)],
+        [index for index, column in enumerate(kept) if 3 <= column <= 9],
     )
     _show_doubts(out, [one for one in chosen.rows if one.path is not None])
 
@@ -48,6 +49,8 @@ def _row(one: DirectorySize, every: bool) -> tuple[object, ...]:
         f"{one.recorded} by the log" if one.replicas is None else one.replicas,
         in_units(one.bytes),
         in_units(one.future_bytes) if one.future_replicas else "-",
+        "-" if one.growth is None else f"{'-' if one.growth < 0 else '+'}{in_units(abs(one.growth))}",
+        "-" if one.days_until_full is None else many(one.days_until_full, "day"),
         ", ".join(_topics(one, every)) or one.error or "-",
     )
 

@@ -29,7 +29,10 @@ from pipelines.lake.delta import delta_at
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info, files_added
 from pipelines.lake.head import write_head
+from pipelines.lake.kept_sizes import MEND as MEND_SIZES
+from pipelines.lake.kept_sizes import TABLE as DIRECTORY_SIZES
 from pipelines.lake.publish import LakeWriter
+from pipelines.lake.reader import side_table
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, Table
 from pipelines.storage.objects import is_object
 
@@ -71,7 +74,9 @@ def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
         done = _merge_tables(lake, tables, target)
         if any(merged.after < merged.before for merged in done):
             lake.publish_rewritten()
-        done.append(_optimize_ledger(lake.tables[LEDGER.name]))
+        done.append(_compacted(LEDGER, lake.tables[LEDGER.name], retries=0))
+        if (sizes := side_table(location, DIRECTORY_SIZES.name, MEND_SIZES)) is not None:
+            done.append(_compacted(DIRECTORY_SIZES, sizes))
         lake.tables.refresh(LEDGER.name)
         if is_object(location):
             # Elsewhere, delta-rs does this with every hundredth commit.
@@ -174,12 +179,12 @@ def _order(keys: pa.Table) -> pa.Array:
     return pc.sort_indices(pa.table(columns), [(name, "ascending") for name in keys.column_names])
 
 
-def _optimize_ledger(ledger: DeltaTable) -> Merged:
-    """Merges the ledger's files with delta-rs. Readers always read its newest version, so this is safe."""
-    before = len(ledger.file_uris())
-    ledger.optimize.compact(commit_properties=CommitProperties(commit_info({REWRITTEN: "true"}), max_commit_retries=0))
-    ledger.update_incremental()
-    return Merged(LEDGER.name, before, len(ledger.file_uris()))
+def _compacted(table: Table, delta: DeltaTable, retries: int | None = None) -> Merged:
+    """Merges the files of a table with delta-rs. Readers always read its newest version, so this is safe."""
+    before = len(delta.file_uris())
+    delta.optimize.compact(commit_properties=CommitProperties(commit_info({REWRITTEN: "true"}), retries))
+    delta.update_incremental()
+    return Merged(table.name, before, len(delta.file_uris()))
 
 
 # -- vacuum -----------------------------------------------------------------------------------------------------------
@@ -194,7 +199,10 @@ def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: dateti
     now = now or datetime.now(UTC)
     done = []
     with LakeWriter.held(location) as lake:
-        for name, versions in _kept_versions(lake, now - keep).items():
+        kept = _kept_versions(lake, now - keep)
+        if side_table(location, DIRECTORY_SIZES.name, MEND_SIZES) is not None:
+            kept[DIRECTORY_SIZES.name] = set()
+        for name, versions in kept.items():
             needed = _needed(location, name, versions)
             done.append(_delete(location, name, needed, now - max(keep, YOUNG), dry_run))
     return done

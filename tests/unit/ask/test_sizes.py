@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,7 +16,7 @@ from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
 from jbod_model.storage.meta_properties import read_meta_properties
-from pipelines.ask.sizes import CERTAIN, LIKELY, UNKNOWN, DirectorySize, sizes
+from pipelines.ask.sizes import CERTAIN, LIKELY, UNKNOWN, DirectorySize, keep, kept, sizes
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from pipelines.show.sizes import in_units
@@ -125,6 +128,118 @@ def test_file_that_is_no_source_is_bad_usage(tmp_path: Path, text: str) -> None:
     (tmp_path / "file").write_text(text)
     with pytest.raises(UsageError):
         sizes(two_disks(tmp_path), [str(tmp_path / "file")])
+
+
+# KEPT
+
+
+def keep_run(lake: Lake, path: Path, time: int, *, replicas: int = 2, **directories: int) -> int:
+    """Keeps these sizes of broker 1, as of ``time``."""
+    source = printed(
+        path, 1, **{one: {f"t-{at}": size // replicas for at in range(replicas)} for one, size in directories.items()}
+    )
+    os.utime(source, (time, time))
+    return keep(lake, sizes(lake, [source]))
+
+
+def grown(lake: Lake, place: str = "/data/x") -> int | None:
+    return next(one.growth for one in kept(lake).directories if one.path == place)
+
+
+def test_sizes_that_are_kept_answer_without_a_source(tmp_path: Path) -> None:
+    lake = two_disks(tmp_path)
+    with pytest.raises(UsageError, match="no sizes are kept"):
+        kept(lake)
+    assert keep_run(lake, tmp_path, 1000, x=40) == 1
+    found = kept(lake).directories[0]
+    assert (found.path, found.directory_id, found.pairing, found.bytes, found.replicas) == (
+        "/data/x",
+        A,
+        CERTAIN,
+        40,
+        2,
+    )
+    assert (found.time, found.growth) == (datetime.fromtimestamp(1000, UTC), None)
+
+
+def test_source_that_was_kept_already_is_not_kept_twice(tmp_path: Path) -> None:
+    lake = two_disks(tmp_path)
+    assert [keep_run(lake, tmp_path, time, x=40) for time in (1000, 1000, 1001)] == [1, 0, 1]
+
+
+def test_newest_run_of_each_broker_counts(tmp_path: Path) -> None:
+    """A path that is not there any more is gone; a broker that was not asked keeps its sizes."""
+    lake = (
+        Story().broker(1, "ab").broker(2, "c").topic("t", {1: "a"}, {1: "b"}).topic("u", {2: "c"}).lake(tmp_path / "l")
+    )
+    for time, broker, held in (
+        (1000, 1, {"x": {"t-0": 1}, "y": {"t-1": 1}}),
+        (1000, 2, {"z": {"u-0": 5}}),
+        (2000, 1, {"x": {"t-0": 7, "t-1": 7}}),
+    ):
+        source = printed(tmp_path, broker, **held)
+        os.utime(source, (time, time))
+        keep(lake, sizes(lake, [source]))
+    assert [(one.broker_id, one.path, one.bytes) for one in kept(lake).directories] == [
+        (1, "/data/x", 14),
+        (2, "/data/z", 5),
+    ]
+
+
+def test_growth_is_the_slope_since_the_replicas_changed(tmp_path: Path) -> None:
+    lake, hour = two_disks(tmp_path), 3600
+    for at, size in enumerate((100, 200, 300)):
+        keep_run(lake, tmp_path, 10**9 + at * hour, x=size)
+    assert grown(lake) == 2400
+    keep_run(lake, tmp_path, 10**9 + 3 * hour, replicas=4, x=100_000)
+    assert grown(lake) is None
+    keep_run(lake, tmp_path, 10**9 + 4 * hour, replicas=4, x=99_800)
+    assert grown(lake) == -4800
+    keep_run(lake, tmp_path, 10**9 + 60 * 24 * hour, replicas=4, x=99_900)
+    assert grown(lake) is None
+
+
+def test_days_until_full_follow_from_growth_and_free_bytes() -> None:
+    one = DirectorySize(1, "/x", A, CERTAIN, "", total_bytes=1000, free_bytes=250, growth=100)
+    assert one.days_until_full == 2
+    assert [replace(one, growth=growth).days_until_full for growth in (0, -5, None)] == [None] * 3
+
+
+def test_sizes_of_later_offsets_are_not_those_of_the_past(tmp_path: Path) -> None:
+    lake = two_disks(tmp_path)
+    keep_run(lake, tmp_path, 1000, x=40)
+    with pytest.raises(UsageError, match="no sizes are kept"):
+        kept(Lake.open(lake.path, lake.offset - 1))
+
+
+def test_run_that_dies_while_it_keeps_leaves_all_or_nothing(tmp_path: Path) -> None:
+    """Delta's log names a file only in the commit after it was written."""
+    lake = two_disks(tmp_path)
+    keep_run(lake, tmp_path, 1000, x=40)
+    folder = Path(lake.path) / "directory_sizes"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    keep_run(lake, tmp_path, 2000, x=50)
+    for commit in (folder / "_delta_log").glob("*1.json"):
+        commit.unlink()  # its data file stays
+    assert {path for path in folder.rglob("*") if path.is_file()} > {*before}
+    assert kept(lake).directories[0].bytes == 40
+    assert keep_run(lake, tmp_path, 2000, x=50) == 1
+    assert kept(lake).directories[0].bytes == 50
+
+
+def test_command_keeps_and_answers_with_growth(tmp_path: Path) -> None:
+    two_disks(tmp_path)
+    line = ["sizes", "--lake", str(tmp_path / "lake")]
+    for time, size in ((10**9, 1 << 30), (10**9 + 86_400, 3 << 30)):
+        source = printed(tmp_path, x={"t-0": size, "t-1": 0}, y={"u-0": 5})
+        os.utime(source, (time, time))
+        run = CliRunner().invoke(application(), [*line, source, "--keep"])
+        assert (run.exit_code, "sizes of 2 directories are kept" in run.stderr) == (0, True), run.output
+    run = CliRunner().invoke(application(), line)
+    assert "+2.0 GiB" in run.output
+    assert "as of 2001-09-10 01:46:40.000Z" in run.output
+    refused = CliRunner().invoke(application(), [*line, "--keep"])
+    assert "name a source" in str(refused.exception)
 
 
 # REAL CLUSTERS

@@ -19,6 +19,7 @@ from filelock import FileLock
 
 from jbod_model.errors import UsageError
 from pipelines import ask
+from pipelines.ask.sizes import keep, kept, sizes
 from pipelines.lake import files
 from pipelines.lake.commit import LakeConflict, live_files
 from pipelines.lake.lock import LOCK, alone
@@ -160,6 +161,19 @@ def test_optimize_of_what_is_optimized_makes_no_version(lake: Path) -> None:
     before = versions(lake)
     optimize(str(lake))
     assert versions(lake) == before
+
+
+def test_optimize_and_vacuum_serve_the_sizes_that_were_kept(lake: Path, tmp_path: Path) -> None:
+    source = copy(metadata_dir(KAFKA).parents[1] / "logdirs.json", tmp_path)
+    opened = ask.Lake.open(lake)
+    for time in (1000, 2000, 3000):
+        os.utime(source, (time, time))
+        assert keep(opened, sizes(opened, [str(source)]))
+    before = kept(opened)
+    assert ("directory_sizes", 3, 1) in [(one.table, one.before, one.after) for one in optimize(str(lake))]
+    old = datetime.now(UTC) + timedelta(days=9)
+    assert ("directory_sizes", 3) in [(one.table, one.files) for one in vacuum(str(lake), timedelta(days=7), now=old)]
+    assert kept(ask.Lake.open(lake)) == before
 
 
 def test_optimize_merges_neighbours_in_time_up_to_a_size(lake: Path) -> None:

@@ -1,0 +1,38 @@
+"""How fast directories grow, by the sizes that were kept in a lake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipelines.lake.kept_sizes import kept_sizes
+from pipelines.lake.reader import Lake
+
+DAYS = 7
+"""Days before the newest row whose rows count."""
+
+
+def growth(lake: Lake) -> Mapping[tuple[int, str], int]:
+    """(broker, path) -> bytes a day that its replicas grow by: the straight line through the last DAYS.
+
+    Only rows since the number of its replicas changed last count: a replica that came or went is no growth. A path
+    whose rows span less than an hour is left out.
+    """
+    kept = kept_sizes(lake)
+    if kept is None:
+        return {}
+    rows = lake.query(
+        f"""
+        WITH recent AS (
+            SELECT *, arg_max(replicas, time) OVER place AS replicas_now, max(time) OVER () AS newest FROM {kept}
+            WHERE bytes IS NOT NULL WINDOW place AS (PARTITION BY broker_id, path)
+        ),
+        alike AS (
+            SELECT *, max(time) FILTER (replicas <> replicas_now) OVER (PARTITION BY broker_id, path) AS changed
+            FROM recent WHERE time >= newest - INTERVAL {DAYS} DAY
+        )
+        SELECT broker_id, path, round(regr_slope(bytes, epoch(time)) * 86400)::BIGINT FROM alike
+        WHERE changed IS NULL OR time > changed
+        GROUP BY ALL HAVING max(time) - min(time) >= INTERVAL 1 HOUR
+        """
+    )
+    return {(broker, path): slope for broker, path, slope in rows}

@@ -1,0 +1,140 @@
+"""``jbod sizes`` and ``jbod plan watch`` beside real brokers: the sizes are those of Kafka's own tool."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jbod_model.storage.meta_properties import read_meta_properties
+from pipelines.ask.label_sources import read_sources
+from pipelines.ask.log_dirs import LogDir, read_brokers, read_log_dirs
+from pipelines.ask.plan_watch import watch_plan
+from pipelines.ask.sizes import CERTAIN, sizes
+from pipelines.run.log_lake import LogLake
+from pipelines.source.log_options import LogOptions
+from tests.live.kafka import Cluster, wait_for
+
+TOPIC = "orders"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    found = Cluster(tmp_path_factory.mktemp("kafka"), brokers=(1, 2, 3), disks=2)
+    try:
+        found.start()
+        found.create_topic(TOPIC, 6, 2)
+        produce(found)
+        yield found
+    finally:
+        found.stop()
+
+
+def produce(cluster: Cluster) -> None:
+    """Some megabytes."""
+    cluster.tool(
+        "org.apache.kafka.tools.ProducerPerformance",
+        *("--topic", TOPIC, "--num-records", "5000", "--record-size", "1000", "--throughput", "-1"),
+        *("--producer-props", f"bootstrap.servers={cluster.bootstrap}", "acks=all"),
+    )
+
+
+def url(cluster: Cluster) -> str:
+    return f"kafka://{cluster.bootstrap}"
+
+
+def log(cluster: Cluster) -> LogLake:
+    return LogLake.of(LogOptions(path=str(cluster.metadata)))
+
+
+def printed(cluster: Cluster, path: Path) -> list[LogDir]:
+    """What Kafka's own tool says."""
+    words = ("--bootstrap-server", cluster.bootstrap, "--describe")
+    path.write_text(cluster.tool("org.apache.kafka.tools.LogDirsCommand", *words))
+    return [*read_log_dirs(path, path.read_text())]
+
+
+def held(log_dirs: list[LogDir]) -> dict[tuple[int | None, str], tuple[bool, list[Any]]]:
+    return {(one.broker_id, one.path): (bool(one.error), sorted(one.replicas)) for one in log_dirs}
+
+
+def test_sizes_are_those_of_kafka_log_dirs_and_paths_those_of_meta_properties(cluster: Cluster, tmp_path: Path) -> None:
+    cluster_id, found, faults = read_brokers(url(cluster), "")
+    assert (cluster_id, faults) == (cluster.cluster_id, [])
+    assert held(found) == held(printed(cluster, tmp_path / "sizes.txt"))
+    assert sum(replica.bytes for one in found for replica in one.replicas) > 10_000_000
+    usage = os.statvfs(cluster.disk(1, 0))
+    for one in found:
+        assert one.total_bytes == usage.f_blocks * usage.f_frsize
+        assert one.free_bytes is not None
+        assert abs(one.free_bytes - usage.f_bavail * usage.f_frsize) < 1 << 30
+    answer = sizes(log(cluster), [url(cluster)])
+    certain = [each for each in answer.directories if each.pairing == CERTAIN]
+    assert certain
+    for each in certain:
+        assert each.path is not None
+        assert each.directory_id == str(read_meta_properties(each.path).directory_id)
+        assert (each.missing, each.astray) == (0, 0)
+
+
+def test_watch_follows_a_reassignment_until_its_broker_is_back_and_the_disk_is_empty(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Broker 3 is drained, slowly, and broker 2 fails meanwhile; the plan names directories."""
+    before = {key: replicas for key, (_, replicas, _) in cluster.describe().items() if key[0] == TOPIC}
+    leaving = {key: replicas for key, replicas in before.items() if 3 in replicas}
+    target = {key: [1, 2] if 1 in replicas else [2, 1] for key, replicas in leaving.items()}
+    plan = {
+        "version": 1,
+        "partitions": [
+            {
+                "topic": topic,
+                "partition": number,
+                "replicas": target[topic, number],
+                "log_dirs": [str(cluster.disk(broker, 0)) for broker in target[topic, number]],
+            }
+            for topic, number in leaving
+        ],
+    }
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(plan))
+    names = [str(cluster.root / str(broker)) for broker in cluster.brokers]
+
+    def looked() -> Any:
+        lake = log(cluster)
+        return watch_plan(replace(lake, named=read_sources(lake, names).statements), [str(file)])
+
+    assert {one.state for one in looked().partitions} <= {"not begun"}
+    words = ("--bootstrap-server", cluster.bootstrap, "--reassignment-json-file", str(file))
+    reassign = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+    cluster.tool(reassign, *words, "--execute", "--throttle", "50000")
+    cluster.stop_node(2, signal.SIGKILL)
+
+    def stuck() -> Any:
+        return any(one.state == "stuck" and "broker 2 is fenced" in one.reason for one in looked().partitions)
+
+    wait_for("a reassignment that waits for broker 2", stuck, 60)
+    cluster.start_node(2)
+    wait_for("broker 2", lambda: any(one.state == "under way" for one in looked().partitions), 60)
+    cluster.tool(reassign, *words, "--execute", "--additional", "--throttle", "50000000")
+
+    def done() -> Any:
+        answer = looked()
+        return answer if answer.done else None
+
+    answer = wait_for("the end of the reassignment", done, 180)
+    of_3 = [one for one in answer.disks if one.broker_id == 3]
+    assert all(not one.replicas and one.removal is not None for one in of_3)
+    here = {key: replicas for key, (_, replicas, _) in cluster.describe().items() if key in leaving}
+    assert here == {key: tuple(brokers) for key, brokers in target.items()}
+    for one in read_brokers(url(cluster), "")[1]:
+        moved = {f"{topic}-{number}" for topic, number in leaving}
+        names_here = {each.partition for each in one.replicas if not each.future}
+        if one.broker_id == 3 or one.path == str(cluster.disk(one.broker_id or 0, 1)):
+            assert not moved & names_here
