@@ -55,7 +55,7 @@ def check_plan(
 def watch_plan(
     query: Inquiry,
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE.json...", help="What kafka-reassign-partitions --execute has taken.")
+        list[str], typer.Argument(metavar="FILE.json", help="What kafka-reassign-partitions --execute has taken.")
     ],
     follow: Annotated[
         bool, typer.Option("--follow", help="Look again, a line for each change, until nothing is left to wait for.")

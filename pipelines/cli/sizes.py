@@ -20,8 +20,8 @@ def sizes(
         list[str] | None,
         typer.Argument(
             metavar="SOURCE",
-            help="kafka://BROKER:PORT, a file that kafka-log-dirs --describe printed, mounted disks, or a folder with "
-            "them. Without one: what was kept.",
+            help="A cluster (kafka://BROKER:PORT), a file that kafka-log-dirs --describe printed, mounted disks, or a "
+            "folder with them. Without one: what was kept.",
         ),
     ] = None,
     keep: Annotated[
