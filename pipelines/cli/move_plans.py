@@ -121,7 +121,7 @@ def fill(
 @question(STEPS)
 def balance(
     query: Inquiry,
-    broker: Annotated[int | None, typer.Argument(metavar="[BROKER]", help="Only the disks of this broker.")] = None,
+    broker: Annotated[int | None, typer.Argument(metavar="BROKER", help="Only the disks of this broker.")] = None,
     by: Annotated[Measure, typer.Option(help="What is to be even.", rich_help_panel=_MADE)] = Measure.bytes,
     sizes: Sizes = None,
     rate: Rate = "50M",
