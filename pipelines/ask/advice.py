@@ -455,13 +455,9 @@ def see_if_back(broker: int) -> Advice:
 # REMOVAL OF A DIRECTORY
 
 
-def move_or_reassign(broker: int) -> Advice:
+def drain(broker: int, command: str) -> Advice:
     """Replicas in a directory that works."""
-    text = (
-        f"move them: run kafka-reassign-partitions with the plan of --json, with the path of another directory of "
-        f"broker {broker} in it; or reassign them to other brokers"
-    )
-    return Advice(Action.MOVE, text, broker)
+    return Advice(Action.MOVE, f"move them away: {command} makes the files for kafka-reassign-partitions", broker)
 
 
 def reassign_or_take_out(broker: int, directory: str) -> Advice:

@@ -10,7 +10,7 @@ from typing import Any
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import complete_copies, losses
-from pipelines.ask.removal_reasons import Held, Reason, reasons_against
+from pipelines.ask.removal_reasons import Held, Reason, drain_command, reasons_against
 from pipelines.ask.whatif_places import Place, find_directory
 from pipelines.lake.reader import Lake
 
@@ -31,36 +31,13 @@ class Removal:
     reasons: Sequence[Reason]
     """The reasons, blocking ones first."""
     held: Sequence[Held]
+    plan: str | None
+    """The command that plans how to empty it. None if nothing is in it to be moved, or if the broker cannot move it."""
 
     def as_json(self) -> dict[str, Any]:
-        """One JSON object, with the reassignment that would empty the directory."""
+        """One JSON object."""
         found: dict[str, Any] = jsonable(self)
-        reasons = [{**jsonable(reason), "advice": reason.advice} for reason in self.reasons]
-        return {**found, "reasons": reasons, "reassignment": self.reassignment()}
-
-    def reassignment(self) -> dict[str, Any]:
-        """A plan for ``kafka-reassign-partitions`` that moves the replicas to another directory of the broker.
-
-        Empty if the broker cannot move them: it does not list the directory, or is not registered.
-
-        The log knows the ids of directories, not their paths: replace OTHER_DIRECTORY by the path of the new one.
-        """
-        return {
-            "version": 1,
-            "partitions": [
-                {
-                    "topic": one.topic,
-                    "partition": one.partition,
-                    "replicas": list(one.replicas),
-                    "log_dirs": [OTHER if broker == self.broker_id else "any" for broker in one.replicas],
-                }
-                for one in self.held
-                if self.listed and one.kind == "assigned" and not (one.leaving or one.arriving)
-            ],
-        }
-
-
-OTHER = "OTHER_DIRECTORY"
+        return {**found, "reasons": [{**jsonable(reason), "advice": reason.advice} for reason in self.reasons]}
 
 
 def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1) -> Removal:
@@ -84,6 +61,7 @@ def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1) -> Removal:
         not any(reason.blocks for reason in reasons),
         reasons,
         held,
+        drain_command(lake, place) if place.listed and any(one.stays for one in held) else None,
     )
 
 

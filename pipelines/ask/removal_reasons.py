@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import NamedTuple
 
 from jbod_model.ids import Uuid
@@ -11,8 +12,8 @@ from jbod_model.loss.actions import OperatorAction
 from pipelines.ask.advice import (
     Action,
     Advice,
+    drain,
     look,
-    move_or_reassign,
     reassign_or_start,
     reassign_or_take_out,
     steps_in_words,
@@ -49,6 +50,11 @@ class Held(NamedTuple):
         """``topic-0``"""
         return f"{self.topic}-{self.partition}"
 
+    @property
+    def stays(self) -> bool:
+        """Whether it is in the directory, and no reassignment brings it or takes it away."""
+        return self.kind == "assigned" and not (self.leaving or self.arriving)
+
 
 @dataclass(frozen=True)
 class Reason:
@@ -74,7 +80,7 @@ def reasons_against(
     return [
         *_about_last_offline(place, last),
         *_about_lost(place, [one for one in lost if one.name not in offline]),
-        *_about_replicas(place, held, last),
+        *_about_replicas(lake, place, held, last),
         *_about_broker(place, last),
         *_unknown(lake, place, last),
         *_about_last(place, held, offline),
@@ -148,12 +154,12 @@ def _count(things: Sequence[object], what: str) -> str:
     return f"{len(things):,} {what}" + ("s" if len(things) != 1 else "")
 
 
-def _about_replicas(place: Place, held: Sequence[Held], last: LastCopies) -> list[Reason]:
+def _about_replicas(lake: Lake, place: Place, held: Sequence[Held], last: LastCopies) -> list[Reason]:
     broker = place.broker_id
     inside = [one for one in held if one.kind == "assigned"]
-    staying = [one for one in inside if not (one.leaving or one.arriving)]
+    staying = [one for one in held if one.stays]
     found = [
-        _reason(staying, f"{{}} in it{_weight(staying)}", _how_to_empty(place, last)),
+        _reason(staying, f"{{}} in it{_weight(staying)}", _how_to_empty(lake, place, last)),
         _reason(
             [one for one in inside if one.leaving],
             "{} in it, which a reassignment that is under way takes away",
@@ -188,7 +194,16 @@ def _restart(last: LastCopies, broker: int, text: str) -> list[Advice]:
     return kept or [*last.before_start(broker, running=True), Advice(Action.RESTART, text, broker)]
 
 
-def _how_to_empty(place: Place, last: LastCopies) -> Sequence[Advice]:
+def drain_command(lake: Lake, place: Place) -> str:
+    """The command that plans how to empty a directory."""
+    directory = place.directory_id or ""
+    name = lake.names.get(directory)
+    # The full id would be shown with its name behind it.
+    text = directory if name is None else name.path or directory[:8]
+    return f"jbod plan drain {quote(f'{place.broker_id}:{text}')}"
+
+
+def _how_to_empty(lake: Lake, place: Place, last: LastCopies) -> Sequence[Advice]:
     """Only a running broker can move replicas between its disks, and only from a disk that works."""
     broker = place.broker_id
     if place.broker == "missing":
@@ -196,7 +211,7 @@ def _how_to_empty(place: Place, last: LastCopies) -> Sequence[Advice]:
     if _gives_up(place, last) and not place.online:
         return ()  # another reason says what to do
     if place.listed:
-        return [move_or_reassign(broker)]
+        return [drain(broker, drain_command(lake, place))]
     running = place.broker == "online"
     return [*last.before_start(broker, running=running), reassign_or_take_out(broker, place.directory_id or "")]
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +16,7 @@ from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.image import Image
 from pipelines.ask.removal import Removal, safe_to_remove
 from pipelines.cli.main import application, main
+from pipelines.lake.names import Statement
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, lake_of, one_topic, partition
 
@@ -43,13 +46,17 @@ def test_directory_with_replicas_is_not_safe_and_comes_with_a_plan(tmp_path: Pat
     answer = ask(tmp_path, image)
     assert blocking(answer) == ["2 replicas in it, 1 of them leading and 1 with no other replica online"]
     assert answer.reasons[0].partitions == ("t-0", "t-1")
-    assert answer.reassignment() == {
-        "version": 1,
-        "partitions": [
-            {"topic": "t", "partition": 0, "replicas": [2, 1], "log_dirs": ["any", "OTHER_DIRECTORY"]},
-            {"topic": "t", "partition": 1, "replicas": [1], "log_dirs": ["OTHER_DIRECTORY"]},
-        ],
-    }
+    assert answer.plan == f"jbod plan drain 1:{A}"
+    assert answer.plan in answer.reasons[0].advice
+
+
+def test_plan_names_the_path_of_a_directory_that_has_one(tmp_path: Path) -> None:
+    lake = Lake.open(lake_of(tmp_path / "lake", one_topic(partition((1, A)), registered=REGISTERED)))
+    said = {"label": "rack 7", "path": "/data/disk 1"}
+    for name, place in (({"label": "rack 7"}, str(A)[:8]), (said, "/data/disk 1")):
+        one = Statement("labels file", "f", 1, str(A), name.get("path"), name["label"], datetime.now(UTC))
+        answer = safe_to_remove(replace(lake, named=[one]), f"1:{A}")
+        assert answer.plan == f"jbod plan drain {quote(f'1:{place}')}"
 
 
 @pytest.mark.parametrize(
@@ -94,7 +101,7 @@ def test_reassignments_into_and_out_of_the_directory_are_waited_for(tmp_path: Pa
         "1 replica that a reassignment is bringing to the broker",
     ]
     assert all("wait until the reassignment is done" in reason.advice for reason in answer.reasons if reason.blocks)
-    assert answer.reassignment()["partitions"] == []
+    assert answer.plan is None
 
 
 def test_only_directory_of_a_broker_is_never_safe(tmp_path: Path) -> None:
@@ -135,7 +142,7 @@ def test_safe_to_remove_leaves_with_0_when_safe_and_1_when_not(tmp_path: Path) -
     )
     answer = json.loads(run.stdout)
     assert (run.exit_code, answer["safe"], answer["held"][0]["topic"]) == (1, False, "[b]")
-    assert answer["reassignment"]["partitions"][0]["log_dirs"] == ["OTHER_DIRECTORY"]
+    assert answer["plan"] == f"jbod plan drain 1:{A}"
 
 
 def test_risk_on_the_command_line_answers_first(tmp_path: Path) -> None:
