@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,9 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
 
-from jbod_model.errors import JbodError, first_line_of
+from jbod_model.errors import first_line_of
 from jbod_model.formats.records import TYPE_NAMES, NoOpRecord
 from pipelines.fleet.clusters import Cluster
+from pipelines.fleet.patience import Patience
 from pipelines.lake import files
 from pipelines.lake.delta import data_files, open_table
 from pipelines.lake.ledger import open_ledger
@@ -177,7 +177,7 @@ def ask_all(question: str, clusters: Sequence[Cluster], *, now: datetime | None 
 def _ask(question: str, cluster: Cluster, now: datetime, stamp: str) -> Answer:
     more = f"jbod {_MORE.get(question, question)} --lake {quote(cluster.lake)}"
     try:
-        found = _in_time(lambda: _kept(question, cluster, stamp), cluster.lake)
+        found = Patience(PATIENCE).ask(cluster.lake, lambda: _kept(question, cluster, stamp))
     except Exception as problem:  # whatever a damaged table raises
         said = " ".join(first_line_of(problem).split())
         return Answer(
@@ -191,26 +191,6 @@ def _ask(question: str, cluster: Cluster, now: datetime, stamp: str) -> Answer:
     return Answer(
         cluster.name, cluster.lake, state, found["offset"], time, counts, line, "" if state == CLEAN else more
     )
-
-
-def _in_time(ask: Callable[[], dict[str, Any]], lake: str) -> dict[str, Any]:
-    """What ``ask`` returns, in a thread that is left alone if it hangs. Raises what it raises."""
-    answers: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            answers.put(ask())
-        except Exception as problem:
-            answers.put(problem)
-
-    threading.Thread(target=run, daemon=True).start()
-    try:
-        found = answers.get(timeout=PATIENCE)
-    except queue.Empty:
-        raise JbodError(f"{lake}: no answer in {PATIENCE:.0f} s: does its storage hang?") from None
-    if isinstance(found, Exception):
-        raise found
-    return found
 
 
 def keep_status(cluster: Cluster) -> None:

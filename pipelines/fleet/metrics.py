@@ -8,15 +8,23 @@ from functools import partial
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from jbod_model.errors import JbodError
 from pipelines.fleet.clusters import Cluster
+from pipelines.fleet.patience import Patience
+from pipelines.metrics import declared
+from pipelines.metrics.measure import gauge
 from pipelines.metrics.serve import Measured
+
+PATIENCE = 20.0
+"""Seconds after which a lake that has not answered counts as unreadable. Prometheus waits ten for a scrape."""
 
 
 class FleetMeasured(Collector):
     """The metrics of a fleet. Each lake is measured again when it has advanced (pipelines.metrics.serve)."""
 
-    def __init__(self, clusters: Sequence[Cluster], tell: Callable[[str], None]) -> None:
+    def __init__(self, clusters: Sequence[Cluster], tell: Callable[[str], None], patience: float = PATIENCE) -> None:
         """``tell`` gets a line when a lake or a log cannot be read, and when it can be read again."""
+        self._patience = Patience(patience)
         self._measured = {
             one.name: Measured(
                 one.lake,
@@ -32,11 +40,17 @@ class FleetMeasured(Collector):
         """The metrics as of now. Of a lake that cannot be read, only that it cannot."""
         found: dict[str, GaugeMetricFamily] = {}
         for name, measured in self._measured.items():
-            for family in measured.collect():
+            for family in self._collect(measured):
                 whole = found.setdefault(family.name, GaugeMetricFamily(family.name, family.documentation))
                 for sample in family.samples:
                     whole.add_sample(sample.name, {"cluster": name, **sample.labels}, sample.value)
         return list(found.values())
+
+    def _collect(self, measured: Measured) -> Sequence[GaugeMetricFamily]:
+        try:
+            return self._patience.ask(measured.lake, lambda: list(measured.collect()))
+        except JbodError:
+            return [gauge(declared.LAKE_READABLE, 0)]
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """Nothing: the registry would measure once to learn the names."""

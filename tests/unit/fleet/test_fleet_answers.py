@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import rmtree
@@ -18,8 +19,10 @@ from jbod_model.formats import records as r
 from pipelines.cli.main import application
 from pipelines.fleet.answers import CLEAN, QUESTIONS, STALE, STALE_AFTER, UNREACHABLE, WRONG, Answer, ask_all
 from pipelines.fleet.clusters import Cluster, read_fleet
+from pipelines.fleet.metrics import FleetMeasured
 from pipelines.fleet.page import fleet_page
 from pipelines.lake.reader import Lake
+from pipelines.metrics.serve import Measured
 from tests.support import local
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
@@ -193,3 +196,22 @@ def test_metrics_of_all_lakes_have_the_label_cluster(lakes: Path, tmp_path: Path
     assert all("cluster" in sample.labels for samples in families.values() for sample in samples)
     jbod("metrics", lakes / "fleet.yaml", "--out", tmp_path / "jbod.prom")
     assert 'jbod_lake_readable{cluster="gone"} 0.0' in (tmp_path / "jbod.prom").read_text()
+
+
+def test_metrics_of_a_lake_that_hangs_are_that_it_cannot_be_read(lakes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It delays one scrape, and no later one."""
+    answers, good = threading.Event(), Measured.collect
+
+    def collect(measured: Measured) -> Any:
+        if measured.lake.endswith("broken"):
+            answers.wait(30)
+        return good(measured)
+
+    monkeypatch.setattr(Measured, "collect", collect)
+    fleet = FleetMeasured(clusters(lakes, "broken", "fine"), lambda _: None, patience=4.0)
+    for _ in range(3):
+        began = time.monotonic()
+        readable = next(family for family in fleet.collect() if family.name == "jbod_lake_readable")
+        assert {one.labels["cluster"]: one.value for one in readable.samples} == {"broken": 0, "fine": 1}
+    assert time.monotonic() - began < 4
+    answers.set()
