@@ -18,7 +18,7 @@ from pipelines.plan import files
 from pipelines.plan.goals import BYTES, LEADERS, Goal
 from pipelines.plan.judge import blocked
 from pipelines.plan.problem import ANY, CORDONED, DOWN, HEADROOM, OFFLINE, Problem, problem
-from pipelines.plan.solve import Lack, Solution, solve, spread
+from pipelines.plan.solve import Lack, Solution, least, solve, spread
 from pipelines.plan.steps import Failure, Limits, Step, changed, final_state, in_steps, steps
 
 BOOTSTRAP = "HOST:PORT"
@@ -252,6 +252,7 @@ def _answer(
         brokers = [int(one) for one in it.state.brokers[np.unique(both)] if int(one) not in down]
         topics = sorted({*it.state.table["topic"].take(across).to_pylist()})
         before = [*before, *files.throttles(BOOTSTRAP, brokers, topics, limits.rate)]
+    after = spread(it, goal, solution.target, solution.first)
     return MovePlan(
         offset=lake.offset,
         time=lake.time,
@@ -263,8 +264,8 @@ def _answer(
         now=now,
         measure=goal.even,
         by_size=it.by_size and goal.even == BYTES,
-        spread=(spread(it, goal, it.place, None), spread(it, goal, solution.target, solution.first)),
-        bound=solution.bound,
+        spread=(spread(it, goal, it.place, None), after),
+        bound=least(it, goal, after),
         documents=documents,
         before=before,
         down=down,

@@ -21,6 +21,8 @@ class Cluster(NamedTuple):
 
     place: Any
     """int32, partition and slot -> disk; -1 for no replica. Changes."""
+    began: Any
+    """The same before anything moved."""
     load: Any
     """float64, of each disk, in units of ``weight``. Changes."""
     fit: Any
@@ -78,10 +80,12 @@ def _racks(it: Any, row: int, slot: int, disk: int) -> int:
 
 @njit(nogil=True)
 def _is_free(it: Any, row: int, slot: int, disk: int) -> bool:
-    """Whether no other replica of the partition is on the broker of the disk."""
+    """Whether no other replica of the partition is on the broker of the disk, or was."""
     for other in range(it.place.shape[1]):
-        at = it.place[row, other]
+        at, was = it.place[row, other], it.began[row, other]
         if other != slot and at >= 0 and it.broker[at] == it.broker[disk]:
+            return False
+        if other != slot and was >= 0 and it.broker[was] == it.broker[disk]:
             return False
     return True
 

@@ -185,6 +185,9 @@ class _Table:
     said: dict[tuple[int, str], Any]
     """(number of the broker, directory id) -> what the sources say of it."""
 
+    lost: Sequence[int]
+    """Brokers of which the sources say that a directory cannot be read."""
+
     @classmethod
     def of(cls, lake: Lake, state: Columns, said: Sizes | None) -> _Table:
         held, keys = _held(lake, state)
@@ -196,7 +199,8 @@ class _Table:
         for one in () if said is None else said.directories:
             if one.path is not None and one.directory_id is not None and one.pairing in (CERTAIN, LIKELY):
                 described[where.get(one.broker_id, -1), one.directory_id] = one
-        made = cls(state, held, keys, [], [], [], [], [], {}, described)
+        lost = [] if said is None else [where.get(one.broker_id, -1) for one in said.directories if one.error]
+        made = cls(state, held, keys, [], [], [], [], [], {}, described, lost)
         for number, name in [*keys]:
             made._add(lake, number, name)
         for broker in range(len(state.brokers)):
@@ -265,7 +269,7 @@ class _Table:
             closed = np.where((closed == OPEN) & ~described, NO_SIZE, closed)
         broker = np.array([number for number, _ in self.keys], np.int32)
         nowhere = np.array([bool(name) and ids.kind(Uuid.parse(name)) in NOWHERE for _, name in self.keys], bool)
-        whole = ~np.isin(broker, broker[(closed == OFFLINE) & ~nowhere])
+        whole = ~np.isin(broker, [*broker[(closed == OFFLINE) & ~nowhere].tolist(), *self.lost])
         several = np.bincount(broker[closed == OPEN], minlength=len(self.state.brokers))[broker] > 1
         closed = np.where((closed == OPEN) & ~whole & several, HALTED, closed)
         return Disks(

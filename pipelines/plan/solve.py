@@ -58,8 +58,6 @@ class Solution:
     """Partition, slot: the bytes of the copy that is made there, 0 for none."""
     lacks: Sequence[Lack] = ()
     """Why the goal is not reached; the first is the smallest reason."""
-    bound: float = 0.0
-    """No plan that leaves the disks as even moves less."""
     first: Bytes | None = None
     """For leaders: the slot of each partition that comes first in the file."""
 
@@ -75,10 +73,9 @@ def solve(it: Problem, goal: Goal) -> Solution:
     start = np.where(np.pad(goal.drops, ((0, 0), (0, more))), -1, place)
     cluster = _cluster(it, goal, start.copy(), bytes_of)
     lacks = _settle(it, goal, cluster)
-    if not goal.even:
-        return Solution(cluster.place, _copies(it, place, cluster), lacks)
-    bound = _even(it, goal, cluster)
-    return Solution(cluster.place, _copies(it, place, cluster), lacks, bound)
+    if goal.even:
+        _even(it, goal, cluster)
+    return Solution(cluster.place, _copies(it, place, cluster), lacks)
 
 
 def _copies(it: Problem, place: Numbers, cluster: Cluster) -> Bytes:
@@ -96,6 +93,7 @@ def _cluster(it: Problem, goal: Goal, place: Numbers, bytes_of: Bytes) -> Cluste
     load = np.bincount(place[place >= 0], minlength=len(it.disks)).astype(np.float64) if counted else it.disks.load
     return Cluster(
         place=place,
+        began=place.copy(),
         load=load.copy(),
         fit=it.disks.parts.astype(np.float64) if counted else it.fit,
         held=it.disks.load.copy(),
@@ -184,12 +182,10 @@ def _closed(it: Problem, goal: Goal) -> str:
 # EVEN DISKS
 
 
-def _even(it: Problem, goal: Goal, cluster: Cluster) -> float:
-    """Moves replicas until the disks are even, and returns the bound."""
-    pool = goal.gives | cluster.takes
-    width = _tolerance(it, cluster, pool)
-    began = cluster.load.copy()
-    window = narrowest(began, cluster.fit, goal.gives, cluster.takes, width)
+def _even(it: Problem, goal: Goal, cluster: Cluster) -> None:
+    """Moves replicas until the disks are even."""
+    width = _tolerance(it, cluster, goal.gives | cluster.takes)
+    window = narrowest(cluster.load, cluster.fit, goal.gives, cluster.takes, width)
     free = np.zeros(cluster.place.shape, bool)
     free[movable(it)] = True
     there = np.flatnonzero(cluster.place.ravel() >= 0)
@@ -197,10 +193,20 @@ def _even(it: Problem, goal: Goal, cluster: Cluster) -> float:
     order = np.lexsort((cluster.weight.ravel()[there], on))
     starts = np.searchsorted(on[order], np.arange(len(it.disks) + 1))
     free &= cluster.place >= 0
-    takes = cluster.takes.copy()
     even(cluster, goal.gives, window.low, window.high, starts, there[order].astype(np.int64), free)
-    after = _range(cluster.load, cluster.fit, pool)
-    return (narrowest(began, cluster.fit, goal.gives, takes, after) if after > width else window).bound
+
+
+def least(it: Problem, goal: Goal, after: float) -> float:
+    """What any plan has to move that leaves the disks no further apart than ``after``, or than is even enough."""
+    if not goal.even:
+        return 0.0
+    if goal.even == LEADERS:
+        pool = _brokers(it, goal)
+        number = _first_replicas(it, np.zeros(len(it.place), np.int64)).astype(np.float64)
+        return narrowest(number, np.ones(len(number)), pool, pool, after).bound
+    began = _cluster(it, goal, it.place, it.bytes)
+    width = max(after, _tolerance(it, began, goal.gives | began.takes))
+    return narrowest(began.load, began.fit, goal.gives, began.takes, width).bound
 
 
 def _tolerance(it: Problem, cluster: Cluster, pool: Flags) -> float:
@@ -223,7 +229,7 @@ def spread(it: Problem, goal: Goal, place: Numbers, first: Bytes | None) -> floa
     pool = goal.gives | (goal.takes & (it.disks.state == OPEN))
     if goal.even == LEADERS:
         number = _first_replicas(it, np.zeros(len(place), np.int64) if first is None else first)
-        return float(np.ptp(number[np.unique(it.disks.broker[pool])])) if pool.any() else 0.0
+        return float(np.ptp(number[_brokers(it, goal)])) if pool.any() else 0.0
     began = _cluster(it, goal, it.place, it.bytes)
     there = place[:, : it.place.shape[1]]
     moved = there != it.place
@@ -263,14 +269,20 @@ def _even_leaders(it: Problem, goal: Goal) -> Solution:
     """Puts another replica first where a broker is the first of too many partitions. Nothing is copied."""
     state = it.state
     first = np.zeros(len(it.place), np.int64)
-    pool = np.zeros(len(state.brokers), bool)
-    pool[it.disks.broker[goal.gives]] = True
+    pool = _brokers(it, goal)
     able = state.isr & state.can_lead & movable(it)[:, None] & pool[state.replicas]
     number = _first_replicas(it, first).astype(np.float64)
     ones = np.ones(len(number))
     window = narrowest(number, ones, pool, pool, max(1.0, SPREAD * float(number.max(initial=0))))
     lead(state.replicas, able, number, pool, np.ceil(window.low), np.floor(window.high), first)
-    return Solution(it.place, np.zeros(it.place.shape, np.int64), (), window.bound, first)
+    return Solution(it.place, np.zeros(it.place.shape, np.int64), (), first)
+
+
+def _brokers(it: Problem, goal: Goal) -> Flags:
+    """The brokers of the disks of a goal."""
+    found = np.zeros(len(it.state.brokers), bool)
+    found[it.disks.broker[goal.gives]] = True
+    return found
 
 
 def _first_replicas(it: Problem, first: Bytes) -> Bytes:

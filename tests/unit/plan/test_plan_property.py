@@ -1,0 +1,231 @@
+"""Plans of random clusters: each constraint at every step, by a check of its own, and the controller's own play of it.
+
+The clusters have racks, several disks, fenced brokers, cordons, failed disks, replicas that lag, and moves under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from jbod_model.plan import play
+from jbod_model.replay.image import Image
+from pipelines.ask.whatif_image import image_of
+from pipelines.ask.whatif_places import find_place
+from pipelines.plan.answer import MovePlan, plan
+from pipelines.plan.goals import Goal, balance, drain, fill, repair, replicas
+from pipelines.plan.problem import Problem
+from pipelines.plan.steps import Limits
+from tests.support.planned import Broker, Cluster, disk_id, path_of
+from tests.support.volume import amount
+
+HEADROOM = 10
+reached: dict[str, int] = {}
+
+
+def generated(seed: int) -> Cluster:
+    chance = Random(seed)
+    racks = chance.choice(([None], ["x", "y"], ["x", "y", "z"]))
+    brokers = {}
+    for number in range(1, chance.randint(4, 8) + 1):
+        disks = chance.randint(1, 4)
+        one = Broker(disks, racks[number % len(racks)], total=chance.choice((600, 1_000, 3_000)))
+        one.fenced = chance.random() < 0.08
+        one.cordoned = tuple(disk for disk in range(disks) if chance.random() < 0.08)
+        one.failed = tuple(disk for disk in range(disks) if disks > 1 and chance.random() < 0.04)
+        brokers[number] = one
+    made = Cluster(brokers, min_isr=chance.choice((1, 1, 2)))
+    favoured = {broker: chance.randrange(one.disks) for broker, one in brokers.items()}
+    for _ in range(chance.randint(20, 60)):
+        of = chance.sample([*brokers], chance.choice((1, 2, 2, 3)))
+        placed = {
+            broker: favoured[broker] if chance.random() < 0.5 else chance.randrange(brokers[broker].disks)
+            for broker in of
+        }
+        topic = chance.choice("tuv")
+        key = (topic, sum(one == topic for one, _ in made.placed))
+        made.put(f"{topic}-{key[1]}", placed, chance.choice((0, 5, 20, 30, 60)))
+        if len(of) > 1 and chance.random() < 0.05:
+            made.adding[key] = (of[-1],)
+        if len(of) > 1 and chance.random() < 0.1:
+            made.out_of_sync[key] = (of[0],)
+        broker, disk = next(iter(placed.items()))
+        others = [one for one in range(brokers[broker].disks) if one != disk]
+        if others and not brokers[broker].failed and not brokers[broker].fenced and chance.random() < 0.04:
+            made.future[key, broker] = (chance.choice(others), made.bytes[key] // 2)
+    return made
+
+
+def goals(cluster: Cluster, chance: Random) -> Mapping[str, Callable[[Problem], Goal]]:
+    lake = cluster.lake()
+    broker = chance.choice([*cluster.brokers])
+    disk = (
+        find_place(lake, f"{broker}:{disk_id(broker, chance.randrange(cluster.brokers[broker].disks))}")
+        if (cluster.brokers[broker].disks > len(cluster.brokers[broker].failed)) and not cluster.brokers[broker].failed
+        else None
+    )
+    whole = find_place(lake, str(broker))
+    topic = next(iter(cluster.placed))[0]
+    running = sum(not one.fenced for one in cluster.brokers.values())
+    found: dict[str, Callable[[Problem], Goal]] = {
+        "drain broker": lambda it: drain(it, whole),
+        "balance": lambda it: balance(it, None, "bytes"),
+        "balance replicas": lambda it: balance(it, None, "replicas"),
+        "balance leaders": lambda it: balance(it, None, "leaders"),
+        "repair": repair,
+        "replicas": lambda it: replicas(it, {topic: min(running, chance.choice((1, 2, 3, 4)))}),
+    }
+    if disk is not None:
+        found |= {"drain": lambda it: drain(it, disk), "fill": lambda it: fill(it, disk)}
+    return found
+
+
+class Play:
+    """The cluster while a plan is executed."""
+
+    def __init__(self, cluster: Cluster, name: str, image: Image) -> None:
+        self.cluster, self.name, self.image = cluster, name, image
+        self.placed = {f"{topic}-{number}": dict(placed) for (topic, number), placed in cluster.placed.items()}
+        self.size = {f"{topic}-{number}": size for (topic, number), size in cluster.bytes.items()}
+        self.used = {
+            (broker, disk): cluster.used(broker, disk)
+            for broker, one in cluster.brokers.items()
+            for disk in range(one.disks)
+        }
+        for (key, broker), (disk, there) in cluster.future.items():
+            self.used[broker, disk] += cluster.bytes[key] - there
+        self.busy = {f"{topic}-{number}" for topic, number in cluster.adding}
+        self.busy |= {f"{topic}-{number}" for (topic, number), _ in cluster.future}
+
+    def step(self, document: Mapping[str, Any], limits: Limits) -> None:
+        coming: dict[tuple[int, int], int] = {}
+        leaving: list[tuple[int, int, int]] = []
+        copies = amount_of_bytes = 0
+        for one in document["partitions"]:
+            name = f"{one['topic']}-{one['partition']}"
+            assert name not in self.busy, "a move under way is replaced"
+            was, now = self.placed[name], self.target(name, one)
+            self._check(name, was, now)
+            size = self.size[name]
+            for broker, disk in now.items():
+                if was.get(broker) != disk:
+                    coming[broker, disk] = coming.get((broker, disk), 0) + size
+                    copies, amount_of_bytes = copies + 1, amount_of_bytes + size
+            leaving += [(broker, disk, size) for broker, disk in was.items() if now.get(broker) != disk]
+            self.placed[name] = now
+        for (broker, disk), size in coming.items():
+            self.used[broker, disk] += size
+            assert self.used[broker, disk] <= self.cluster.brokers[broker].total * (100 - HEADROOM) / 100
+        for broker, disk, size in leaving:
+            self.used[broker, disk] -= size
+        assert len(document["partitions"]) == 1 or (copies <= limits.moves and amount_of_bytes <= limits.bytes)
+
+    def target(self, name: str, one: Mapping[str, Any]) -> dict[int, int]:
+        """Where the file puts the replicas."""
+        assert len({*one["replicas"]}) == len(one["replicas"]) == len(one["log_dirs"])
+        found = {}
+        for broker, path in zip(one["replicas"], one["log_dirs"], strict=True):
+            held = self.placed[name].get(broker)
+            assert path != "any" or held is not None or len(self.open(broker)) == 1
+            found[broker] = (
+                int(path.removeprefix("/data/"))
+                if path != "any"
+                else held
+                if held is not None
+                else self.open(broker)[0]
+            )
+        return found
+
+    def open(self, broker: int) -> list[int]:
+        one = self.cluster.brokers[broker]
+        return [disk for disk in range(one.disks) if disk not in (*one.cordoned, *one.failed)]
+
+    def _check(self, name: str, was: Mapping[int, int], now: Mapping[int, int]) -> None:
+        brokers = self.cluster.brokers
+        assert not any(brokers[broker].fenced for broker in now), "Kafka's tool refuses a broker that is down"
+        for broker, disk in now.items():
+            if was.get(broker) == disk:
+                continue
+            assert disk in self.open(broker), "a disk is cordoned or offline"
+            assert not (broker in was and brokers[broker].failed), "R-HOST-5"
+        if self.name != "replicas":
+            assert len(now) == len(was)
+            racks = {brokers[broker].rack for broker in now} - {None}
+            lost = {brokers[broker].rack for broker in was} - {None}
+            assert len(racks) >= len(lost), "fewer racks"
+
+    def controller(self, document: Mapping[str, Any]) -> None:
+        """The reference controller executes the step."""
+        wanted = {(one["topic"], one["partition"]): tuple(one["replicas"]) for one in document["partitions"]}
+        before = self.image
+        played = play(before, wanted)
+        assert not played.refused
+        self.image = played.done
+        for (topic, number), asked in wanted.items():
+            was = before.topics[before.topic_ids[topic]].partitions[number]
+            done = self.image.topics[self.image.topic_ids[topic]].partitions[number]
+            assert done.replicas == asked and not done.adding_replicas and not done.removing_replicas
+            assert done.leader >= 0 and done.leader_recovery_state == was.leader_recovery_state
+            need = min(self.cluster.min_isr, len(asked))
+            assert len(done.isr) >= min(need, len(was.isr))
+
+
+@pytest.mark.parametrize("seed", range(amount(6, 400)))
+def test_plan_keeps_every_constraint_at_every_step_and_ends_as_promised(tmp_path: Path, seed: int) -> None:
+    print("seed", seed)
+    cluster, chance = generated(seed), Random(seed)
+    source = cluster.sizes(tmp_path / "sizes.txt")
+    for name, goal in goals(cluster, chance).items():
+        limits = Limits(moves=chance.choice((1, 3, 100)), bytes=chance.choice((60, 10_000)))
+        lake = cluster.lake()
+        answer = plan(lake, goal, [source], limits, headroom=HEADROOM)
+        run = Play(cluster, name, image_of(lake, "true"))
+        began = {partition: dict(placed) for partition, placed in run.placed.items()}
+        for step in answer.steps:
+            document = answer.documents[f"step-{step.number}.json"]
+            run.step(document, limits)
+            run.controller(document)
+        check_end(run, name, answer)
+        check_undo(run, answer, began)
+        reached[name] = reached.get(name, 0) + bool(answer.steps)
+
+
+def check_end(run: Play, name: str, answer: MovePlan) -> None:
+    """What the goal promises."""
+    cluster = run.cluster
+    down = {broker for broker, one in cluster.brokers.items() if one.fenced}
+    if answer.lacks:
+        assert answer.exit_code == 1 and (name == "repair" or not answer.steps)
+    elif name == "drain broker":
+        gone = int(answer.title.split()[-1])
+        assert not any(gone in placed for placed in run.placed.values())
+    elif name == "drain":
+        path, _, broker = answer.title.removeprefix("leave ").partition(" of broker ")
+        assert not any(path_of(placed[int(broker)]) == path for placed in run.placed.values() if int(broker) in placed)
+    elif name == "repair":
+        for placed in run.placed.values():
+            assert not down & {*placed}
+            assert not any(disk in cluster.brokers[broker].failed for broker, disk in placed.items())
+    elif name == "replicas":
+        topic, _, number = answer.title.split()[-1].partition("=")
+        assert {len(placed) for key, placed in run.placed.items() if key.startswith(topic + "-")} <= {int(number)}
+    elif name in ("balance", "balance replicas"):
+        assert answer.spread[1] <= max(answer.spread[0], 0.02) + 1e-9
+        moved = answer.bytes if name == "balance" else answer.replicas
+        assert moved is not None and moved >= answer.bound - 1e-6
+
+
+def check_undo(run: Play, answer: MovePlan, began: Mapping[str, Mapping[int, int]]) -> None:
+    """The undo file leads back."""
+    for one in answer.documents.get("undo.json", {"partitions": []})["partitions"]:
+        name = f"{one['topic']}-{one['partition']}"
+        assert run.target(name, one) == began[name]
+
+
+def test_every_kind_of_plan_was_met() -> None:
+    """Of the property above."""
+    assert not reached or min(reached.values()) > 0, reached
