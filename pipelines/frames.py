@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 from dataclasses import dataclass
 from datetime import datetime
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -46,21 +48,37 @@ def open_lake(
 def read_log(
     path: str | os.PathLike[str], at_offset: int | None = None, at_time: datetime | str | None = None
 ) -> Frames:
-    """The log at ``path``, replayed in memory; ``path`` is a metadata.log.dir, its log, or a URI.
+    """The log at ``path``, replayed in memory; ``path`` is a metadata.log.dir, its log, a URI, or kafka://HOST:PORT.
+
+    Of a quorum it is what is committed now; the setting ``quorum.command_config`` has TLS and SASL.
 
     ``at_offset`` and ``at_time`` as for ``open_lake``. A warning names what waits at the end of the log, such as an
     incomplete batch. Raises UsageError if there is no log. Raises the error of a damaged log, which names the offset,
     unless ``at_offset`` or ``at_time`` is before the damage.
     """
     from pipelines.run.log_lake import LogLake
-    from pipelines.source.log_options import LogOptions
+    from pipelines.source.log_options import KAFKA, LogOptions
 
-    lake = LogLake.of(LogOptions(path=os.fspath(path)), at_offset, at_time)
+    place = os.fspath(path)
+    copy = _committed(place) if place.startswith(KAFKA) else None
+    lake = LogLake.of(LogOptions(path=place if copy is None else copy.name), at_offset, at_time)
+    if copy is not None:
+        weakref.finalize(lake, copy.cleanup)
     if lake.log.refusal is not None and at_offset is None and at_time is None:
         raise lake.log.refusal
     for line in lake.log.notices:
         warnings.warn(line, stacklevel=2)
     return Frames(lake)
+
+
+def _committed(url: str) -> TemporaryDirectory[str]:
+    """A private folder with all that a quorum has committed now."""
+    from pipelines.mirror.session import mirrored
+    from pipelines.settings import load
+
+    folder = TemporaryDirectory(prefix="jbod-quorum-", ignore_cleanup_errors=True)
+    with mirrored(url, folder.name, load().quorum.command_config, warnings.warn):
+        return folder
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
 from pipelines.ask.troubled_partitions import troubled
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
+from pipelines.mirror.quorum_state import QuorumState, mirror_of, read_state
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,8 @@ class Status:
     partitions_data_unreachable: int
     partitions_may_lack_writes: int
     """Partitions whose leader's copy was not complete, without accepted losses."""
+    quorum: QuorumState | None
+    """What the mirror of the log knows of its quorum. None: the log does not come from a quorum."""
 
 
 def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Status:
@@ -170,4 +173,5 @@ def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> St
         partitions_data_lost=data.count(LOST),
         partitions_data_unreachable=data.count(UNREACHABLE),
         partitions_may_lack_writes=data.count(MAY_LACK),
+        quorum=read_state(mirror_of(lake.path)),
     )

@@ -25,8 +25,8 @@ from pipelines.ask.size_history import growth
 from pipelines.lake.kept_sizes import TABLE, keep_sizes, kept_sizes
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
-from pipelines.quorum.client import SCHEME
 from pipelines.settings import load
+from pipelines.source.log_options import KAFKA
 
 CERTAIN, LIKELY, UNKNOWN = "certain", "likely", "unknown"
 MOST_TOPICS = 10
@@ -205,7 +205,7 @@ def _ordered(lake: Lake, found: Iterable[DirectorySize]) -> Sequence[DirectorySi
 
 def _read(lake: Lake, sources: Sequence[str], command_config: str, notes: list[str]) -> Iterator[LogDir]:
     for source in sources:
-        if source.startswith(SCHEME):
+        if source.startswith(KAFKA):
             yield from _of_brokers(lake, source, command_config or load().quorum.command_config, notes)
             continue
         path = Path(source)

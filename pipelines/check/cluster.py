@@ -111,6 +111,21 @@ STALE = Check(
     source="metadata.max.idle.interval.ms",
 )
 
+LEADERLESS = Check(
+    id="B-41",
+    name="quorum-without-leader",
+    severity="critical",
+    title="No leader of the quorum answers",
+    why="Without a leader nothing is committed: no partition gets another leader, no broker registers, no replica "
+    "changes its directory.",
+    sql="""
+        SELECT at_offset AS from_offset, at_time AS from_time, leaderless FROM params WHERE leaderless > stale
+    """,
+    finding="no leader has answered for {leaderless} seconds; what is known ends at offset {from_offset}",
+    advice="start controllers until a majority runs; if they run, jbod quorum --live says why none is reached",
+    source="KIP-595",
+)
+
 WITHOUT_VERSION = Check(
     id="B-29",
     name="mv-missing",
@@ -156,4 +171,15 @@ UNKNOWN = Check(
     source="R-REC-4",
 )
 
-CHECKS = (WITHOUT_DIRECTORIES, CHURN, BELOW_VERSION, GHOST, BEHIND, STALE, WITHOUT_VERSION, REWRITTEN, UNKNOWN)
+CHECKS = (
+    WITHOUT_DIRECTORIES,
+    CHURN,
+    BELOW_VERSION,
+    GHOST,
+    BEHIND,
+    STALE,
+    LEADERLESS,
+    WITHOUT_VERSION,
+    REWRITTEN,
+    UNKNOWN,
+)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import astuple, dataclass, fields
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import duckdb
@@ -32,6 +32,7 @@ from pipelines.lake.delta import reading
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, TIME
+from pipelines.mirror.quorum_state import mirror_of, read_state
 from pipelines.settings import Settings
 
 _GRACE_OFFSETS = 10
@@ -131,6 +132,8 @@ class Params:
     """Seconds from the newest record to its publication, 0 for a question about an older offset."""
     stale: float
     """The limit for ``late``."""
+    leaderless: int
+    """Seconds for which the mirror of the log has found no leader of its quorum; -1 if one answers, or for files."""
     rewritten_from: int
     """The lake's end offset before its last rollback, -1 if there was none."""
     rewritten_offset: int
@@ -176,6 +179,7 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
         metadata_release=level_text(level),
         late=int(late),
         stale=check.stale_seconds,
+        leaderless=_leaderless(lake) if newest else -1,
         **_rewritten(lake),
         **_unknown(lake),
         stuck_offset=lake.offset - _GRACE_OFFSETS,
@@ -193,6 +197,13 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
         skew_replicas=_SKEW_REPLICAS,
     )
     return row, {topic: number for topic, number in wanted.topics.items() if topic}
+
+
+def _leaderless(lake: Lake) -> int:
+    quorum = read_state(mirror_of(lake.path))
+    if quorum is None or quorum.silent_since is None:
+        return -1
+    return int((datetime.now(UTC) - quorum.silent_since).total_seconds())
 
 
 def move_rows(lake: Lake) -> pa.Table:

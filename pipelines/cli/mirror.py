@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import JbodError, UsageError
 from pipelines.cli import progress
 from pipelines.cli.options import CommandConfig
 from pipelines.cli.process import Interrupts, Stopped
@@ -23,6 +25,10 @@ def mirror(
     keep: Annotated[
         str | None, typer.Option("--keep", metavar="30d", help="Delete what is older. Default: nothing.")
     ] = None,
+    lake: Annotated[
+        list[str] | None,
+        typer.Option("--lake", metavar="LAKE", help="With --keep: keep what this lake has not read yet, too."),
+    ] = None,
     seed: Annotated[
         str | None, typer.Option("--seed", metavar="DIR", help="Begin a new copy with this copy of the files.")
     ] = None,
@@ -32,15 +38,19 @@ def mirror(
     from pipelines.lake.times import parse_age
     from pipelines.mirror.folder import MirrorFolder
     from pipelines.mirror.follow import Mirror
-    from pipelines.quorum.client import SCHEME, Quorum, addresses_of
+    from pipelines.quorum.client import Quorum, addresses_of
     from pipelines.quorum.connection import Halted
     from pipelines.quorum.security import security_of
     from pipelines.settings import load
+    from pipelines.source.log_options import KAFKA
 
-    if not quorum.startswith(SCHEME):
+    if not quorum.startswith(KAFKA):
         raise UsageError(f"{quorum}: write kafka://HOST:PORT[,HOST:PORT...], the controllers")
+    if lake and keep is None:
+        raise UsageError("--lake: says what --keep must not delete: give --keep, too")
     addresses, security = addresses_of(quorum), security_of(command_config or load().quorum.command_config)
     seconds = None if keep is None else parse_age("--keep", keep)
+    needed = partial(_read_until, lake or ())
     with Interrupts() as interrupts:
         stopped: list[int] = []
         interrupts.stop = lambda: stopped.append(1)
@@ -60,10 +70,10 @@ def mirror(
                 end = folder.end
                 progress.say(f"offset {0 if end is None else end.offset} of {copy.progress.high_watermark}")
                 if seconds is not None and time.monotonic() - deleted > min(_DELETE_SECONDS, seconds):
-                    copy.delete_before(seconds)
+                    copy.delete_before(seconds, needed)
                     deleted = time.monotonic()
             if seconds is not None:
-                copy.delete_before(seconds)
+                copy.delete_before(seconds, needed)
         except Halted:
             pass
         finally:
@@ -75,3 +85,20 @@ def mirror(
         typer.echo(f"{into}: offsets {folder.first or 0} to {end.offset - 1}; {copy.progress.begins}")
     if stopped and not follow:
         raise Stopped(interrupts.exit_code)
+
+
+def _read_until(lakes: Sequence[str]) -> int | None:
+    """The offset from which on one of the lakes has not read the log; None without lakes.
+
+    A lake that cannot be read, or has nothing yet, may need all of the log.
+    """
+    from pipelines.lake.reader import Lake
+
+    ends = []
+    for lake in lakes:
+        try:
+            ends.append(Lake.open(lake).published.end_offset)
+        except JbodError as problem:
+            progress.notice(f"--keep deletes nothing: {problem}")
+            ends.append(0)
+    return min(ends, default=None)

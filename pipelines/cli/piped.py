@@ -19,8 +19,9 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli.process import Stopped
+from pipelines.source.log_options import KAFKA
 
-PIPE, QUORUM = "-", "kafka://"
+PIPE = "-"
 _NAME = "stdin"
 _QUORUM_PREFIX = "jbod-quorum-"
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
@@ -45,7 +46,7 @@ def take_log(context: typer.Context, given: Given) -> Given:
     if context.resilient_parsing or given is None:
         return given
     logs = [given] if isinstance(given, str) else given
-    taken = [context.with_resource(_mirrored(one)) if one.startswith(QUORUM) else one for one in logs]
+    taken = [context.with_resource(_mirrored(one)) if one.startswith(KAFKA) else one for one in logs]
     return taken[0] if isinstance(given, str) else taken
 
 

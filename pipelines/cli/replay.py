@@ -14,12 +14,13 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.piped import QUORUM, is_piped, take_pipe
+from pipelines.cli.piped import is_piped, take_pipe
 from pipelines.cli.process import Interrupts, Stopped
+from pipelines.mirror.quorum_state import link_mirror, mirror_of
 from pipelines.run.decision import PRELOAD, Way, decide
 from pipelines.run.options import Replay, Requests
 from pipelines.settings import Settings, load
-from pipelines.source.log_options import Settle
+from pipelines.source.log_options import KAFKA, Settle
 from pipelines.start.process import choose, keep_memory
 from pipelines.start.session import is_new_advice
 
@@ -76,12 +77,12 @@ def replay(
         replay={"profile": profile, "max_records": max_records, "tail": tail},
     )
     choose(settings.spark.fast_start)
-    of_quorum = log_dir.startswith(QUORUM)
+    of_quorum = log_dir.startswith(KAFKA)
     if of_quorum and settle != "0":
         raise UsageError("--settle: what comes from the quorum is committed: leave out --settle")
     if mirror is not None and not of_quorum:
         raise UsageError("--mirror: is for the log of a quorum: kafka://HOST:PORT")
-    folder = mirror or f"{settings.lake.rstrip('/')}.mirror"
+    folder = mirror or str(mirror_of(settings.lake))
     wanted = Replay.of(
         settings,
         folder if of_quorum else log_dir,
@@ -138,6 +139,7 @@ def _mirror(opened: ExitStack, url: str, folder: str, settings: Settings, follow
         return True
 
     progress.say(f"reading {url}")
+    link_mirror(settings.lake, folder)
     config = settings.quorum.command_config
     failed = None if follows is None else fail
     mirror = opened.enter_context(mirrored(url, folder, config, progress.notice, failed=failed))

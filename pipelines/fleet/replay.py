@@ -22,6 +22,7 @@ from jbod_model.errors import JbodError, Retriable, first_line_of
 from pipelines.fleet.clusters import Cluster
 from pipelines.run.decision import PRELOAD, Way, decide
 from pipelines.run.options import Replay
+from pipelines.source.log_options import KAFKA
 from pipelines.storage.objects import fault_of_disk
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from pipelines.run.runner import Runner
     from pipelines.settings import Settings, Spark
 
-QUORUM = "kafka://"
 REPLAYED, NOTHING_NEW, FAILED, STOPPED = "replayed", "nothing new", "failed", "stopped"
 """What became of a cluster in a round."""
 LOOK_SECONDS, REPLAY_SECONDS = 90.0, 900.0
@@ -235,11 +235,12 @@ class Fleet:
 
     def _replay(self, attempt: _Attempt) -> RunOutcome:
         cluster = attempt.cluster
-        if not cluster.log.startswith(QUORUM):
+        if not cluster.log.startswith(KAFKA):
             return self._replay_files(attempt, cluster.log)
+        from pipelines.mirror.quorum_state import mirror_of
         from pipelines.mirror.session import mirrored
 
-        folder = f"{cluster.lake.rstrip('/')}.mirror"
+        folder = str(mirror_of(cluster.lake))
         with mirrored(cluster.log, folder, cluster.settings.quorum.command_config, attempt.notices.append):
             return self._replay_files(attempt, folder)
 

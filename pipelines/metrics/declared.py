@@ -17,6 +17,7 @@ from prometheus_client.registry import Collector
 from jbod_model.errors import UsageError
 
 WITH_LOG = "with `--log`"
+OF_QUORUM = "of a lake whose log comes from a quorum"
 AFTER_CHECK = "once a run of `jbod check` was kept"
 
 
@@ -57,6 +58,19 @@ LOG_READABLE = _metric("log_readable", "1 if the log on disk could be read.", pr
 LOG_END = _metric("log_end_offset", "Offset after the last whole record of the log on disk.", present=WITH_LOG)
 UNREAD_RECORDS = _metric("log_unread_records", "Records of the log that are not in the lake yet.", present=WITH_LOG)
 UNREAD_BYTES = _metric("log_unread_bytes", "Bytes of the log that are not in the lake yet.", present=WITH_LOG)
+QUORUM_COMMITTED = _metric("quorum_high_watermark", "Offset after the last committed record.", present=OF_QUORUM)
+QUORUM_UNREAD = _metric("quorum_unread_records", "Committed records that are not in the lake yet.", present=OF_QUORUM)
+QUORUM_ANSWERED = _metric(
+    "quorum_answered_timestamp_seconds",
+    "When a leader of the quorum answered last, and which controller that was.",
+    ["controller", "leader"],
+    present=OF_QUORUM,
+)
+QUORUM_SILENT = _metric(
+    "quorum_silent_since_timestamp_seconds",
+    "Since when no leader of the quorum answers.",
+    present="while no leader answers",
+)
 
 BROKERS = _metric("brokers", "Brokers by state; missing: not registered, but with replicas.", ["state"])
 NO_DIRECTORY = _metric(

@@ -31,6 +31,7 @@ from pipelines.lake.ledger import Published
 from pipelines.lake.reader import Lake
 from pipelines.metrics import declared
 from pipelines.metrics.declared import Metric
+from pipelines.mirror.quorum_state import mirror_of, read_state
 
 _ENTRY = struct.Struct(">ii")
 
@@ -163,6 +164,7 @@ def measure(
 ) -> Iterator[GaugeMetricFamily]:
     """The metrics of a lake at its offset, and of ``log`` and ``findings`` if they are given."""
     yield from of_moment(lake.published, now)
+    yield from of_quorum(lake.path, lake.published.end_offset)
     if log is not None:
         yield from of_log(log)
     yield from of_lake(lake, default_min_isr=default_min_isr, accepted_until=accepted_until, findings=findings)
@@ -173,6 +175,19 @@ def of_moment(published: Published, now: datetime) -> Iterator[GaugeMetricFamily
     yield gauge(declared.LAKE_READABLE, 1)
     yield gauge(declared.MEASURED, now.timestamp())
     yield gauge(declared.LAST_RECORD_AGE, (now - published.end_time).total_seconds())
+
+
+def of_quorum(lake: str, end_offset: int) -> Iterator[GaugeMetricFamily]:
+    """The metrics of the quorum from which the log of a lake comes; none if it comes from files."""
+    quorum = read_state(mirror_of(lake))
+    if quorum is None:
+        return
+    yield gauge(declared.QUORUM_COMMITTED, quorum.high_watermark)
+    yield gauge(declared.QUORUM_UNREAD, max(quorum.high_watermark - end_offset, 0))
+    who = (quorum.controller, quorum.leader_id)
+    yield gauges(declared.QUORUM_ANSWERED, {who: quorum.answered_time.timestamp()})
+    if quorum.silent_since is not None:
+        yield gauge(declared.QUORUM_SILENT, quorum.silent_since.timestamp())
 
 
 def of_log(log: Behind) -> Iterator[GaugeMetricFamily]:

@@ -20,11 +20,13 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from jbod_model.errors import JbodError, MalformedLog
 from jbod_model.formats.batch import write_batch
 from jbod_model.formats.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from pipelines.mirror.folder import WAITING, MirrorFolder
+from pipelines.mirror.quorum_state import QuorumState, read_state
 from pipelines.quorum.batches import BatchPlace, Place, check_follows, sound_batches
 from pipelines.quorum.client import Fetched, Quorum, SnapshotGone, SnapshotId
 from pipelines.quorum.connection import Fault
@@ -38,6 +40,8 @@ _EPOCHS = 64
 _HELD_BYTES = 64 << 20
 """The most bytes beyond the high watermark that are held."""
 _ATTEMPTS = 3
+_SILENT_SECONDS = 5.0
+"""No leader for longer than an election takes."""
 
 
 class Diverged(JbodError):
@@ -51,7 +55,6 @@ class Progress:
     high_watermark: int = -1
     begins: str = ""
     """From which offset on there is history, and why."""
-    leader: int | None = None
 
 
 class Mirror:
@@ -65,6 +68,8 @@ class Mirror:
         self._held: deque[tuple[BatchPlace, memoryview]] = deque()
         self._held_bytes = 0
         self._doubts = 0
+        self._state: QuorumState | None = read_state(folder.folder)
+        quorum.when_silent(self._note_silence)
 
     # -- the beginning --------------------------------------------------------------------------------------------
 
@@ -209,7 +214,7 @@ class Mirror:
         except MalformedLog as problem:
             self._doubt(problem)
             return False
-        self.progress.leader = found.leader
+        self._note_answer(found)
         return took and (bool(self._held) or self._end().offset >= self.progress.high_watermark)
 
     def _fetch(self, end: Place, wait_ms: int) -> Fetched:
@@ -279,6 +284,19 @@ class Mirror:
         self._doubts += 1
         if self._doubts >= _ATTEMPTS:
             raise Diverged(f"{problem}") from None
+
+    # -- what others see ------------------------------------------------------------------------------------------
+
+    def _note_answer(self, found: Fetched) -> None:
+        controller = "" if self.quorum.address is None else str(self.quorum.address)
+        self._state = QuorumState(self.progress.high_watermark, found.leader, controller, datetime.now(UTC))
+        self._state.write(self.folder.folder)
+
+    def _note_silence(self, seconds: float) -> None:
+        """Writes since when no leader answers, once that is longer than an election."""
+        if seconds > _SILENT_SECONDS and self._state is not None and self._state.silent_since is None:
+            self._state = self._state.silent(datetime.now(UTC) - timedelta(seconds=seconds))
+            self._state.write(self.folder.folder)
 
     # -- what is kept ---------------------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from pipelines.quorum.batches import Place
 from pipelines.quorum.connection import Address, Connection, Fault, Halted
 from pipelines.quorum.messages import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, FETCH, FETCH_SNAPSHOT, Message
 from pipelines.quorum.security import Security
+from pipelines.source.log_options import KAFKA
 
-SCHEME = "kafka://"
 TOPIC = "__cluster_metadata"
 PIECE = 8 << 20
 """Bytes that are asked for at once: as many as a leader returns at once."""
@@ -97,7 +97,7 @@ class SnapshotGone(Exception):
 def addresses_of(url: str) -> tuple[Address, ...]:
     """``kafka://HOST:PORT[,HOST:PORT...]``. Raises UsageError for anything else."""
     found = []
-    for one in url.removeprefix(SCHEME).rstrip("/").split(","):
+    for one in url.removeprefix(KAFKA).rstrip("/").split(","):
         host, _, port = one.rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 1 << 16 or "@" in one or "/" in one:
             raise UsageError(f"{url}: write kafka://HOST:PORT[,HOST:PORT...], the nodes and their listener's port")
@@ -126,6 +126,7 @@ class Quorum:
         self._stop = stop
         self._patience = patience
         self._told = told
+        self._silent: Callable[[float], object] = float
         self._connection: Connection | None = None
         self._leads: Connection | None = None
         """The connection on which the leader answered as such."""
@@ -135,6 +136,10 @@ class Quorum:
         """Where to look for the leader first."""
         self._lasting: dict[str, int] = {}
         """How often each fault that needs a person was seen in a row."""
+
+    def when_silent(self, listener: Callable[[float], object]) -> None:
+        """Calls ``listener`` with the seconds without a leader, after each attempt that found none."""
+        self._silent = listener
 
     def close(self) -> None:
         """Closes the connection."""
@@ -252,6 +257,7 @@ class Quorum:
             waited = time.monotonic() - began
             if waited > (self._patience if self._has_led else min(self._patience, _FIRST_PATIENCE)):
                 raise problem
+            self._silent(waited)
             if waited > _TELL_AFTER and not has_told:
                 has_told = True
                 self._told(f"no leader for {waited:.0f} s, asking on; the last answer: {problem}")

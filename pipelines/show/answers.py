@@ -15,6 +15,7 @@ from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, Losses
 from pipelines.ask.offline_replicas import Offline, OfflineReplica
 from pipelines.ask.partition_history import PartitionHistory
 from pipelines.ask.troubled_partitions import Leaderless
+from pipelines.mirror.quorum_state import QuorumState
 from pipelines.show.rows import Chosen
 from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, when
 
@@ -245,6 +246,8 @@ def show_status(out: Screen, answer: Status) -> None:
     if answer.log_end_offset is not None:
         lost = f"offsets {answer.log_end_offset} to {answer.newest_offset}"
         say(out, f"{'log':<12} ended before {lost} at the last run: a later log may contradict them", "bold red", 13)
+    if answer.quorum is not None:
+        _show_quorum(out, answer.quorum, answer.newest_offset + 1)
     troubles = (
         (answer.offline_replicas, "offline replica"),
         (answer.partitions_without_leader, "partition without a leader", "partitions without a leader"),
@@ -262,6 +265,17 @@ def show_status(out: Screen, answer: Status) -> None:
             say(out, f"{'':<12} jbod offline shows why")
     else:
         say(out, f"{'trouble':<12} none", "green")
+
+
+def _show_quorum(out: Screen, quorum: QuorumState, end: int) -> None:
+    """How far a lake that ends at offset ``end`` is behind its quorum, and who answers there."""
+    now, behind = datetime.now(UTC), quorum.high_watermark - end
+    lag = f"{many(behind, 'committed record')} behind" if behind > 0 else "the lake has all that was committed"
+    answered = f"controller {quorum.controller} (node {quorum.leader_id}) answered {age(quorum.answered_time, now)} ago"
+    say(out, f"{'quorum':<12} {lag}; high watermark {quorum.high_watermark}; {answered}", hang=13)
+    if quorum.silent_since is not None:
+        since = f"{age(quorum.silent_since, now)}, since {when(quorum.silent_since)}"
+        say(out, f"{'':<12} no leader answers for {since}: jbod quorum --live shows who runs", "bold red", 13)
 
 
 def _level(feature: str, level: int) -> str:

@@ -3,7 +3,9 @@
 ``spark.read.format("kraft_metadata").load(dir)`` gives every record with its typed columns.
 
 Options:
-- ``path``: a metadata.log.dir or its ``__cluster_metadata-0``, or a URI of pyarrow.fs.
+- ``path``: a metadata.log.dir or its ``__cluster_metadata-0``, a URI of pyarrow.fs, or ``kafka://HOST:PORT``.
+- ``mirror``: for ``kafka://``, the folder of the copy, which the driver and all executors see. Each read, and each
+  micro-batch of a stream, begins with what is committed then. The setting ``quorum.command_config`` has TLS and SASL.
 - ``start``: ``auto`` (default), ``log`` or ``snapshot``.
 - ``maxRecords``: of a micro-batch; 0 (default) for no limit.
 - ``tail``: what to do at a cut-off last batch, ``wait`` (default) or ``stop``.

@@ -13,6 +13,8 @@ from jbod_model.errors import UsageError
 if TYPE_CHECKING:
     import numpy as np
 
+KAFKA = "kafka://"
+"""What the URL of a quorum begins with."""
 RECORDS, SLICES = "records", "slices"
 SLICES_SCHEMA = "sequence long, slice string"
 _SETTLE = re.compile(r"(\d+)|(\d+(?:\.\d+)?)s")
@@ -34,14 +36,25 @@ class LogOptions:
     settle: str = "0"
     begin_at: str = ""
     limit: int = -1
+    quorum: str = ""
+    """``kafka://...``, from which the log at ``path`` is mirrored. Empty: nothing is, the log is written there."""
 
     @classmethod
     def read(cls, raw: Mapping[str, str]) -> LogOptions:
         """Reads Spark's options, whose names are case-insensitive. Raises UsageError that names the wrong option."""
         if not raw.get("path"):
             raise UsageError("kraft_metadata: no path: load(DIR) or option path")
+        of_quorum = raw["path"].startswith(KAFKA)
+        if of_quorum and not raw.get("mirror"):
+            raise UsageError(
+                f"kraft_metadata: {raw['path']}: give the option mirror: a folder for the copy of the log, which the "
+                "driver and all executors see"
+            )
+        if raw.get("mirror") and not of_quorum:
+            raise UsageError(f"kraft_metadata: option mirror is for the log of a quorum ({KAFKA}HOST:PORT)")
         return cls(
-            path=raw["path"],
+            path=raw["mirror"] if of_quorum else raw["path"],
+            quorum=raw["path"] if of_quorum else "",
             layout=_one_of(raw, "layout", RECORDS, SLICES),
             start=_one_of(raw, "start", "auto", "log", "snapshot"),
             max_records=_number(raw, "maxRecords", 0),

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from pipelines.source.log_options import SLICES, LogOptions
 from pipelines.source.positions import Position, Slice
 
 if TYPE_CHECKING:
+    from pipelines.mirror.follow import Mirror
     from pipelines.source.plan import Planner
 
 
@@ -62,6 +64,23 @@ def read_part(options: LogOptions, part: LogPart) -> Iterator[pa.RecordBatch]:
         yield from typed_batches(records, kept, piece.snapshot_offset)
 
 
+@contextmanager
+def mirror_of_source(options: LogOptions) -> Iterator[Mirror | None]:
+    """Brings the mirror of a quorum to what is committed now, and holds it. None for a log that is written there."""
+    if not options.quorum:
+        yield None
+        return
+    from pipelines.mirror.session import mirrored
+    from pipelines.settings import load
+
+    with mirrored(options.quorum, options.path, load().quorum.command_config, _warn) as mirror:
+        yield mirror
+
+
+def _warn(line: str) -> None:
+    warnings.warn(line, stacklevel=2)
+
+
 class BatchReader(DataSourceReader):
     """Reads from the beginning (or the newest snapshot) to the present end."""
 
@@ -73,7 +92,8 @@ class BatchReader(DataSourceReader):
         """The slices, divided among tasks in log order."""
         from pipelines.source.plan import Planner  # not in the workers: they plan nothing
 
-        planner = Planner.of(self._options)
+        with mirror_of_source(self._options):
+            planner = Planner.of(self._options)
         start = planner.begin(self._options.start)
         return parts_of(list(planner.slices(start, planner.advance(start))), self._options.partitions)
 
@@ -96,11 +116,17 @@ class StreamReader(LimitedReader):
         self._planner: Planner | None = None
         self._ends = False
         self._folder: str | None = None
+        self._mirror: Mirror | None = None
+        self._opened: ExitStack | None = None
+        """Holds the mirror as long as this process lives, which is as long as the query."""
 
     def _plan(self) -> Planner:
         if self._planner is None:
             from pipelines.source.plan import Planner  # not in the workers: they plan nothing
 
+            if self._options.quorum:
+                self._opened = ExitStack()
+                self._mirror = self._opened.enter_context(mirror_of_source(self._options))
             self._planner = Planner.of(self._options)
             if self._ends:
                 self._planner.freeze()
@@ -127,6 +153,7 @@ class StreamReader(LimitedReader):
         # Spark counts rows, which are records here.
         max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         position = Position(**start)
+        self._catch_up()
         if self._ends or not self._options.wait_seconds:
             return asdict(self._next(position, max_records))
         patience = time.monotonic() + self._options.wait_seconds
@@ -135,10 +162,17 @@ class StreamReader(LimitedReader):
         end = self._next(position, max_records)
         while end == position and time.monotonic() < patience:
             time.sleep(LOOK_SECONDS)
+            self._catch_up()
             sizes = self._sizes()
             if sizes != seen:
                 seen, end = sizes, self._next(position, max_records)
         return asdict(end)
+
+    def _catch_up(self) -> None:
+        """Brings the mirror of a quorum to what is committed now."""
+        self._plan()
+        while self._mirror is not None and not self._mirror.step(0):
+            pass
 
     def _sizes(self) -> list[tuple[str, int]]:
         """Names and sizes of the log's files, by one system call a file. Files that go meanwhile have no size."""

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from pipelines.source.kraft_metadata import register
 from pipelines.source.typed import TYPED_SCHEMA
+from tests.support.controller import Log, quorum_of, url_of
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.unit.formats.decoded import plain
 
@@ -71,3 +72,35 @@ def test_option_that_is_wrong_is_refused_by_name(spark: SparkSession) -> None:
     register(spark)
     with pytest.raises(Exception, match="option maxRecords is 'many', not a number"):
         spark.read.format("kraft_metadata").option("maxRecords", "many").load("somewhere").collect()
+
+
+def test_stream_of_a_quorum_gives_each_committed_record_once(spark: SparkSession, tmp_path: Path) -> None:
+    register(spark)
+    metadata = metadata_dir("kafka-4.4.0")
+    log = Log(b"".join(path.read_bytes() for path in sorted((metadata / "__cluster_metadata-0").glob("*.log"))))
+    log.high_watermark = committed = log.batches[-50][1]
+    peers = quorum_of(log)
+    source = {"path": url_of(peers), "mirror": str(tmp_path / "mirror")}
+
+    def read() -> list[int]:
+        query = (
+            spark.readStream.format("kraft_metadata")
+            .options(**source)
+            .load()
+            .select("log_offset")
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "offsets"))
+        )
+        query.awaitTermination()
+        return sorted(row["log_offset"] for row in spark.read.parquet(str(tmp_path / "offsets")).collect())
+
+    known = [row["log_offset"] for row in expected(metadata)]
+    assert read() == [offset for offset in known if offset < committed]
+    log.commit()
+    assert read() == known
+    of_quorum = spark.read.format("kraft_metadata").options(**source).load()
+    assert compared(sorted(rows(of_quorum), key=lambda row: row["log_offset"])) == expected(metadata)
+    for peer in peers.values():
+        peer.close()

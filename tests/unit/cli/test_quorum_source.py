@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from jbod_model.errors import UsageError
 from pipelines import read_log
 from pipelines.cli.main import main
+from pipelines.mirror.quorum_state import read_state
 from tests.support.controller import Controller, Log, quorum_of, url_of
 from tests.support.paths import metadata_dir
 
@@ -21,6 +24,7 @@ LOG = "__cluster_metadata-0"
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "1")
 
 
 @pytest.fixture
@@ -63,12 +67,10 @@ def test_answer_is_of_what_is_committed(
 
 def test_replay_of_a_quorum_keeps_its_mirror_beside_the_lake(
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
     peers: dict[int, Controller],
     log: Log,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("JBOD_REPLAY__LOAD_BYTES", "1")
     log.high_watermark = log.batches[-9][1]
     code, said, problem = leave(capsys, "replay", url_of(peers), "--lake", "lake")
     assert code == 0, problem
@@ -88,6 +90,7 @@ def test_replay_of_a_quorum_keeps_its_mirror_beside_the_lake(
         (["replay", str(SOURCE), "--lake", "l", "--mirror", "m"], "jbod: --mirror: is for the log of a quorum"),
         (["offline", "kafka://a"], "jbod: kafka://a: write kafka://HOST:PORT"),
         (["mirror", "a:9093", "--into", "m"], "jbod: a:9093: write kafka://HOST:PORT"),
+        (["mirror", "kafka://a:1", "--into", "m", "--lake", "l"], "jbod: --lake: says what --keep must not delete"),
         (["mirror", "kafka://a:1", "--into", "m", "--keep", "x"], "jbod: --keep x: not an age: write 30d"),
         (["mirror", "kafka://a:1", "--into", "s3://b/m"], "jbod: s3://b/m: a mirror is on a disk"),
         (["mirror", "kafka://a:1", "--into", "m", "--command-config", "none"], "jbod: none: cannot be read"),
@@ -117,9 +120,81 @@ def test_live_quorum_is_how_far_each_node_is_behind(
     assert leave(capsys, "quorum", "--live", url_of(peers), "--lake", "l")[0] == 2
 
 
-def test_python_names_the_way_to_a_quorum() -> None:
-    with pytest.raises(UsageError, match="jbod mirror kafka://a:1 --into DIR keeps its log in DIR"):
-        read_log("kafka://a:1")
+def test_tables_in_python_are_those_of_the_files(
+    peers: dict[int, Controller], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for table in ("offline_replicas", "records"):
+        of_quorum, of_files = read_log(url_of(peers)).table(table), read_log(SOURCE).table(table)
+        assert of_quorum.to_arrow().equals(of_files.to_arrow())
+    del of_quorum
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_status_metrics_and_check_know_how_far_the_quorum_is_and_since_when_it_is_silent(
+    capsys: pytest.CaptureFixture[str], peers: dict[int, Controller], log: Log, tmp_path: Path
+) -> None:
+    log.high_watermark = log.batches[-9][1]
+    lake = ("--lake", "lake")
+    assert leave(capsys, "replay", url_of(peers), *lake, "--mirror", "elsewhere/m")[0] == 0
+    published = log.high_watermark
+    log.commit()
+    assert leave(capsys, "mirror", url_of(peers), "--into", "elsewhere/m")[0] == 0
+    said = json.loads(leave(capsys, "status", *lake, "--json")[1])["quorum"]
+    assert (said["high_watermark"], said["leader_id"], said["silent_since"]) == (log.end, 1, None)
+    behind = log.end - published
+    shown = leave(capsys, "status", *lake)[1]
+    assert f"{behind} committed records behind; high watermark {log.end}; controller 127.0.0.1:{peers[1].port}" in shown
+    samples = leave(capsys, "metrics", *lake)[1].splitlines()
+    assert f"jbod_quorum_unread_records {behind}.0" in samples
+    assert not any(line.startswith("jbod_quorum_silent_since") and line[0] != "#" for line in samples)
+    only = ("check", *lake, "--only", "B-41")
+    assert leave(capsys, *only)[0] == 0
+
+    state = read_state(tmp_path / "elsewhere" / "m")
+    assert state is not None
+    state.silent(datetime.now(UTC) - timedelta(minutes=5)).write(tmp_path / "elsewhere" / "m")
+    assert "no leader answers for 5 min, since" in leave(capsys, "status", *lake)[1]
+    assert "\njbod_quorum_silent_since_timestamp_seconds 1" in leave(capsys, "metrics", *lake)[1]
+    code, shown, _ = leave(capsys, *only)
+    assert (code, "no leader has answered for 300 seconds" in shown) == (1, True)
+    assert leave(capsys, *only, "--at-offset", "100")[0] == 0
+
+
+def test_other_mirror_than_the_lakes_own_is_refused(
+    capsys: pytest.CaptureFixture[str], peers: dict[int, Controller]
+) -> None:
+    assert leave(capsys, "replay", url_of(peers), "--lake", "lake")[0] == 0
+    code, _, problem = leave(capsys, "replay", url_of(peers), "--lake", "lake", "--mirror", "m")
+    assert (code, "jbod: --mirror m: lake.mirror is this lake's mirror" in problem) == (2, True)
+
+
+def test_history_that_a_lake_has_not_read_is_kept(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("pipelines.mirror.folder.ROLL_BYTES", 2_000)
+    metadata = metadata_dir("kafka-4.1.2") / LOG
+    log = Log(b"".join(path.read_bytes() for path in sorted(metadata.glob("*.log"))))
+    one = Controller(log)
+    one.max_bytes = 2_000
+    copy, keep = ("mirror", one.url, "--into", "m"), ("--keep", "0.001s", "--lake", "lake")
+    log.high_watermark = 300
+    assert leave(capsys, *copy)[0] == 0
+    assert leave(capsys, "replay", "m", "--lake", "lake")[0] == 0
+    log.commit()
+    log.snapshots[(406, 1)] = (metadata / "00000000000000000406-0000000001.checkpoint").read_bytes()
+
+    def first() -> int:
+        return min(int(path.stem) for path in (tmp_path / "m" / LOG).glob("*.log"))
+
+    for words in ((*copy, *keep), (*copy, *keep), (*copy, *keep, "--lake", "none")):
+        assert leave(capsys, *words)[0] == 0
+        assert first() == 0
+    assert leave(capsys, "replay", "m", "--lake", "lake")[0] == 0
+    assert leave(capsys, *copy, *keep)[0] == 0
+    assert 0 < first() <= 406
+    one.close()
 
 
 def test_mirror_says_what_it_has_and_why(

@@ -12,11 +12,15 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from benchmarks.follow import Controller
 from jbod_model.errors import UsageError
-from jbod_model.formats.records import NoOpRecord, TopicRecord
+from jbod_model.formats.batch import write_batch
+from jbod_model.formats.codec import encode
+from jbod_model.formats.records import NoOpRecord, TopicRecord, VersionedRecord
 from jbod_model.ids import Uuid
 from pipelines.run.options import Replay
 from pipelines.source.log_options import LogOptions
 from pipelines.source.readers import StreamReader
+from tests.support.controller import Controller as QuorumController
+from tests.support.controller import Log
 from tests.unit.fold.histories import log_of
 
 PATIENCE = 20
@@ -70,6 +74,24 @@ def test_stream_that_ends_does_not_wait(log: Path) -> None:
     began = time.monotonic()
     assert stream.latestOffset(offset, ReadAllAvailable()) == offset
     assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_stream_of_a_quorum_waits_for_what_is_committed_and_reads_nothing_else(tmp_path: Path) -> None:
+    written = log_of(tmp_path, TopicRecord(name="first", topic_id=Uuid(9, 1000)))
+    shared = Log(b"".join(path.read_bytes() for path in written.rglob("*.log")))
+    one = QuorumController(shared)
+    stream = StreamReader(LogOptions.read({"path": one.url, "mirror": str(tmp_path / "m"), "waitSeconds": "20"}))
+    offset = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+    end = shared.end
+    value = encode(VersionedRecord(TopicRecord(name="second", topic_id=Uuid(9, 1001)), 0))
+    shared.append(write_batch([value], base_offset=end, epoch=1, timestamp=0), commit=False)
+    commit = threading.Timer(0.3, shared.commit)
+    began = time.monotonic()
+    commit.start()
+    after = stream.latestOffset(offset, ReadAllAvailable())
+    assert 0.3 <= time.monotonic() - began < PATIENCE / 2
+    assert (offset["offset"], after["offset"]) == (end, end + 1)
+    one.close()
 
 
 @pytest.mark.parametrize(
