@@ -56,8 +56,9 @@ def read_log(
     incomplete batch. Raises UsageError if there is no log. Raises the error of a damaged log, which names the offset,
     unless ``at_offset`` or ``at_time`` is before the damage.
     """
+    from pipelines.quorum import KAFKA
     from pipelines.run.log_lake import LogLake
-    from pipelines.source.log_options import KAFKA, LogOptions
+    from pipelines.source.log_options import LogOptions
 
     place = os.fspath(path)
     copy = _committed(place) if place.startswith(KAFKA) else None

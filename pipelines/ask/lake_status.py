@@ -14,7 +14,7 @@ from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
 from pipelines.ask.troubled_partitions import troubled
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
-from pipelines.mirror.quorum_state import QuorumState, mirror_of, read_state
+from pipelines.quorum.state import QuorumState, mirror_of, read_state
 
 
 @dataclass(frozen=True)

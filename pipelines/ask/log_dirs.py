@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 from jbod_model.errors import UsageError
 from jbod_model.storage.meta_properties import FILE_NAME, read_meta_properties
+from pipelines.quorum import KAFKA
 from pipelines.quorum.brokers import describe_log_dirs, error_name
-from pipelines.quorum.client import SCHEME, addresses_of
+from pipelines.quorum.client import addresses_of
 from pipelines.quorum.security import security_of
 
 _FOLDER = re.compile(r"(?P<partition>.+-\d{1,10})(?:\.[0-9A-Za-z_-]{22,32}-(?P<kind>future|delete|stray))?")
@@ -98,7 +99,7 @@ def read_brokers(url: str, command_config: str) -> tuple[str, list[LogDir], list
     said = describe_log_dirs(addresses_of(url), security_of(command_config))
     found = [
         LogDir(
-            source=f"{SCHEME}{broker.address}",
+            source=f"{KAFKA}{broker.address}",
             broker_id=broker.broker_id,
             path=one["log_dir"],
             error=error_name(one["error_code"]),

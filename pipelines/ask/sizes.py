@@ -25,8 +25,8 @@ from pipelines.ask.size_history import growth
 from pipelines.lake.kept_sizes import TABLE, keep_sizes, kept_sizes
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
+from pipelines.quorum import KAFKA
 from pipelines.settings import load
-from pipelines.source.log_options import KAFKA
 
 CERTAIN, LIKELY, UNKNOWN = "certain", "likely", "unknown"
 MOST_TOPICS = 10

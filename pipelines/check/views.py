@@ -32,7 +32,7 @@ from pipelines.lake.delta import reading
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, TIME
-from pipelines.mirror.quorum_state import mirror_of, read_state
+from pipelines.quorum.state import mirror_of, read_state
 from pipelines.settings import Settings
 
 _GRACE_OFFSETS = 10

@@ -38,11 +38,11 @@ def mirror(
     from pipelines.lake.times import parse_age
     from pipelines.mirror.folder import MirrorFolder
     from pipelines.mirror.follow import Mirror
+    from pipelines.quorum import KAFKA
     from pipelines.quorum.client import Quorum, addresses_of
     from pipelines.quorum.connection import Halted
     from pipelines.quorum.security import security_of
     from pipelines.settings import load
-    from pipelines.source.log_options import KAFKA
 
     if not quorum.startswith(KAFKA):
         raise UsageError(f"{quorum}: write kafka://HOST:PORT[,HOST:PORT...], the controllers")

@@ -19,7 +19,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli.process import Stopped
-from pipelines.source.log_options import KAFKA
+from pipelines.quorum import KAFKA
 
 PIPE = "-"
 _NAME = "stdin"

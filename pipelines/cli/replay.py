@@ -16,11 +16,12 @@ from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.cli.piped import is_piped, take_pipe
 from pipelines.cli.process import Interrupts, Stopped
-from pipelines.mirror.quorum_state import link_mirror, mirror_of
+from pipelines.quorum import KAFKA
+from pipelines.quorum.state import link_mirror, mirror_of
 from pipelines.run.decision import PRELOAD, Way, decide
 from pipelines.run.options import Replay, Requests
 from pipelines.settings import Settings, load
-from pipelines.source.log_options import KAFKA, Settle
+from pipelines.source.log_options import Settle
 from pipelines.start.process import choose, keep_memory
 from pipelines.start.session import is_new_advice
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from jbod_model.errors import JbodError, Retriable, first_line_of
 from pipelines.fleet.clusters import Cluster
+from pipelines.quorum import KAFKA
 from pipelines.run.decision import PRELOAD, Way, decide
 from pipelines.run.options import Replay
-from pipelines.source.log_options import KAFKA
 from pipelines.storage.objects import fault_of_disk
 
 if TYPE_CHECKING:
@@ -237,8 +237,8 @@ class Fleet:
         cluster = attempt.cluster
         if not cluster.log.startswith(KAFKA):
             return self._replay_files(attempt, cluster.log)
-        from pipelines.mirror.quorum_state import mirror_of
         from pipelines.mirror.session import mirrored
+        from pipelines.quorum.state import mirror_of
 
         folder = str(mirror_of(cluster.lake))
         with mirrored(cluster.log, folder, cluster.settings.quorum.command_config, attempt.notices.append):

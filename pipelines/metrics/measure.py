@@ -31,7 +31,7 @@ from pipelines.lake.ledger import Published
 from pipelines.lake.reader import Lake
 from pipelines.metrics import declared
 from pipelines.metrics.declared import Metric
-from pipelines.mirror.quorum_state import mirror_of, read_state
+from pipelines.quorum.state import mirror_of, read_state
 
 _ENTRY = struct.Struct(">ii")
 

@@ -19,10 +19,10 @@ from typing import BinaryIO
 from filelock import FileLock, Timeout
 
 from jbod_model.errors import MalformedLog, UsageError
+from jbod_model.formats.log import PARTITION_DIRECTORY, MetadataLog
 from jbod_model.storage.properties import parse_properties, render_properties
 from pipelines.quorum.batches import Place, sound_batches
 from pipelines.quorum.client import SnapshotId
-from pipelines.source.log_dir import LOG_NAME, LogDir
 
 ROLL_BYTES = 64 << 20
 ROLL_SECONDS = 24 * 3600
@@ -41,7 +41,7 @@ class MirrorFolder:
         if "://" in folder:
             raise UsageError(f"{folder}: a mirror is on a disk of this machine: its end is written many times a second")
         self.folder = Path(folder)
-        self.log = self.folder / LOG_NAME
+        self.log = self.folder / PARTITION_DIRECTORY
         self._file: BinaryIO | None = None
         self._size = 0
         self._began = 0.0
@@ -74,17 +74,14 @@ class MirrorFolder:
         segments = self.segments()
         return int(segments[0].stem) if segments else None
 
-    def snapshots(self, folder: str = LOG_NAME) -> list[tuple[SnapshotId, Path]]:
+    def snapshots(self, folder: str = PARTITION_DIRECTORY) -> list[tuple[SnapshotId, Path]]:
         """The snapshots in a folder of the mirror in the order of their offsets."""
         found = ((_SNAPSHOT.fullmatch(path.name), path) for path in (self.folder / folder).glob("*.checkpoint"))
         return sorted((SnapshotId(int(name[1]), int(name[2])), path) for name, path in found if name)
 
     def cluster_id(self) -> str | None:
         """The cluster id in meta.properties, None if it is not known."""
-        try:
-            return parse_properties((self.folder / "meta.properties").read_bytes()).get("cluster.id")
-        except FileNotFoundError:
-            return None
+        return cluster_id_of(self.folder)
 
     def write_cluster_id(self, cluster_id: str) -> None:
         """Writes meta.properties, once."""
@@ -151,7 +148,7 @@ class MirrorFolder:
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def snapshot_file(self, snapshot: SnapshotId, folder: str = LOG_NAME) -> Iterator[BinaryIO]:
+    def snapshot_file(self, snapshot: SnapshotId, folder: str = PARTITION_DIRECTORY) -> Iterator[BinaryIO]:
         """A file for a snapshot, which gets its name if the block ends well and its batches are sound."""
         path = self.folder / folder / f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}.checkpoint"
         path.parent.mkdir(exist_ok=True)
@@ -177,7 +174,7 @@ class MirrorFolder:
         aside.mkdir(exist_ok=True)
         if (self.folder / "meta.properties").exists():
             shutil.copy(self.folder / "meta.properties", aside)
-        self.log.rename(aside / LOG_NAME)
+        self.log.rename(aside / PARTITION_DIRECTORY)
         self.log.mkdir()
         self.end = None
         return aside
@@ -194,21 +191,28 @@ class MirrorFolder:
 
     # -- a copy as the beginning ----------------------------------------------------------------------------------
 
-    def take(self, seed: LogDir, end: Place) -> None:
+    def take(self, seed: MetadataLog, end: Place) -> None:
         """Copies the files of another log up to ``end``, which lies between two batches."""
-        segments, snapshots = seed.files()
-        first = segments[0].base_offset
-        for snapshot in [one for one in snapshots if one.end_offset >= first][:1] if first else ():
+        first = seed.segments[0].base_offset
+        for snapshot in [one for one in seed.snapshots if one.end_offset >= first][:1] if first else ():
             with self.snapshot_file(SnapshotId(snapshot.end_offset, snapshot.epoch)) as file:
-                _copy(Path(snapshot.path), file)
-        for segment in segments:
-            data = seed.read(segment.path, 0, segment.size).tobytes()
-            there = (batch.end for batch in sound_batches(data, segment.path) if batch.last_offset < end.offset)
+                _copy(snapshot.path, file)
+        for segment in seed.segments:
+            data = segment.path.read_bytes()
+            there = (batch.end for batch in sound_batches(data, str(segment.path)) if batch.last_offset < end.offset)
             size = max(there, default=0)
             if not size:
                 break
             (self.log / f"{segment.base_offset:020d}.log").write_bytes(data[:size])
         self.end = self._cut()
+
+
+def cluster_id_of(folder: Path) -> str | None:
+    """The cluster id in the meta.properties of a metadata.log.dir, None if it is not known."""
+    try:
+        return parse_properties((folder / "meta.properties").read_bytes()).get("cluster.id")
+    except FileNotFoundError:
+        return None
 
 
 def _copy(source: Path, target: BinaryIO) -> None:

@@ -21,16 +21,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from jbod_model.errors import JbodError, MalformedLog
 from jbod_model.formats.batch import write_batch
 from jbod_model.formats.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
-from pipelines.mirror.folder import WAITING, MirrorFolder
-from pipelines.mirror.quorum_state import QuorumState, read_state
+from jbod_model.formats.log import MetadataLog
+from pipelines.mirror.folder import WAITING, MirrorFolder, cluster_id_of
 from pipelines.quorum.batches import BatchPlace, Place, check_follows, sound_batches
 from pipelines.quorum.client import Fetched, Quorum, SnapshotGone, SnapshotId
 from pipelines.quorum.connection import Fault
-from pipelines.source.log_dir import LogDir
+from pipelines.quorum.state import QuorumState, read_state
 
 WAIT_MS = 500
 _WAIT_FOR_COMMIT_MS = 20
@@ -164,14 +165,14 @@ class Mirror:
 
     def _take_seed(self, seed: str) -> None:
         """Begins with a copy of files, up to the last offset that the quorum has too and has committed."""
-        log = LogDir(seed)
-        theirs, ours = log.cluster_id(), self.quorum.cluster_id
+        log = MetadataLog.open(Path(seed))
+        theirs, ours = cluster_id_of(log.directory.parent), self.quorum.cluster_id
         if theirs and ours and theirs != ours:
             raise Diverged(f"{seed}: is of cluster {theirs}, the quorum is {ours}")
         ends = [Place(0, -1)]
-        for segment in log.files()[0]:
-            data = log.read(segment.path, 0, segment.size).tobytes()
-            ends += [Place(one.last_offset + 1, one.epoch) for one in sound_batches(data, segment.path)]
+        for segment in log.segments:
+            data = segment.path.read_bytes()
+            ends += [Place(one.last_offset + 1, one.epoch) for one in sound_batches(data, str(segment.path))]
         while len(ends) > 1:
             found = self.quorum.fetch(ends[-1].offset, min(ends[-1].epoch, self.quorum.leader_epoch))
             if found.snapshot is not None:

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import Uuid
+from pipelines.quorum import KAFKA
 from pipelines.quorum.batches import Place
 from pipelines.quorum.connection import Address, Connection, Fault, Halted
 from pipelines.quorum.messages import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, FETCH, FETCH_SNAPSHOT, Message
 from pipelines.quorum.security import Security
-from pipelines.source.log_options import KAFKA
 
 TOPIC = "__cluster_metadata"
 PIECE = 8 << 20

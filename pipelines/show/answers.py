@@ -15,7 +15,7 @@ from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, Losses
 from pipelines.ask.offline_replicas import Offline, OfflineReplica
 from pipelines.ask.partition_history import PartitionHistory
 from pipelines.ask.troubled_partitions import Leaderless
-from pipelines.mirror.quorum_state import QuorumState
+from pipelines.quorum.state import QuorumState
 from pipelines.show.rows import Chosen
 from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, when
 

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import UsageError
+from pipelines.quorum import KAFKA
 
 if TYPE_CHECKING:
     import numpy as np
 
-KAFKA = "kafka://"
-"""What the URL of a quorum begins with."""
 RECORDS, SLICES = "records", "slices"
 SLICES_SCHEMA = "sequence long, slice string"
 _SETTLE = re.compile(r"(\d+)|(\d+(?:\.\d+)?)s")

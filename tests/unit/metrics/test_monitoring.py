@@ -29,6 +29,7 @@ from pipelines.metrics import serve
 from pipelines.metrics.declared import METRICS
 from pipelines.metrics.measure import behind, measure, of_lake, recorded
 from pipelines.metrics.serve import Measured, MetricsServer
+from pipelines.quorum.state import QuorumState, mirror_of
 from tests.support.lakes import write_lake
 from tests.support.local import replay
 from tests.support.logs import read_log
@@ -55,6 +56,10 @@ def test_every_declared_metric_is_measured_with_its_labels_and_no_other(lake: Pa
     opened = Lake.open(lake)
     record(opened, CHECKS, run_checks(opened))
     log = behind(str(metadata_dir(KAFKA)), 201)
+    mirror = mirror_of(str(lake))
+    mirror.mkdir(exist_ok=True)
+    now = datetime.now(UTC)
+    QuorumState(210, 1, "localhost:9093", now, now).write(mirror)
     families = list(measure(opened, datetime.now(UTC), log=log, findings=recorded(opened)))
     assert sorted(family.name for family in families) == sorted(DECLARED)
     for family in families:
@@ -180,6 +185,9 @@ def test_every_metric_worth_a_look_is_on_the_dashboard() -> None:
         "jbod_lake_last_record_age_seconds",
         "jbod_log_end_offset",
         "jbod_log_unread_bytes",
+        "jbod_quorum_high_watermark",
+        "jbod_quorum_answered_timestamp_seconds",
+        "jbod_quorum_silent_since_timestamp_seconds",
         "jbod_partitions",
         "jbod_replicas",
         "jbod_findings_offset",
