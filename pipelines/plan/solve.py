@@ -8,7 +8,7 @@ fewer bytes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -66,13 +66,14 @@ def solve(it: Problem, goal: Goal) -> Solution:
     """The targets of a goal."""
     if goal.even == LEADERS:
         return _even_leaders(it, goal)
+    goal, barred = _possible(it, goal)
     width = int((it.state.count + goal.adds).max(initial=1))
     more = max(0, width - it.place.shape[1])
     place = np.pad(it.place, ((0, 0), (0, more)), constant_values=-1)
     bytes_of = np.pad(it.bytes, ((0, 0), (0, more)))
     start = np.where(np.pad(goal.drops, ((0, 0), (0, more))), -1, place)
     cluster = _cluster(it, goal, start.copy(), bytes_of)
-    lacks = _settle(it, goal, cluster)
+    lacks = [*barred, *_settle(it, goal, cluster)]
     if goal.even:
         _even(it, goal, cluster)
     return Solution(cluster.place, _copies(it, place, cluster), lacks)
@@ -112,17 +113,11 @@ def _cluster(it: Problem, goal: Goal, place: Numbers, bytes_of: Bytes) -> Cluste
 
 
 def _settle(it: Problem, goal: Goal, cluster: Cluster) -> list[Lack]:
-    """Finds targets for the replicas that leave or are added. Returns why some have none, the smallest reason first."""
+    """Finds targets for the replicas that leave or are added. Returns why some have none."""
     free = cluster.place < 0
     padded = np.pad(goal.leaves, ((0, 0), (0, free.shape[1] - goal.leaves.shape[1])))
     new = free & (free.cumsum(axis=1) <= goal.adds[:, None])
     rows, slots = np.nonzero((padded & ~free) | new)
-    lacks = []
-    for reason, barred in _barred(it, goal).items():
-        hit = barred[rows]
-        if hit.any():
-            lacks.append(Lack(reason, int(hit.sum()), it.state.name(int(rows[hit][0]))))
-            rows, slots = rows[~hit], slots[~hit]
     added = new[rows, slots]
     cluster.bytes[rows[added], slots[added]] = it.largest[rows[added]]
     if cluster.weight is not cluster.bytes:
@@ -131,7 +126,22 @@ def _settle(it: Problem, goal: Goal, cluster: Cluster) -> list[Lack]:
     rows, slots = rows[order].astype(np.int64), slots[order].astype(np.int64)
     why, lack, near = np.zeros(len(rows), np.int64), np.zeros(len(rows)), np.zeros(len(rows), np.int64)
     settle(cluster, rows, slots, goal.own_first, why, lack, near)
-    return lacks + _reasons(it, goal, rows, why, lack, near)
+    half = np.unique(rows[why < 0])  # a file with a part of what such a partition needs may name a broker that is down
+    cluster.place[half] = cluster.began[half]
+    return _reasons(it, goal, rows, why, lack, near)
+
+
+def _possible(it: Problem, goal: Goal) -> tuple[Goal, list[Lack]]:
+    """The goal without the partitions that no plan can touch, and what is lacking for them."""
+    wishes = goal.leaves.sum(axis=1) + goal.drops.sum(axis=1) + goal.adds
+    lacks, left = [], np.ones(len(wishes), bool)
+    for reason, barred in _barred(it, goal).items():
+        hit = np.flatnonzero(barred & left & (wishes > 0))
+        if len(hit):
+            lacks.append(Lack(reason, int(wishes[hit].sum()), it.state.name(int(hit[0]))))
+            left[hit] = False
+    rest = left[:, None]
+    return replace(goal, leaves=goal.leaves & rest, drops=goal.drops & rest, adds=goal.adds * left), lacks
 
 
 def movable(it: Problem) -> Flags:

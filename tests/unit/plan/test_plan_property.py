@@ -144,6 +144,11 @@ class Play:
         one = self.cluster.brokers[broker]
         return [disk for disk in range(one.disks) if disk not in (*one.cordoned, *one.failed)]
 
+    def is_known(self, broker: int) -> bool:
+        """Whether each disk of a broker had a replica that tells its path."""
+        held = {placed[broker] for placed in self.cluster.placed.values() if broker in placed}
+        return len(held) == self.cluster.brokers[broker].disks and not self.cluster.brokers[broker].failed
+
     def _check(self, name: str, was: Mapping[int, int], now: Mapping[int, int]) -> None:
         brokers = self.cluster.brokers
         assert not any(brokers[broker].fenced for broker in now), "Kafka's tool refuses a broker that is down"
@@ -222,8 +227,11 @@ def check_end(run: Play, name: str, answer: MovePlan) -> None:
 def check_undo(run: Play, answer: MovePlan, began: Mapping[str, Mapping[int, int]]) -> None:
     """The undo file leads back."""
     for one in answer.documents.get("undo.json", {"partitions": []})["partitions"]:
-        name = f"{one['topic']}-{one['partition']}"
-        assert run.target(name, one) == began[name]
+        was = began[f"{one['topic']}-{one['partition']}"]
+        assert [*was] == one["replicas"]
+        for broker, path in zip(one["replicas"], one["log_dirs"], strict=True):
+            now = run.placed[f"{one['topic']}-{one['partition']}"].get(broker)
+            assert path == path_of(was[broker]) or (path == "any" and (now == was[broker] or not run.is_known(broker)))
 
 
 def test_every_kind_of_plan_was_met() -> None:
