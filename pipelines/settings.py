@@ -139,6 +139,10 @@ class CheckSettings(_Section):
     """A warning is given if a directory's failure would leave this many partitions without a leader."""
     skew_factor: Annotated[float, Gt(1)] = 2
     """A directory holds too much if it has this many times the mean of its broker's directories, and ten more."""
+    full_percent: Annotated[int, Ge(1), Le(100)] = 90
+    """How full a disk may be, by the sizes that jbod sizes --keep kept."""
+    full_days: Annotated[int, Ge(0), Le(366)] = 7
+    """A disk that is full within this number of days fills too fast."""
     losses_accepted_until: Annotated[int, Ge(-1)] = -1
     """Lost data up to this offset is accepted: it is shown, but no longer fails a check."""
     expectations: str = ""

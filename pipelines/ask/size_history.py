@@ -1,10 +1,12 @@
-"""How fast directories grow, by the sizes that were kept in a lake."""
+"""The sizes that were kept in a lake: the newest of each broker, and how fast its directories grow."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from pipelines.lake.kept_sizes import kept_sizes
+from pipelines.lake.kept_sizes import TABLE, kept_sizes
+from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
 DAYS = 7
@@ -36,3 +38,16 @@ def growth(lake: Lake) -> Mapping[tuple[int, str], int]:
         """
     )
     return {(broker, path): slope for broker, path, slope in rows}
+
+
+def newest_sizes(lake: Lake) -> Sequence[dict[str, Any]]:
+    """The rows of directory_sizes of each broker's newest run, up to the lake's offset. Empty if none was kept."""
+    kept = kept_sizes(lake)
+    if kept is None:
+        return []
+    names = [name for name in TABLE.schema.names if name != "time"]
+    rows = lake.query(
+        f"SELECT epoch_us(time), {', '.join(names)} FROM {kept} QUALIFY time = max(time) OVER (PARTITION BY broker_id) "
+        "ORDER BY broker_id, path"
+    )
+    return [dict(zip(("time", *names), (time_of(row[0]), *row[1:]), strict=True)) for row in rows]

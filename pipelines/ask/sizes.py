@@ -21,9 +21,8 @@ from jbod_model.storage.problems import StorageProblem
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.log_dirs import LogDir, is_log_dirs, read_brokers, read_log_dirs, read_mounted
-from pipelines.ask.size_history import growth
-from pipelines.lake.kept_sizes import TABLE, keep_sizes, kept_sizes
-from pipelines.lake.ledger import time_of
+from pipelines.ask.size_history import growth, newest_sizes
+from pipelines.lake.kept_sizes import TABLE, keep_sizes
 from pipelines.lake.reader import Lake
 from pipelines.quorum import KAFKA
 from pipelines.settings import load
@@ -160,24 +159,11 @@ def kept(lake: Lake) -> Sizes:
 
     Raises UsageError if none was kept up to the lake's offset.
     """
-    rows = kept_sizes(lake)
-    names = [*(name for name in TABLE.schema.names if name != "time")]
-    found = (
-        []
-        if rows is None
-        else lake.query(
-            f"SELECT epoch_us(time), {', '.join(names)} FROM {rows} "
-            "QUALIFY time = max(time) OVER (PARTITION BY broker_id)"
-        )
-    )
-    if not found:
+    rows = newest_sizes(lake)
+    if not rows:
         raise UsageError(f"{lake.path}: no sizes are kept in it: name a source, and --keep to keep what it says")
-    named = [dict(zip(("time", *names), (time_of(row[0]), *row[1:]), strict=True)) for row in found]
-    sized = [
-        DirectorySize(evidence=f"kept as of offset {one.pop('log_offset')}", **one)  # the other columns have its names
-        for one in named
-    ]
-    return Sizes(lake.offset, lake.time, _ordered(lake, sized), ())
+    found = [DirectorySize(evidence=f"kept as of offset {one.pop('log_offset')}", **one) for one in rows]
+    return Sizes(lake.offset, lake.time, _ordered(lake, found), ())
 
 
 def keep(lake: Lake, answer: Sizes) -> int:

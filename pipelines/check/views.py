@@ -6,6 +6,7 @@ requests of brokers by then, empty if the lake never read requests. ``min_isr``:
 log sets it. ``tiered``: topics with remote storage. ``moves``: the replicas that went from one directory of their
 broker to another, and what it means (``MOVES``). ``losses``: the model's results about lost data (``LOSSES``).
 ``last_copies``: what has to come before a broker is restarted or its disks are replaced (``LAST_COPIES``).
+``disk_sizes``: the newest sizes of each broker's directories (``DISK_SIZES``).
 ``held_back``: nodes that support lower levels of a feature than others (``HELD_BACK``), a row for each broker and one
 for all controllers. ``params``: one row, of ``Params``. The views of ``DERIVED`` are built on these.
 """
@@ -27,6 +28,7 @@ from pipelines.ask.assignment_requests import ERROR_NAMES, LAST_ASKED, PROCESSES
 from pipelines.ask.configs import features, min_isr, tiered_topics
 from pipelines.ask.directory_changes import directory_changes
 from pipelines.ask.lost_data import DataLoss, Losses, losses
+from pipelines.ask.size_history import growth, newest_sizes
 from pipelines.ask.upgrade import BROKER, Blocker, held_back
 from pipelines.lake.delta import reading
 from pipelines.lake.ledger import time_of
@@ -39,6 +41,8 @@ _GRACE_OFFSETS = 10
 """Records that must pass beside ``check.grace_seconds``, so that a quiet log does not count as a long time."""
 _SKEW_REPLICAS = 10
 """The replicas that a directory holds more than the mean at least, beside ``check.skew_factor``."""
+_SKEW_BYTES = 10 << 30
+"""The bytes that a directory holds more than its share at least, beside ``check.skew_factor``."""
 
 HISTORY_TABLES = ("brokers", "directories", "partitions", "assignments", "offline_replicas")
 
@@ -118,6 +122,22 @@ HELD_BACK = pa.schema(
 """``broker_id`` null: controllers, of which findings have no column."""
 
 
+DISK_SIZES = pa.schema(
+    [
+        ("broker_id", pa.int32()),
+        ("directory_id", pa.string()),
+        ("path", pa.string()),
+        ("bytes", pa.int64()),
+        ("total_bytes", pa.int64()),
+        ("free_bytes", pa.int64()),
+        ("growth", pa.int64()),
+        ("from_offset", pa.int64()),
+        ("from_time", TIME),
+    ]
+)
+"""``directory_id``: the path where no id is known. ``growth``: bytes a day. From: when they were kept."""
+
+
 @dataclass(frozen=True)
 class Params:
     """The parameters of checks: settings, converted to offsets and times of the lake."""
@@ -163,6 +183,9 @@ class Params:
     blast_partitions: int
     skew_factor: float
     skew_replicas: int
+    skew_bytes: int
+    full_percent: int
+    full_days: int
 
 
 def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
@@ -195,6 +218,9 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
         blast_partitions=check.blast_partitions,
         skew_factor=check.skew_factor,
         skew_replicas=_SKEW_REPLICAS,
+        skew_bytes=_SKEW_BYTES,
+        full_percent=check.full_percent,
+        full_days=check.full_days,
     )
     return row, {topic: number for topic, number in wanted.topics.items() if topic}
 
@@ -262,6 +288,22 @@ def last_copies_rows(lake: Lake, data: Losses) -> pa.Table:
 def tiered_rows(lake: Lake) -> pa.Table:
     """The rows of ``tiered``."""
     return pa.table({"topic": pa.array(sorted(tiered_topics(lake)), pa.string())})
+
+
+def disk_size_rows(lake: Lake) -> pa.Table:
+    """The rows of ``disk_sizes``, of runs up to the lake's offset."""
+    rates = growth(lake)
+    rows = [
+        {
+            **{name: one.get(name) for name in DISK_SIZES.names},
+            "directory_id": one["directory_id"] or one["path"],
+            "growth": rates.get((one["broker_id"], one["path"])),
+            "from_offset": one["log_offset"],
+            "from_time": one["time"],
+        }
+        for one in newest_sizes(lake)
+    ]
+    return pa.Table.from_pylist(rows, schema=DISK_SIZES)
 
 
 def held_back_rows(lake: Lake, settings: Settings) -> pa.Table:
@@ -334,6 +376,8 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
             connection.register("last_copies", last_copies_rows(lake, data))
     if "tiered" in wanted:
         connection.register("tiered", tiered_rows(lake))
+    if "disk_sizes" in wanted:
+        connection.register("disk_sizes", disk_size_rows(lake))
     if "held_back" in wanted:
         connection.register("held_back", held_back_rows(lake, settings))
     row, topics = inputs(lake, settings)

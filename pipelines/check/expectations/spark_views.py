@@ -26,6 +26,7 @@ from pipelines.check.contracts import CONTRACTS, Broken, about, newest_versions
 from pipelines.check.definition import Check, Finding, finding
 from pipelines.check.views import (
     DERIVED,
+    disk_size_rows,
     held_back_rows,
     inputs,
     last_copies_rows,
@@ -97,6 +98,7 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         view("losses", spark.createDataFrame(loss_rows(data)))
         view("last_copies", spark.createDataFrame(last_copies_rows(lake, data)))
         view("held_back", spark.createDataFrame(held_back_rows(lake, settings)))
+        view("disk_sizes", spark.createDataFrame(disk_size_rows(lake)))
         view("tiered", spark.createDataFrame(tiered_rows(lake)))
         params, min_isr = inputs(lake, settings)
         view("params", few(**{name: [value] for name, value in asdict(params).items()}))

@@ -10,6 +10,7 @@ from jbod_model.formats.codec import encode, write_struct
 from jbod_model.formats.control_records import LeaderChangeMessage, Voter
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
+from pipelines.lake.kept_sizes import TABLE, keep_sizes
 from pipelines.lake.reader import Lake
 from pipelines.upkeep.verify_reference import Row, time_of
 from tests.support.lakes import write_lake
@@ -40,6 +41,7 @@ class Story:
         self.lives: dict[str, int] = {}
         self.hurried = False
         self.requests: list[Row] = []
+        self.sizes: list[Row] = []
         if version is None:
             self.append(r.NoOpRecord(), 0)
         else:
@@ -260,9 +262,35 @@ class Story:
         )
         return self
 
+    def sized(self, broker: int, **disks: tuple[int, int, int] | int) -> Story:
+        """jbod sizes --keep finds the broker's disks: GiB of replicas, or these, the size of the disk and what is free.
+
+        Of the disk ``_NAME`` the id is not known.
+        """
+        for name, numbers in disks.items():
+            held, total, free = numbers if isinstance(numbers, tuple) else (numbers, None, None)
+            row = dict.fromkeys(TABLE.schema.names) | {
+                "time": time_of(self.time * 1_000_000),
+                "log_offset": len(self.entries) - 1,
+                "broker_id": broker,
+                "path": f"/data/{name}",
+                "directory_id": None if name[0] == "_" else str(disk(name)),
+                "pairing": "certain",
+                "error": "",
+                "replicas": 1,
+                "bytes": held << 30,
+                "total_bytes": None if total is None else total << 30,
+                "free_bytes": None if free is None else free << 30,
+            }
+            self.sizes.append(row)
+        return self
+
     def lake(self, path: Path) -> Lake:
         write_lake(path, self.entries, requests=self.requests)
-        return Lake.open(path)
+        lake = Lake.open(path)
+        if self.sizes:
+            keep_sizes(lake, self.sizes)
+        return lake
 
     def _id(self, name: str) -> Uuid:
         return topic_id(name, self.lives[name])

@@ -56,7 +56,7 @@ def directory(name: str, broker: int) -> str:
     return f"directory {disk(name)} of broker {broker}"
 
 
-CASES: Mapping[str, Case] = {
+CASES: dict[str, Case] = {
     "B-01": Case(
         Story()
         .broker(1, "ab")
@@ -432,6 +432,44 @@ CASES: Mapping[str, Case] = {
     ),
 }
 
+CASES |= {
+    "B-38": Case(
+        Story().broker(1, "abc").sized(1, a=(50, 100, 10), b=(50, 100, 5), c=(50, 100, 11), _d=(9, 1000, 0)),
+        {
+            directory("a", 1): ("warning", "/data/a is 90 % full, 10.0 GiB are free"),
+            directory("b", 1): ("critical", "/data/b is 95 % full"),
+            "directory /data/_d of broker 1": ("critical", "/data/_d is 100 % full, 0.0 GiB are free"),
+        },
+        [
+            Story().broker(1, "ab").sized(1, a=50, b=(50, 100, 11)),
+            Story().broker(1, "a").sized(1, a=(50, 100, 5)).pause(60).sized(1, a=(50, 100, 50)),
+            Story().broker(1, "a").sized(1, a=(50, 100, 5)).pause(700_000),
+        ],
+    ),
+    "B-39": Case(
+        Story()
+        .broker(1, "ab")
+        .sized(1, a=(10, 100, 80), b=(10, 100, 80))
+        .pause(43_200)
+        .sized(1, a=(16, 100, 74), b=(15, 100, 75)),
+        {directory("a", 1): ("warning", "/data/a grows by 12.0 GiB a day, and 74.0 GiB are free: full in 6 days")},
+        [
+            Story().broker(1, "a").sized(1, a=(10, 100, 80)),
+            Story().broker(1, "a").sized(1, a=(16, 100, 1)).pause(43_200).sized(1, a=(10, 100, 1)),
+            Story().broker(1, "a").sized(1, a=10).pause(43_200).sized(1, a=16),
+        ],
+    ),
+    "B-40": Case(
+        Story().broker(1, "abc").broker(2, "de").sized(1, a=41, b=10, c=9).sized(2, d=(300, 1000, 9), e=(75, 500, 9)),
+        {directory("a", 1): ("info", "/data/a holds 41.0 GiB, its share of what the broker holds is 20.0 GiB")},
+        [
+            Story().broker(1, "abc").sized(1, a=39, b=11, c=10),
+            Story().broker(1, "abc").sized(1, a=9, b=1, c=1),
+            Story().broker(1, "a").sized(1, a=9000),
+            Story().broker(2, "def").sized(2, d=(300, 4000, 9), e=(3, 40, 9), f=(3, 40, 9)),
+        ],
+    ),
+}
 BY_HAND = {"B-11", "B-28", "B-30", "B-36"}
 """No log says these: test_check_lakes.py damages a lake."""
 
