@@ -2,8 +2,9 @@
 
 Theory of operation. The broker stops in order if it runs. Its next process registers with the directories that can be
 read. It opens the logs of its replicas by the table of decisions (R-DECIDE-1 to R-DECIDE-12, R-DISK-4), reports each
-directory that differs from the metadata, perhaps before it registers (R-COPY-12), and is unfenced: then every partition
-without a leader holds an election (R-RESTART-3). The controller answers each request, and each record that it writes
+directory that differs from the metadata, and is unfenced: then every partition without a leader holds an election
+(R-RESTART-3). The report can come before the registration (R-COPY-12) or after the election, in which the replica then
+counts as offline. The controller answers each request, and each record that it writes
 changes the fates of the partitions (R-LOSS-1 to R-LOSS-11).
 
 No record says where a log lies that was never placed. If some of its possible places are missing at the start, its
@@ -12,6 +13,7 @@ replica counts as recreated, and as *perhaps* recreated in the answer.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -49,6 +51,16 @@ FAR = 1 << 62
 """An offset that every broker has read."""
 
 
+class Report(enum.Enum):
+    """When the process first reports the directories that differ from the metadata: no record tells before."""
+
+    EARLY = "before it registers"
+    """With the epoch of the process before (R-COPY-12)."""
+    REGISTERED = "before it is unfenced"
+    LATE = "after it is unfenced"
+    """A leaderless partition elects without the replica, and stays leaderless after the report (R-ASSIGN-6)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStart:
     """How a broker starts."""
@@ -60,8 +72,8 @@ class NextStart:
     """Whether log.dirs has further directories, which cannot be read."""
     clean: bool
     """Whether every directory of log.dirs has the mark of the last shutdown in order: a blank disk has none."""
-    early: bool = False
-    """Whether it reports its directories before it registers, too, with the epoch of the process before (R-COPY-12)."""
+    reports: Report = Report.REGISTERED
+    """When it first reports its directories."""
     was_stopped: bool = True
     """For a broker that is not registered: whether its last process was shut down in order."""
 
@@ -104,7 +116,7 @@ def start(
         return Started(image=play.image, fates=play.fates, refused="no directory of log.dirs can be read")
     listed = frozenset() if known is None else frozenset(known.directories)
     logs: Mapping[Key, _Log] | None = None
-    if how.early and known is not None:
+    if how.reports is Report.EARLY and known is not None:
         logs = dict(_logs(play.image, play.fates, how, listed, profile))
         play.report(how.broker_id, logs)
     try:
@@ -113,7 +125,8 @@ def start(
         return Started(image=play.image, fates=play.fates, refused=refused.problem)
     if logs is None:
         logs = dict(_logs(play.image, play.fates, how, listed, profile))
-    play.report(how.broker_id, logs)
+    if how.reports is not Report.LATE:
+        play.report(how.broker_id, logs)
     play.unfence(how.broker_id)
     play.report(how.broker_id, logs)
     created = {key: log for key, log in logs.items() if log.created}

@@ -23,7 +23,7 @@ from jbod_model.ids import Uuid
 from jbod_model.loss.actions import is_online
 from jbod_model.loss.fate import Fate
 from jbod_model.loss.losses import Loss
-from jbod_model.next_start import BLANK, Key, NextStart, Started, start
+from jbod_model.next_start import BLANK, Key, NextStart, Report, Started, start
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image
 from pipelines.ask.advice import Advice, forbid_unclean, steps_in_words
@@ -65,7 +65,11 @@ class GivenUp(NamedTuple):
 
 @dataclass(frozen=True)
 class StartOutcome:
-    """What one start does, in any of the ways that no record tells apart. Partitions by name."""
+    """What one start does, in any of the ways that no record tells apart. Partitions by name.
+
+    The last process was shut down in order or not; the next one reports its directories before it registers, before it
+    is unfenced, or later: then a partition without a leader has none until a broker is unfenced again.
+    """
 
     back: Sequence[str]
     """Directories that come back with their ids."""
@@ -80,15 +84,16 @@ class StartOutcome:
     """Those among them whose log may be in another directory: no record says where it lies."""
     leads: Sequence[str]
     """Partitions that the broker leads afterwards, and does not lead now."""
+    perhaps_leads: Sequence[str]
+    """Those among them that it leads in some of the ways only."""
     leads_empty: Sequence[str]
     """Partitions that it leads with a log that it created empty."""
     without_leader: Sequence[str]
     """Partitions without a leader afterwards."""
     gives_up: Sequence[GivenUp]
     """Partitions whose last complete copy is given up."""
-    depends: Sequence[str]
-    """Partitions that the ways differ about: the broker leads, recreates or gives up in some of them. The last process
-    was shut down in order or not, and the next one reports its directories before it registers or after it."""
+    perhaps_gives_up: Sequence[str]
+    """Those among them of which it is given up in some of the ways only."""
     two_folders: Sequence[str]
     """Partitions that were recreated in another directory of the broker while a directory that comes back was away: one
     of the two folders has to leave before the start."""
@@ -243,11 +248,10 @@ class _Player:
 
         played = [self._play(how) for how in self._starts(choice)]
         first = played[0]
-        every = [list(self._given_up(started)) for started in played]
-        ways = [self._ends(started, lost) for started, lost in zip(played, every, strict=True)]
+        lost = [{one.name: one for one in self._given_up(started)} for started in played]
+        led = [{*self._led(started)} - {*self._led(None)} for started in played]
         back = become("back")
         twice = sorted({name for directory in back for name in data.last_copies.twice(self.broker, directory)})
-        leads = {key for started in played for key in self._led(started)} - {*self._led(None)}
         without = {key for started in played for key, leader in _leaders(started.image) if leader < 0}
         asked = {key for key, _ in _leaders(self.image) if self.has_replica(key)}
 
@@ -259,24 +263,21 @@ class _Player:
             refused=first.refused,
             recreated=self._names(first.recreated),
             perhaps_recreated=self._names(first.perhaps),
-            leads=self._names(leads),
+            leads=self._names(set().union(*led)),
+            perhaps_leads=self._names(set().union(*led) - led[0].intersection(*led)),
             leads_empty=self._names(key for started in played for key in {*self._led(started)} & started.recreated),
             without_leader=self._names(without & asked),
             gives_up=sorted(
-                {one.name: one for lost in every for one in lost}.values(), key=lambda one: (one.topic, one.partition)
+                {name: one for names in lost for name, one in names.items()}.values(),
+                key=lambda one: (one.topic, one.partition),
             ),
-            depends=sorted({name for _, name in set().union(*ways) - ways[0].intersection(*ways)}),
+            perhaps_gives_up=sorted(set().union(*lost) - {*lost[0]}.intersection(*lost)),
             two_folders=twice,
         )
 
-    def _ends(self, started: Started, lost: Sequence[GivenUp]) -> set[tuple[str, str]]:
-        """What the broker does in a start, with the partition."""
-        names = (("recreates", self._names(started.recreated)), ("leads", self._names(self._led(started))))
-        return {*((what, name) for what, some in names for name in some), *(("gives up", one.name) for one in lost)}
-
     def _starts(self, choice: Mapping[str, How]) -> list[NextStart]:
         """The start, in all ways that no record tells apart: whether the disks have the mark of a shutdown in order,
-        and whether it reports before it registers."""
+        and when it reports its directories."""
         blank = [Uuid(BLANK, 2 + number) for number, how in enumerate(choice.values()) if how == "blank"]
         kept = [directory for directory in self.disks.listed if choice.get(directory, "back") == "back"]
         back = [directory for directory, how in choice.items() if how == "back" and directory not in kept]
@@ -289,10 +290,11 @@ class _Player:
                 directories=(*map(_uuid, [*kept, *back]), *blank),
                 has_offline=has_offline,
                 clean=clean,
-                early=early,
+                reports=reports,
                 was_stopped=bool(self.disks.in_order),
             )
-            for early in ([False] if self.disks.state == "missing" else [False, True])
+            for reports in (Report.REGISTERED, Report.LATE, Report.EARLY)
+            if reports is not Report.EARLY or self.disks.state != "missing"
             for clean in ([False] if not marked else [True] if known else [True, False])
         ]
 

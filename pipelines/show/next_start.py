@@ -64,7 +64,7 @@ def _losses(one: StartOutcome) -> Iterator[str]:
         perhaps = f", {len(one.perhaps_recreated):,} of them perhaps" if one.perhaps_recreated else ""
         yield f"{many(len(one.recreated), 'replica')} {_are(one.recreated)} recreated empty{perhaps}"
     if one.leads_empty:
-        yield f"the broker leads {many(len(one.leads_empty), 'partition')} with an empty log"
+        yield f"the broker {_leads(one, one.leads_empty)} {many(len(one.leads_empty), 'partition')} with an empty log"
     if one.two_folders:
         yield (
             f"{many(len(one.two_folders), 'partition')} would have two folders, and Kafka does not start with two: "
@@ -73,13 +73,17 @@ def _losses(one: StartOutcome) -> Iterator[str]:
 
 
 def _gains(one: StartOutcome) -> Iterator[str]:
-    led = len(one.leads) - len(one.leads_empty)
-    if led > 0:
-        yield f"the broker leads {many(led, 'partition')} that it does not lead now"
+    led = sorted({*one.leads} - {*one.leads_empty})
+    if led:
+        yield f"the broker {_leads(one, led)} {many(len(led), 'partition')} that it does not lead now"
+
+
+def _leads(one: StartOutcome, names: Sequence[str]) -> str:
+    return "may lead" if {*names} <= {*one.perhaps_leads} else "leads"
 
 
 def _vague(one: StartOutcome) -> bool:
-    return {lost.name for lost in one.gives_up} <= {*one.perhaps_recreated, *one.depends}
+    return {lost.name for lost in one.gives_up} <= {*one.perhaps_recreated, *one.perhaps_gives_up}
 
 
 def _are(names: Sequence[str]) -> str:

@@ -348,23 +348,27 @@ def test_start_with_a_disk_that_failed_does_what_was_said(running: Running, tmp_
     cluster.start_node(broker)
     wait_for("unfenced", lambda: not fenced(cluster, broker), SETTLES)
     lost = {one.name for one in outcome.gives_up}
-    wait_for("the leader that was said", lambda: (cluster.describe()[topic, 0][0] == 1) == (name in outcome.leads), 60)
 
     def recreated() -> set[str]:
         after = places(cluster, broker)
         return {one for one, directory in after.items() if directory != before.get(one, directory)}
 
-    wait_for("what is recreated is reported", lambda: recreated() == {*outcome.recreated}, 60)
-    leader = cluster.describe()[topic, 0][0]
-    assert (leader == -1) == (name in outcome.without_leader)
+    wait_for("what is recreated is reported", lambda: recreated() == {*outcome.recreated}, 120)
+    found = cluster.describe()[topic, 0][0]
+    assert found == (broker if name in outcome.leads else -1) or (name in outcome.perhaps_leads and found == -1)
+    assert found != -1 or name in outcome.without_leader
+    if name in outcome.perhaps_leads and found == -1:  # until a broker is unfenced
+        stop(cluster, [broker], signal.SIGTERM)
+        cluster.start_node(broker)
+        wait_for("led", lambda: cluster.describe()[topic, 0][0] == broker, SETTLES)
     left = set[str]()
-    if leader != -1:
+    if name in outcome.leads:
         words = ("--bootstrap-server", cluster.bootstrap, "--topic", topic, "--from-beginning", "--timeout-ms", "15000")
         read = cluster.tool("org.apache.kafka.tools.consumer.ConsoleConsumer", *words)
         left = {*re.findall(r"^\d+$", read, re.MULTILINE)}
         assert (producer.acknowledged <= left) == (name not in lost)
     print(
-        f"\n{how}: {outcome.recreated} recreated, leads {outcome.leads}, gives up {lost}: leader {leader}, "
+        f"\n{how}: {outcome.recreated} recreated, leads {outcome.leads}, gives up {lost}: leader {found}, "
         f"{len(left)} of {written} read"
     )
 

@@ -41,6 +41,7 @@ def test_blank_disk_and_one_out_of_log_dirs_give_up_the_last_copy_and_the_others
     back, blank, gone, broken = answer.starts
     for start in (blank, gone):
         assert (start.recreated, start.leads, start.leads_empty) == (["pair-0", "solo-0"], ["solo-0"], ["solo-0"])
+        assert start.perhaps_leads == start.without_leader == ["solo-0"]  # if it reports after it is unfenced
         assert [(one.name, one.kind, one.leader) for one in start.gives_up] == [("solo-0", "lost", 1)]
     assert (back.recreated, back.leads, back.gives_up) == ([], ["solo-0"], [])
     assert (broken.recreated, broken.leads, broken.gives_up, broken.without_leader) == ([], [], [], ["solo-0"])

@@ -52,7 +52,7 @@ def compare(seed: int, how: How, weights: Sequence[tuple[Operation, int]] = WEIG
         if not arrange(world, broker, outcome):
             counts["disks thrown away"] += 1
             return counts
-        check(world, broker, before, outcome, counts)
+        check(world, broker, before, outcome, counts, late=random.random() < 0.3)
     except Unsound:
         counts["unsound"] += 1
     return counts
@@ -175,16 +175,19 @@ class State:
         return cls(world.partition.leader == broker.id, lasting, tuple(directories), frozenset(own))
 
 
-def check(world: RecordedWorld, broker: Broker, before: State, outcome: StartOutcome, counts: Counter[str]) -> None:
-    """Start the broker, and compare what happens with what was said."""
+def check(
+    world: RecordedWorld, broker: Broker, before: State, outcome: StartOutcome, counts: Counter[str], *, late: bool
+) -> None:
+    """Start the broker, and compare what happens with what was said. ``late``: it reports after it is unfenced."""
     offset, held = world.offset, world.copy(broker.id)
     world.start(broker)
     if broker.up:
-        world.report(broker)
+        if not late:
+            world.report(broker)
         world.heartbeat(broker)
         world.report(broker)
     after = State.of(world, broker)
-    vague = NAME in outcome.depends or NAME in outcome.perhaps_recreated
+    unplaced = NAME in outcome.perhaps_recreated
     recreated = world.copy(broker.id) is not held
     at = world.at.get(broker.id)
     if recreated and outcome.blank and at is not None and at.id in before.directories:
@@ -192,11 +195,11 @@ def check(world: RecordedWorld, broker: Broker, before: State, outcome: StartOut
         return
     new = after.losses - before.losses - (frozenset() if recreated else after.crashes)
     facts = {
-        "recreated": (recreated, NAME in outcome.recreated),
-        "leads": (after.leads and not before.leads, NAME in outcome.leads),
-        "gives up": (bool(new), bool(outcome.gives_up)),
+        "recreated": (recreated, NAME in outcome.recreated, unplaced),
+        "leads": (after.leads and not before.leads, NAME in outcome.leads, unplaced or NAME in outcome.perhaps_leads),
+        "gives up": (bool(new), bool(outcome.gives_up), unplaced or NAME in outcome.perhaps_gives_up),
     }
-    for what, (is_so, was_said) in facts.items():
+    for what, (is_so, was_said, vague) in facts.items():
         counts[f"{what} {is_so}{', perhaps' if vague else ''}"] += 1
         if is_so != was_said and not (vague and was_said):
             story = "\n".join(world.story[-40:])
