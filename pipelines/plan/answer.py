@@ -33,6 +33,8 @@ class MovePlan:
     time: datetime
     title: str
     """What it does, after the number of replicas: ``leave /data/a of broker 1``."""
+    aim: str
+    """The same as an order: ``empty /data/a of broker 1``."""
     steps: Sequence[Step]
     lacks: Sequence[Lack]
     """Why the goal is not reached; the smallest reason first. Empty if it is reached."""
@@ -257,6 +259,7 @@ def _answer(
         offset=lake.offset,
         time=lake.time,
         title=goal.title,
+        aim=goal.aim,
         steps=listed,
         lacks=sorted(lacks, key=lambda one: (one.bytes == 0, one.bytes, one.replicas)),
         notes=[*it.notes, *goal.notes, *notes, *_doubts(it, solution, rows)],

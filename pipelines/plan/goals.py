@@ -22,6 +22,8 @@ class Goal:
 
     title: str
     """What it does, after the number of replicas: ``leave /data/a of broker 1``."""
+    aim: str
+    """The same as an order: ``empty /data/a of broker 1``."""
     leaves: Flags
     """Partition, slot: replicas that have to be elsewhere."""
     takes: Flags
@@ -44,11 +46,11 @@ class Goal:
     """Disks that are to be empty, and stay so: a cordon keeps new replicas out."""
 
     @classmethod
-    def of(cls, it: Problem, title: str) -> Goal:
+    def of(cls, it: Problem, title: str, aim: str) -> Goal:
         """A goal without wishes: every open disk may take replicas."""
         nothing = np.zeros(it.place.shape, bool)
         disks = np.zeros(len(it.disks), bool)
-        return cls(title, nothing, it.disks.state == OPEN, disks, np.zeros(len(it.place), np.int32), nothing)
+        return cls(title, aim, nothing, it.disks.state == OPEN, disks, np.zeros(len(it.place), np.int32), nothing)
 
 
 def drain(it: Problem, place: Place) -> Goal:
@@ -63,7 +65,7 @@ def drain(it: Problem, place: Place) -> Goal:
     if not whole:
         _never_onto_itself(it, emptied, takes)
     return _with(
-        Goal.of(it, f"leave {_named(it, place)}"),
+        Goal.of(it, f"leave {_named(it, place)}", f"empty {_named(it, place)}"),
         leaves=leaves,
         takes=takes,
         own_first=not whole,
@@ -97,8 +99,12 @@ def fill(it: Problem, place: Place) -> Goal:
     mine = able & (it.disks.broker == it.disks.broker[disk]) & ~takes
     holds = np.bincount(it.place[it.place >= 0], minlength=len(it.disks)) > 0
     gives = mine if (mine & holds).any() else able & ~takes
-    title = f"move to {it.disk_name(disk)}"
-    return _with(Goal.of(it, title), takes=takes & (it.disks.state == OPEN), gives=gives, even=_bytes(it))
+    return _with(
+        Goal.of(it, f"move to {it.disk_name(disk)}", f"fill {it.disk_name(disk)}"),
+        takes=takes & (it.disks.state == OPEN),
+        gives=gives,
+        even=_bytes(it),
+    )
 
 
 def balance(it: Problem, broker: int | None, by: str) -> Goal:
@@ -109,12 +115,13 @@ def balance(it: Problem, broker: int | None, by: str) -> Goal:
         )
     pool = _measured(it)
     where = "the cluster"
+    title = "become the first of their partitions, so that brokers lead as many" if by == LEADERS else "move"
     if broker is not None:
         pool &= it.state.brokers[it.disks.broker] == broker
         where = f"broker {broker}"
         if pool.sum() < 2:
             raise UsageError(f"broker {broker}: fewer than two of its disks can be compared: {_closed(it, broker)}")
-    return _with(Goal.of(it, f"even {where}"), takes=pool & (it.disks.state == OPEN), gives=pool, even=by)
+    return _with(Goal.of(it, title, f"even {where}"), takes=pool & (it.disks.state == OPEN), gives=pool, even=by)
 
 
 def repair(it: Problem) -> Goal:
@@ -124,7 +131,11 @@ def repair(it: Problem) -> Goal:
         closed = np.isin(it.disks.state, (DOWN, OFFLINE))
         gone |= closed[np.where(it.held >= 0, it.held, 0)] & it.state.there
     stopping = ~it.runs[it.state.replicas] & it.state.online
-    return _with(Goal.of(it, "are made anew in place of those that are gone"), leaves=gone & ~stopping, partial=True)
+    return _with(
+        Goal.of(it, "are made anew in place of those that are gone", "make the replicas anew that are gone"),
+        leaves=gone & ~stopping,
+        partial=True,
+    )
 
 
 def replicas(it: Problem, wanted: Mapping[str, int]) -> Goal:
@@ -142,7 +153,7 @@ def replicas(it: Problem, wanted: Mapping[str, int]) -> Goal:
             raise UsageError(f"{topic}={number}: only {brokers} brokers run")
     said = ", ".join(f"{topic}={number}" for topic, number in wanted.items())
     return _with(
-        Goal.of(it, f"are made or removed for {said}"),
+        Goal.of(it, f"are made or removed for {said}", f"have {said}"),
         adds=np.maximum(more, 0),
         drops=_dropped(it, np.maximum(-more, 0)),
     )

@@ -24,16 +24,15 @@ def show_move_plan(out: Screen, answer: MovePlan, chosen: Chosen, every: bool = 
         return
     amount = f" ({in_units(answer.bytes)})" if answer.bytes is not None else ""
     takes = f", about {span(answer.seconds)} at {in_units(answer.rate)}/s" if answer.seconds is not None else ""
-    what = many(answer.replicas, "replica") if answer.replicas else many(answer.partitions, "leader")
+    what = many(answer.replicas or answer.partitions, "replica")
     say(out, f"{what}{amount} {answer.title}: {many(len(answer.steps), 'step')}{takes}; {at}.", "bold")
     _show_lacks(out, answer.lacks)
     _show_even(out, answer)
     if not answer.sized and answer.replicas:
         say(out, "Sizes are not known, so replicas are counted: give --sizes for bytes, room and time.", "yellow")
-    say(out, f"Now {_cost(answer.now[0])}; {_cost(answer.now[1])}.")
     say(out)
     show_selection(out, chosen)
-    _show_steps(out, chosen.rows if every or chosen.line else chosen.rows[:SCREENFUL])
+    _show_steps(out, answer, chosen.rows if every or chosen.line else chosen.rows[:SCREENFUL])
     if len(chosen.rows) > SCREENFUL and not (every or chosen.line):
         say(out, f"and {len(chosen.rows) - SCREENFUL:,} more: --all, or --json", "dim")
     _show_commands(out, answer, every)
@@ -41,10 +40,10 @@ def show_move_plan(out: Screen, answer: MovePlan, chosen: Chosen, every: bool = 
 
 def _show_none(out: Screen, answer: MovePlan, at: str) -> None:
     if answer.lacks:
-        say(out, f"There is no plan that would {answer.title}; {at}.", "bold red")
+        say(out, f"There is no plan to {answer.aim}; {at}.", "bold red")
         _show_lacks(out, answer.lacks)
     else:
-        say(out, f"Nothing has to move to {answer.title}; {at}.", "green")
+        say(out, f"Nothing has to be done to {answer.aim}; {at}.", "green")
         _show_even(out, answer)
 
 
@@ -75,49 +74,45 @@ def _level(answer: MovePlan, spread: float) -> str:
     return in_units(round(spread)) if answer.measure == "bytes" else f"{spread:,.0f} {answer.measure}"
 
 
-def _cost(one: Failure) -> str:
-    """``the loss of /data/a of broker 1 would cost ...``"""
-    if not one.place:
-        return "no single failure would take a partition under min.insync.replicas"
-    said = []
-    if one.last_replicas:
-        said.append(f"{many(one.last_replicas, 'partition')} without any other replica")
-    if one.under_min_isr:
-        said.append(f"{many(one.under_min_isr, 'partition')} under min.insync.replicas")
-    return f"the worst failure is {one.place}: {' and '.join(said)}"
-
-
-def _show_steps(out: Screen, steps: Sequence[Step]) -> None:
+def _show_steps(out: Screen, answer: MovePlan, steps: Sequence[Step]) -> None:
     columns = (
         "STEP",
         "PARTITIONS",
-        "REPLICAS",
+        "COPIES",
         "BETWEEN DISKS",
         "BYTES",
         "TIME",
-        "IF ONE DISK FAILS",
-        "IF ONE BROKER FAILS",
+        "IF A DISK FAILS THEN",
+        "IF A BROKER FAILS THEN",
     )
-    rows = [
+    rows: list[tuple[object, ...]] = [("now", "-", "-", "-", "-", "-", *map(_cost, answer.now))]
+    rows += [
         (
             one.number,
             one.partitions,
             one.replicas,
             one.between_disks,
             in_units(one.bytes),
-            "-" if one.seconds is None else span(one.seconds),
-            _short(one.disk),
-            _short(one.broker),
+            span(one.seconds),
+            _cost(one.disk),
+            _cost(one.broker),
         )
         for one in steps
     ]
-    show_table(out, columns, rows, numbers=(0, 1, 2, 3, 4, 5))
+    kept = [at for at in range(len(columns)) if at in (0, 1, 6, 7) or any(row[at] not in ("-", 0) for row in rows)]
+    show_table(
+        out,
+        [columns[at] for at in kept],
+        [[row[at] for at in kept] for row in rows],
+        numbers=[index for index, at in enumerate(kept) if at < 6],
+    )
 
 
-def _short(one: Failure) -> str:
-    if not one.place:
-        return "nothing"
-    return f"{one.place}: {one.last_replicas:,} last, {one.under_min_isr:,} under min ISR"
+def _cost(one: Failure) -> str:
+    """``2 unavailable, 3 under min ISR (/data/a of broker 1)``: of the worst failure."""
+    said = [f"{one.last_replicas:,} unavailable"] if one.last_replicas else []
+    said += [f"{one.under_min_isr:,} under min ISR"] if one.under_min_isr else []
+    return f"{', '.join(said)} ({one.place})" if said else "nothing"
 
 
 def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
