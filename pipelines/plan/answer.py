@@ -262,7 +262,7 @@ def _answer(
         aim=goal.aim,
         steps=listed,
         lacks=sorted(lacks, key=lambda one: (one.bytes == 0, one.bytes, one.replicas)),
-        notes=[*it.notes, *goal.notes, *notes, *_doubts(it, solution, rows)],
+        notes=[*it.notes, *goal.notes, *notes, *_doubts(it, solution, rows), *_pathless(it, solution, rows)],
         sized=it.sized,
         now=now,
         measure=goal.even,
@@ -314,6 +314,16 @@ def _cordons(lake: Lake, it: Problem, goal: Goal) -> tuple[list[str], list[str]]
             "The path of what is to be empty, or of a cordoned directory beside it, is not known: cordon it yourself"
         ]
     return [files.cordons(BOOTSTRAP, broker, ",".join(paths))], []
+
+
+def _pathless(it: Problem, solution: Solution, rows: Any) -> list[str]:
+    """Replicas that can go back to their broker only."""
+    place, target, _ = final_state(it, solution)
+    unknown = np.array([path in ("", ANY) for path in it.disks.paths], bool)
+    width = it.held.shape[1]
+    moves = (place != target)[rows][:, :width] & (it.held[rows] >= 0)
+    number = int((moves & unknown[it.held[rows]]).sum())
+    return [f"of {number:,} replicas no path is known: undone, each is where its broker puts it"] if number else []
 
 
 def _doubts(it: Problem, solution: Solution, rows: Any) -> list[str]:
