@@ -154,19 +154,20 @@ def next_starts(
     blank: Sequence[str] = (),
     gone: Sequence[str] = (),
     default_min_isr: int = 1,
+    data: Losses | None = None,
 ) -> NextStarts:
     """What the next start of a broker does to its partitions, by what becomes of its directories.
 
     ``blank`` and ``gone`` name directories of the broker by their ids, the beginning of one, a path or a label. Without
     them the directories in question are those that the broker does not list. A directory that it does not list, and
-    that is not named, counts as taken out of log.dirs, because then its replicas are recreated, too. Raises UsageError
-    if the broker or a directory does not exist.
+    that is not named, counts as taken out of log.dirs, because then its replicas are recreated, too. ``data``: what
+    ``losses`` says, if it was asked already. Raises UsageError if the broker or a directory does not exist.
     """
     asked: dict[How, list[Place]] = {
         "blank": [find_place(lake, f"{broker}:{text}") for text in blank],
         "gone": [find_place(lake, f"{broker}:{text}") for text in gone],
     }
-    data = losses(lake, default_min_isr)
+    data = data or losses(lake, default_min_isr)
     disks = _disks(lake, broker, data)
     named = {place.directory_id or "": how for how, places in asked.items() for place in places}
     choices: list[Mapping[str, How]]
@@ -180,6 +181,14 @@ def next_starts(
     outcomes = [player.outcome(choice, data) for choice in choices]
     steps = _steps(player, data, disks, outcomes, named)
     return NextStarts(lake.offset, lake.time, broker, disks.state, disks.away, outcomes, steps, player.fault)
+
+
+def starts_of(lake: Lake, brokers: Sequence[int], default_min_isr: int = 1) -> list[NextStarts]:
+    """The same for each of several brokers."""
+    if not brokers:
+        return []
+    data = losses(lake, default_min_isr)
+    return [next_starts(lake, one, default_min_isr=default_min_isr, data=data) for one in brokers]
 
 
 # DISKS

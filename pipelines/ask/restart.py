@@ -11,7 +11,7 @@ from jbod_model.errors import UsageError
 from jbod_model.restart import DECIDING, Harm
 from pipelines.ask.advice import Advice
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.next_start import NextStarts, next_starts
+from pipelines.ask.next_start import NextStarts, next_starts, starts_of
 from pipelines.ask.restart_columns import columns
 from pipelines.ask.restart_judge import Found, Judge, Stake
 from pipelines.ask.restart_quorum import QuorumEffect, nodes, quorum_effect
@@ -156,7 +156,7 @@ def safe_to_restart(
             raise UsageError("--blank and --gone name directories of one broker: ask about one broker at a time")
         starts = [next_starts(lake, asked[0], blank=blank, gone=gone, default_min_isr=default_min_isr)]
     else:
-        starts = [next_starts(lake, one, default_min_isr=default_min_isr) for one in judge.with_disks_away(registered)]
+        starts = starts_of(lake, judge.with_disks_away(registered), default_min_isr)
     as_known = NOT_DECIDABLE if missing else verdict_of(found, effect, starts)
     return Verdict(
         offset=lake.offset,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.next_start import next_starts
+from pipelines.ask.next_start import starts_of
 from pipelines.ask.restart import SAFE, too_old, verdict_of
 from pipelines.ask.restart_batches import Limits, fewest
 from pipelines.ask.restart_columns import Columns, columns
@@ -241,11 +241,11 @@ class _Planner:
         self.reasons = self._impossible(wanted)
         if spare_voters(self.known) < 1:
             self._forbid_voters(wanted)
-        for one in self.judge.with_disks_away([one for one in wanted if one in self.state.registered]):
-            given_up = next_starts(self.lake, one, default_min_isr=self.default_min_isr).gives_up
-            if given_up:
-                lost = Blocking(LAST_COPY, len(given_up), given_up[:_NAMES], ())
-                self.reasons.setdefault(one, []).insert(0, lost)
+        away = self.judge.with_disks_away([one for one in wanted if one in self.state.registered])
+        for one in starts_of(self.lake, away, self.default_min_isr):
+            if one.gives_up:
+                lost = Blocking(LAST_COPY, len(one.gives_up), one.gives_up[:_NAMES], ())
+                self.reasons.setdefault(one.broker_id, []).insert(0, lost)
         able = [one for one in wanted if one not in self.reasons]
         voters = [one for one in able if one in self.known.voters or one not in self.known.brokers]
         brokers = [one for one in able if one not in voters]
