@@ -156,6 +156,10 @@ class Cluster:
             *("--partitions", str(partitions), "--replication-factor", str(replication)),
         )
 
+    def delete_topic(self, name: str) -> None:
+        words = ("--bootstrap-server", self.bootstrap, "--delete", "--topic", name)
+        self.tool("org.apache.kafka.tools.TopicCommand", *words)
+
     def describe(self) -> dict[tuple[str, int], tuple[int, tuple[int, ...], tuple[int, ...]]]:
         """kafka-topics --describe: (leader, replicas, isr) of every partition; leader -1 where there is none."""
         said = self.tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.bootstrap, "--describe")
