@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.ask.plan_check import judge
+from pipelines.ask.plan_check import BLOCKING, judge
 from pipelines.lake.reader import Lake
 from pipelines.plan.files import entries
 from pipelines.plan.problem import Problem
@@ -29,7 +29,8 @@ def blocked(
     for number, row in enumerate(first.tolist()):
         one = by_name[it.state.name(row)]
         if one.blocks:
-            found.setdefault(f"{', '.join(one.findings)}: {one.refused or one.reason}", []).append(number)
+            why = ", ".join(finding for finding in one.findings if finding in BLOCKING)
+            found.setdefault(f"{why}: {one.refused or one.reason}", []).append(number)
     lacks, bad = [], np.zeros(len(first), bool)
     for reason, numbers in found.items():
         bad[numbers] = True
@@ -62,6 +63,7 @@ def kinds(it: Problem, solution: Solution, rows: Rows) -> tuple[Rows, Rows]:
         [
             np.where(target >= 0, from_slot, -2),
             moves,
+            it.runs[np.maximum(now, 0)] & (now >= 0),
             bits,
             state.leader[rows],
             state.recovering[rows],
