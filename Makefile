@@ -94,7 +94,8 @@ exhaustive: setup
 	$(BIN)/python -m pytest --exhaustive $(LAB)
 	$(BIN)/python -m pytest --exhaustive $(INTEGRATION)
 
-# Some tests need programs that Python's packages do not bring; a machine that lacks one is told so.
+# Some tests need programs that Python's packages do not bring; a machine that lacks one is told so. Unit tests and the
+# laboratory are one run: two would collect twice and wait twice for the last test.
 test: lint
 	@left_out= no_maven=; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
@@ -106,7 +107,7 @@ test: lint
 	command -v mvn >/dev/null || { \
 	  echo "no Maven here: tests/lab/test_tlc.py is left out (apt-get install maven)"; \
 	  no_maven="--ignore tests/lab/test_tlc.py"; }; \
-	$(BIN)/python -m pytest $(UNIT) && $(BIN)/python -m pytest $(LAB) $$no_maven && \
+	$(BIN)/python -m pytest $(UNIT) tests/lab $$no_maven && \
 	  $(BIN)/python -m pytest $(INTEGRATION) $$left_out
 
 # The newest servers, and the newest command line tools that are published; servers without eligible leaders.

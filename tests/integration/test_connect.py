@@ -122,6 +122,7 @@ def test_run_that_follows_ends_at_sigterm_with_its_query_and_later_runs_go_on_fr
     assert differences(found, expected) == []
 
 
+@pytest.mark.exhaustive  # without a server: test_replay_input.py
 def test_error_of_the_log_is_one_line_after_everything_before_it_is_published(jbod: Jbod, tmp_path: Path) -> None:
     log = tmp_path / "log"
     copytree(metadata_dir(KAFKA), log)

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from pipelines.start.session import cache_dir
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
@@ -32,6 +34,7 @@ def opened(lake: Path, home: Path, cache: Path) -> subprocess.CompletedProcess[s
     )
 
 
+@pytest.mark.exhaustive
 def test_session_has_delta_lake_without_a_network_only_if_its_jars_are_kept(tmp_path: Path) -> None:
     """``make setup`` runs the module, so it has nothing to do here unless the jars could not be fetched then."""
     subprocess.run([sys.executable, "-m", "pipelines.upkeep.warm", "--delta"], check=True, timeout=300)

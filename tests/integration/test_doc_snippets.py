@@ -45,6 +45,7 @@ def test_python_and_sql_of_page_run_one_after_the_other(engine: SparkEngine, pla
     assert engine.call("tests.support.doc_calls:run_blocks", str(page), told, str(place)) == len(told)
 
 
+@pytest.mark.exhaustive
 def test_spark_submit_of_the_page_of_streams_consumes_the_changes_of_a_lake(place: Path) -> None:
     """Delta Lake takes no relative path for a new table by location, so the line failed as it is printed."""
     settings = {

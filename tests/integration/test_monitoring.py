@@ -98,7 +98,7 @@ def test_incident_fires_its_alerts_and_no_other(
     assert alerts_fire(told, tmp_path) == "", incident
 
 
-@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA, 3))
+@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA, 2))
 def test_alerts_of_every_cluster_are_those_that_kafkas_own_image_asks_for(tmp_path: Path, kafka: str) -> None:
     write_lake(tmp_path / "lake", read_log(metadata_dir(kafka)))
     with gzip.open(CLUSTERS / kafka / "images.jsonl.gz", "rt") as lines:

@@ -33,6 +33,7 @@ def _replayed(lake: Path, **env: str) -> None:
     assert differences(rows_of(lake), expected_rows(Reference().add(read_log(source)))) == []
 
 
+@pytest.mark.exhaustive
 def test_main_job_without_start_up_tricks_makes_the_same_tables(tmp_path: Path) -> None:
     _replayed(tmp_path / "lake", **{VARIABLE: "false"})
 

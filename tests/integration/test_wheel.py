@@ -98,7 +98,13 @@ def test_wheel_in_an_empty_directory_reads_no_settings_file(jbod: Run) -> None:
     assert json.loads(jbod("settings", "--json").stdout)["files"] == []
 
 
-def test_first_replay_of_the_wheel_tells_of_jbod_warm_once(jbod: Run, first: subprocess.CompletedProcess[str]) -> None:
-    line = "jbod: jbod warm, run once, makes every start of Spark on this machine faster"
-    assert first.stderr.splitlines()[-1] == line
-    assert line not in jbod("replay", metadata_dir("kafka-4.1.2"), "--lake", "another").stderr
+LINE = "jbod: jbod warm, run once, makes every start of Spark on this machine faster"
+
+
+def test_first_replay_of_the_wheel_tells_of_jbod_warm(first: subprocess.CompletedProcess[str]) -> None:
+    assert first.stderr.splitlines()[-1] == LINE
+
+
+@pytest.mark.exhaustive
+def test_second_replay_of_the_wheel_does_not_tell_of_jbod_warm(jbod: Run, lake: str) -> None:
+    assert LINE not in jbod("replay", metadata_dir("kafka-4.1.2"), "--lake", "another").stderr

@@ -53,7 +53,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     # tests/integration/test_expectations.py breaks all of them at once.
     ("name", "table", "change"),
-    sampled(TAMPERINGS, 20),
+    sampled(TAMPERINGS, 12),
     ids=[f"{one} by {by}" for one, by, _ in TAMPERINGS],
 )
 def test_contract_is_broken_by_a_row_that_is_wrong(
