@@ -23,6 +23,7 @@ from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.starting import under_way
 from pipelines.ask.troubled_partitions import Leaderless, Troubled, leaderless, troubled
+from pipelines.ask.weights import COPY_RATE, Weights, alone
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -70,6 +71,13 @@ class Cause:
     last_offset: int | None = None
     """Offset where the last of them went offline, if that is not ``from_offset``."""
     last_time: datetime | None = None
+    bytes: int | None = None
+    """What has to be copied again if the replicas are made anew. None if no size is known."""
+
+    @property
+    def copy_seconds(self) -> int | None:
+        """How long that takes at COPY_RATE."""
+        return None if self.bytes is None else self.bytes // COPY_RATE
 
     @property
     def advice(self) -> str:
@@ -79,7 +87,7 @@ class Cause:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         answer: dict[str, Any] = jsonable(self)
-        return {**answer, "advice": self.advice}
+        return {**answer, "advice": self.advice, "copy_seconds": self.copy_seconds}
 
 
 @dataclass(frozen=True)
@@ -99,6 +107,8 @@ class Offline:
     """Data that is lost, even if no replica is offline now, and data at risk."""
     leaderless: Sequence[Leaderless] = ()
     """Partitions without a leader whose replicas are all online."""
+    one_copy: tuple[int, int] | None = None
+    """Partitions of which one replica is online, and their bytes. None if no source says the sizes of partitions."""
 
     def only(
         self,
@@ -130,12 +140,13 @@ class Offline:
             "partitions_under_min_isr": names("under_min_isr"),
             "leaderless": [one.as_json() for one in self.leaderless],
             "causes": [cause.as_json() for cause in self.causes],
+            "one_copy": None if self.one_copy is None else {"partitions": self.one_copy[0], "bytes": self.one_copy[1]},
             **self.data.as_json(),
             "replicas": [one.as_json() for one in (self.replicas if shown is None else shown)],
         }
 
 
-def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Offline:
+def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1, weights: Weights | None = None) -> Offline:
     """Offline replicas at the lake's offset. Lost data up to the offset ``accepted_until`` is accepted."""
     rows = lake.query(
         f"""
@@ -151,11 +162,17 @@ def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> O
     hit = troubled(lake, default_min_isr, offline_only=True) if found else []
     data = losses(lake, default_min_isr, accepted_until)
     last = data.last_copies
-    why = causes(lake, found, last)
-    return Offline(lake.offset, lake.time, replicas, partitions, found, why, hit, data, leaderless(lake, last))
+    why = causes(lake, found, last, weights)
+    stuck, lone = leaderless(lake, last), None
+    if weights is not None and weights.partitions is not None:
+        places = alone(lake, weights.partitions).values()
+        lone = sum(count for count, _ in places), sum(held for _, held in places)
+    return Offline(lake.offset, lake.time, replicas, partitions, found, why, hit, data, stuck, lone)
 
 
-def causes(lake: Lake, replicas: Sequence[OfflineReplica], last: LastCopies) -> list[Cause]:
+def causes(
+    lake: Lake, replicas: Sequence[OfflineReplica], last: LastCopies, weights: Weights | None = None
+) -> list[Cause]:
     """The causes of some offline replicas, most replicas first; of one broker, its disks before the broker itself.
 
     A directory that left before its broker did is a cause of its own.
@@ -204,6 +221,9 @@ def causes(lake: Lake, replicas: Sequence[OfflineReplica], last: LastCopies) -> 
                 steps,
                 newest.from_offset if newest is not oldest else None,
                 newest.from_time if newest is not oldest else None,
+                None
+                if weights is None
+                else weights.of((one.topic, one.partition, one.broker_id, one.directory_id) for one in members),
             )
         )
     down: dict[int, int] = {}

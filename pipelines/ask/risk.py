@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -13,6 +13,7 @@ from jbod_model.ids import ID_TABLES
 from pipelines.ask.configs import UNCLEAN_ELECTION, features, min_isr, setting, tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.risk_sql import COUNTS, RiskRules, by_place, strays, totals
+from pipelines.ask.weights import COPY_RATE, Weights, alone
 from pipelines.lake.reader import Lake
 
 
@@ -41,6 +42,15 @@ class Exposure:
     """Online replicas of the broker whose directory is unknown: some of them may be in this one."""
     only_directory: bool = False
     """The broker's last online directory: Kafka stops when it fails, so the whole broker is lost with it."""
+    bytes: int | None = None
+    """Log segments in it: what has to be copied again if the disk is dead. None if no size is known."""
+    last_bytes: int | None = None
+    """The data of ``last_replicas``. None if the sizes of partitions are not known."""
+
+    @property
+    def copy_seconds(self) -> int | None:
+        """How long it takes to copy ``bytes`` again at COPY_RATE."""
+        return None if self.bytes is None else self.bytes // COPY_RATE
 
     @property
     def harmless(self) -> bool:
@@ -72,6 +82,8 @@ class Risk:
     """Every online directory of these brokers, worst first."""
     tiered_topics: Sequence[str] = ()
     """Partitions of which only the local part is at stake, which was not copied to remote storage yet."""
+    sizes_time: datetime | None = None
+    """Since when sizes are known at least. None if none are."""
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -79,7 +91,7 @@ class Risk:
         return found
 
 
-def risk(lake: Lake, default_min_isr: int = 1) -> Risk:
+def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -> Risk:
     """The additional losses of each failure at the lake's offset.
 
     The leaders are those that Kafka's controller would elect: in-sync replicas first, eligible leaders if none is in
@@ -105,6 +117,7 @@ def risk(lake: Lake, default_min_isr: int = 1) -> Risk:
             for broker, listed in alive.items()
             for at in listed
         ]
+    weighed = _weighed(lake, weights, alive)
     return Risk(
         lake.offset,
         lake.time,
@@ -112,10 +125,29 @@ def risk(lake: Lake, default_min_isr: int = 1) -> Risk:
         leaderless,
         under,
         sorted(broker for broker, fenced, *_ in registered if fenced),
-        _worst_first(brokers.values()),
-        _worst_first(found),
+        _worst_first(map(weighed, brokers.values())),
+        _worst_first(map(weighed, found)),
         sorted(tiered_topics(lake)),
+        None if weights is None else weights.time,
     )
+
+
+def _weighed(lake: Lake, weights: Weights | None, alive: Mapping[int, Sequence[str]]) -> Callable[[Exposure], Exposure]:
+    """Adds the bytes to an exposure: for a broker those of its online directories of which a size is known."""
+    if weights is None:
+        return lambda one: one
+    last = None if weights.partitions is None else alone(lake, weights.partitions)
+
+    def weighed(one: Exposure) -> Exposure:
+        def of(held: Mapping[tuple[int, str], int]) -> int | None:
+            places = alive[one.broker_id] if one.directory_id is None else [one.directory_id]
+            found = [held[one.broker_id, place] for place in places if (one.broker_id, place) in held]
+            return sum(found) if found else None
+
+        lone = None if last is None else of({place: held for place, (_, held) in last.items()}) or 0
+        return replace(one, bytes=of(weights.directories), last_bytes=lone)
+
+    return weighed
 
 
 Places = Mapping[tuple[int, str], Sequence[int]]

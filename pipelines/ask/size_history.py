@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.lake.kept_sizes import TABLE, kept_sizes
+from pipelines.lake.directory_sizes import TABLE
+from pipelines.lake.kept_sizes import kept_sizes
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 

@@ -15,7 +15,7 @@ import typer
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.cli.lakes import open_lake, print_json, refuse_damage
-from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs
+from pipelines.cli.options import AsJson, AtOffset, AtTime, LakePath, LogDirs, Logs, SizeSources
 from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns import (
     CONFIG,
@@ -39,20 +39,23 @@ if TYPE_CHECKING:
 
 
 @question(OFFLINE, log_argument=True)
-def offline(query: Inquiry) -> Reply:
+def offline(query: Inquiry, sizes: SizeSources = None) -> Reply:
     """Which replicas are offline, why, since when, and what to do. Exit code 0 whatever the answer is."""
     from pipelines.ask.offline_replicas import causes
     from pipelines.ask.offline_replicas import offline as ask
+    from pipelines.ask.weights import weights
     from pipelines.show.answers import show_offline
 
-    answer = ask(query.lake, query.min_isr, query.accepted_until)
+    bytes_known = weights(query.lake, sizes or ())
+    answer = ask(query.lake, query.min_isr, query.accepted_until, bytes_known)
     chosen = query.choose(OFFLINE, answer.replicas)
     wanted = query.wanted
     if wanted.filters:
         data = answer.data.only(wanted.keeps) if {*wanted.filters} - {"reason"} else answer.data
         rest = [one for one in answer.leaderless if wanted.keeps(one) and not {"dir", "reason"} & {*wanted.filters}]
         rest = [one for one in rest if not wanted.brokers or {*wanted.brokers} & {*one.replicas}]
-        answer = answer.only(chosen.matching, data, causes(query.lake, chosen.matching, data.last_copies), rest)
+        why = causes(query.lake, chosen.matching, data.last_copies, bytes_known)
+        answer = answer.only(chosen.matching, data, why, rest)
     return Reply(
         chosen,
         lambda: {
@@ -183,12 +186,13 @@ def incidents(
 
 
 @question(RISK, log_argument=True)
-def risk(query: Inquiry) -> Reply:
+def risk(query: Inquiry, sizes: SizeSources = None) -> Reply:
     """For each directory and broker: what would be lost if it failed now, worst first. Exit code 0."""
     from pipelines.ask.risk import risk as ask
+    from pipelines.ask.weights import weights
     from pipelines.show.risk import show_risk
 
-    answer = ask(query.lake, query.min_isr)
+    answer = ask(query.lake, query.min_isr, weights(query.lake, sizes or ()))
     chosen = query.choose(RISK, [*answer.brokers, *answer.directories])
     shown = replace(
         answer,
@@ -376,6 +380,7 @@ def report(
     out: Annotated[str | None, typer.Option("--out", metavar="FILE.html", help="Where to write the page.")] = None,
     at_offset: AtOffset = None,
     at_time: AtTime = None,
+    sizes: SizeSources = None,
     as_json: AsJson = False,
 ) -> None:
     """One self-contained page: the state of the cluster, what is offline and why, what to do, with charts."""
@@ -384,7 +389,7 @@ def report(
     from pipelines.report.content import gather
 
     opened, settings = open_lake(lake, at_offset, at_time, log_dirs, log)
-    content = gather(opened, settings)
+    content = gather(opened, settings, sizes or ())
     if out is not None:
         from pipelines.report.page import page, write_page
 

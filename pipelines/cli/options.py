@@ -52,6 +52,15 @@ LabelFiles = Annotated[
     list[str] | None,
     typer.Option("--labels", metavar="FILE", help="Names of disks, see jbod label.", rich_help_panel=_WHAT),
 ]
+SizeSources = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sizes",
+        metavar="SOURCE",
+        help="Bytes, from a source as for jbod sizes. Without it: those that the lake keeps, if it does.",
+        rich_help_panel=_WHAT,
+    ),
+]
 CommandConfig = Annotated[
     str | None,
     typer.Option("--command-config", metavar="FILE", help="Properties of Kafka's clients, for TLS and SASL."),

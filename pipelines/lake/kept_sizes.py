@@ -1,89 +1,20 @@
-"""The table ``directory_sizes``: sizes of directories as sources said them, kept beside the tables of a lake.
-
-``jbod sizes --keep`` appends rows in one commit. Like ``labels``, the table is not in the ledger: a replay, rollback or
-rebuild does not change it.
-"""
+"""Reads the table ``directory_sizes``, which ``pipelines.lake.directory_sizes`` writes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Any
-
-import pyarrow as pa
-
-from jbod_model.errors import Retriable, UsageError, first_line_of
-from pipelines.lake.delta import data_files, read_parquet, uri_of
-from pipelines.lake.ledger import EPOCH
+from pipelines.lake.delta import data_files, read_parquet
 from pipelines.lake.reader import Lake, side_table
-from pipelines.lake.tables import TIME, Table, column
-from pipelines.storage.objects import storage_options
 
-TABLE = Table(
-    "directory_sizes",
-    "How full the directories of brokers were, as a source said it at a time.",
-    pa.schema(
-        [
-            column("time", TIME, "when the source said it; the same for all rows of a run"),
-            column("log_offset", pa.int64(), "offset of the log at which the path was joined with an id"),
-            column("broker_id", pa.int32(), "id of the broker"),
-            column("path", pa.string(), "path of the directory on its broker"),
-            column("directory_id", pa.string(), "id of the directory; null if it was unknown", null=True),
-            column("pairing", pa.string(), "certain, likely or unknown: how well the id was known"),
-            column("error", pa.string(), "why the broker could not read it, else empty"),
-            column("replicas", pa.int64(), "replicas in it, without future ones; null if unreadable", null=True),
-            column("bytes", pa.int64(), "their log segments; null if unreadable", null=True),
-            column("future_replicas", pa.int64(), "replicas that moves were copying into it", null=True),
-            column("future_bytes", pa.int64(), "the log segments of these", null=True),
-            column("total_bytes", pa.int64(), "size of its file system; null if the source did not say", null=True),
-            column("free_bytes", pa.int64(), "free bytes of its file system", null=True),
-        ]
-    ),
-    key=("time", "broker_id", "path"),
-)
+DIRECTORY_SIZES = "directory_sizes"
+"""The name of the table."""
 MEND = "remove it; jbod sizes --keep makes it anew"
 """What to do if the table cannot be opened."""
 
 
-def keep_sizes(lake: Lake, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Appends rows in one commit, except those whose key is there already. Returns how many were new.
-
-    Raises UsageError if the lake cannot be written, and Retriable if another process wrote at the same time.
-    """
-    from deltalake import write_deltalake
-    from deltalake.exceptions import CommitFailedError, DeltaError
-
-    location = f"{lake.path}/{TABLE.name}"
-    kept = kept_sizes(lake)
-    known = set() if kept is None else set(lake.query(f"SELECT epoch_us(time), broker_id, path FROM {kept}"))
-    new = [row for row in rows if _key(row) not in known]
-    if not new:
-        return 0
-    target = uri_of(location)
-    try:
-        write_deltalake(
-            target,
-            pa.Table.from_pylist([dict(row) for row in new], schema=TABLE.schema),
-            mode="append",
-            name=TABLE.name,
-            description=TABLE.comment,
-            storage_options=storage_options(target),
-        )
-    except CommitFailedError:
-        raise Retriable(f"{location}: another run wrote at the same time: run again") from None
-    except (DeltaError, OSError) as problem:
-        raise UsageError(f"{location}: cannot be written ({first_line_of(problem)})") from None
-    return len(new)
-
-
 def kept_sizes(lake: Lake) -> str | None:
     """SQL for the rows that were kept up to the lake's offset. None if none ever was."""
-    table = side_table(lake.path, TABLE.name, MEND)
+    table = side_table(lake.path, DIRECTORY_SIZES, MEND)
     if table is None:
         return None
-    rows = read_parquet(lake.path, TABLE.name, table, [file["path"] for file in data_files(table)])
+    rows = read_parquet(lake.path, DIRECTORY_SIZES, table, [file["path"] for file in data_files(table)])
     return f"(SELECT * FROM {rows} WHERE log_offset <= {lake.offset})"
-
-
-def _key(row: Mapping[str, Any]) -> tuple[int, int, str]:
-    return (row["time"] - EPOCH) // timedelta(microseconds=1), row["broker_id"], row["path"]

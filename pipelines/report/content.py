@@ -20,6 +20,7 @@ from pipelines.ask.moves import Asking, Move, MoveCounts, asking, count_moves, m
 from pipelines.ask.offline_replicas import Cause, OfflineReplica, offline
 from pipelines.ask.risk import Risk, risk
 from pipelines.ask.troubled_partitions import Troubled, troubled
+from pipelines.ask.weights import weights
 from pipelines.check.catalogue import run_checks
 from pipelines.check.definition import Finding
 from pipelines.lake.ledger import time_of
@@ -156,12 +157,13 @@ class Content:
         return numbers
 
 
-def gather(lake: Lake, settings: Settings) -> Content:
-    """Ask everything."""
+def gather(lake: Lake, settings: Settings, sources: Sequence[str] = ()) -> Content:
+    """Ask everything. ``sources``: of sizes; without any, those that the lake keeps."""
+    bytes_known = weights(lake, sources)
     default_min_isr = settings.ask.min_insync_replicas
     accepted = settings.check.losses_accepted_until
     counts = status(lake, default_min_isr, accepted)
-    answer = offline(lake, default_min_isr, accepted)
+    answer = offline(lake, default_min_isr, accepted, bytes_known)
     dark = Counter((replica.broker_id, replica.directory_id) for replica in answer.replicas)
     cells = [Cell(one, _state(one), dark[one.broker_id, one.directory_id]) for one in directories(lake)]
     cells.sort(key=lambda cell: (cell.directory.broker_id, cell.state == "waiting"))
@@ -185,7 +187,7 @@ def gather(lake: Lake, settings: Settings) -> Content:
         asking=asked,
         queue=queue(lake, step),
         queue_step=step,
-        risk=risk(lake, default_min_isr),
+        risk=risk(lake, default_min_isr, bytes_known),
         findings=findings,
         names=lake.names,
     )

@@ -10,6 +10,7 @@ from pipelines.ask.incident_list import Incident
 from pipelines.check.definition import Finding
 from pipelines.report.content import MOST_ROWS, REASONS, Content
 from pipelines.show.incidents import lasted, outcome
+from pipelines.show.sizes import copy_time, in_units
 from pipelines.show.text import age, plain, when
 
 _MOST_OF_A_CHECK = 100
@@ -247,6 +248,7 @@ def kind_of(incident: Incident) -> str:
 
 def _risk(content: Content) -> ChartTable:
     exposures = sorted([*content.risk.directories, *content.risk.brokers], key=lambda one: one.badness, reverse=True)
+    sized = content.risk.sizes_time is not None
     return _table(
         "risk",
         "What each failure would cost, worst first",
@@ -260,6 +262,7 @@ def _risk(content: Content) -> ChartTable:
             "Unclean election",
             "Under min ISR",
             "Other leader",
+            *(("Bytes", "To copy again") if sized else ()),
         ),
         (
             (
@@ -272,10 +275,11 @@ def _risk(content: Content) -> ChartTable:
                 one.unclean,
                 one.under_min_isr,
                 one.moved,
+                *((in_units(one.bytes), copy_time(one.copy_seconds)) if sized else ()),
             )
             for one in exposures
         ),
-        numbers=(0, 2, 3, 4, 5, 6, 7, 8),
+        numbers=(0, *range(2, 11 if sized else 9)),
         kinds=["broker" if one.directory_id is None else "directory" for one in exposures],
         in_all=len(exposures),
         rest="jbod risk lists all.",

@@ -17,6 +17,7 @@ from pipelines.ask.partition_history import PartitionHistory
 from pipelines.ask.troubled_partitions import Leaderless
 from pipelines.quorum.state import QuorumState
 from pipelines.show.rows import Chosen
+from pipelines.show.sizes import copying, in_units
 from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, when
 
 MOST_GROUPS = 8
@@ -113,6 +114,10 @@ def show_offline(out: Screen, answer: Offline, chosen: Chosen, every: bool = Fal
         say(out, f"{at} {chosen.of:,} of {in_all} offline, in {partitions}.", "bold red")
     if answer.replicas:
         _show_hurt(out, answer)
+    if answer.one_copy is not None and answer.one_copy[0]:
+        count, held = answer.one_copy
+        have = many(count, "partition has", "partitions have")
+        say(out, f"{have} one replica online: {in_units(held)} with one copy.", "bold red")
     _show_leaderless(out, answer, every)
     show_losses(out, answer.data, answer.time, every)
     if not answer.replicas:
@@ -136,6 +141,8 @@ def _show_causes(out: Screen, answer: Offline, every: bool) -> None:
         if cause.last_time is not None:
             begin = f"the first {begin}, the last since offset {cause.last_offset}, {when(cause.last_time)}"
         say(out, f"  {'':<{width}}  {begin}", "dim", width + 4)
+        if cause.bytes is not None and cause.copy_seconds is not None:
+            say(out, f"  {'':<{width}}  {copying(cause.bytes, cause.copy_seconds)}", hang=width + 4)
     if len(causes) < len(answer.causes):
         say(out, f"  and {many(len(answer.causes) - len(causes), 'cause')} more: --all, or --json", "dim")
     say(out)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
 
 from pipelines.ask import plan_watch as found
 from pipelines.ask.plan_watch import Emptied, PlanWatch, Watched
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, in_words, listed, many, say, show_selection, show_table, when
 
 SCREENFUL = 40
 """Rows of a list, unless all are asked for."""
@@ -115,12 +114,3 @@ def _row(one: Watched) -> tuple[object, ...]:
         "-" if one.since_time is None else when(one.since_time),
         one.reason or "-",
     )
-
-
-def in_words(span: timedelta) -> str:
-    """``40 s``, ``4 min``, ``2 h``, ``3 d``: whole units, rounded up."""
-    seconds = span.total_seconds()
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds > size:
-            return f"{-int(-seconds // size)} {unit}"
-    return f"{-int(-seconds // 1)} s"

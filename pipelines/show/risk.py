@@ -8,10 +8,12 @@ from pipelines.ask.failed_places import Already
 from pipelines.ask.removal import Removal
 from pipelines.ask.removal_reasons import Reason
 from pipelines.ask.risk import Exposure, Risk
+from pipelines.ask.weights import COPY_RATE
 from pipelines.ask.whatif import LeaderChange, WhatIf
 from pipelines.ask.whatif_places import Place
 from pipelines.show.answers import only_local
 from pipelines.show.rows import Chosen
+from pipelines.show.sizes import copy_time, in_units
 from pipelines.show.text import Screen, listed, many, say, show_selection, show_table, when
 
 SCREENFUL = 40
@@ -80,6 +82,10 @@ def show_risk(out: Screen, answer: Risk, shown: Risk, chosen: Chosen, every: boo
     if chosen.line:
         say(out)
         show_selection(out, chosen)
+    if answer.sizes_time is not None:
+        rate = f"{COPY_RATE // 1_000_000} MB/s"
+        say(out)
+        say(out, f"Bytes are those of {when(answer.sizes_time)}; to copy them again is reckoned at {rate}.", "dim")
     for title, exposures in (("Brokers", shown.brokers), ("Directories", shown.directories)):
         if exposures:
             say(out)
@@ -127,7 +133,7 @@ def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], ever
     say(out, f"{title}, worst first", "bold")
     with_directory = exposures[0].directory_id is not None
     columns = ["BROKER", "DIRECTORY", "NO LEADER", "LAST REPLICA", "UNCLEAN", "UNDER MIN ISR", "LEADERS MOVE"]
-    columns += ["REPLICAS", "UNPLACED"]
+    columns += ["REPLICAS", "UNPLACED", "BYTES", "ONE COPY", "COPY AGAIN"]
     rows = [
         (
             one.broker_id,
@@ -139,12 +145,15 @@ def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], ever
             one.moved,
             one.replicas,
             one.unplaced,
+            in_units(one.bytes) if one.bytes is not None else "",
+            in_units(one.last_bytes) if one.last_bytes else "",
+            copy_time(one.copy_seconds) if one.bytes is not None else "",
         )
         for one in shown
     ]
     # Columns without values are left out.
     kept = [0, *([1] if with_directory else []), 2, 3]
-    kept += [column for column in range(4, 9) if column in (5, 6, 7) or any(row[column] for row in rows)]
+    kept += [column for column in range(4, 12) if column in (5, 6, 7) or any(row[column] for row in rows)]
     show_table(
         out,
         [columns[column] for column in kept],

@@ -6,7 +6,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -213,6 +213,15 @@ def age(since: datetime, now: datetime) -> str:
         if seconds >= size:
             return f"{seconds // size} {unit}"
     return f"{max(seconds, 0)} s"
+
+
+def in_words(span: timedelta) -> str:
+    """``40 s``, ``4 min``, ``2 h``, ``3 d``: whole units, rounded up."""
+    seconds = span.total_seconds()
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds > size:
+            return f"{-int(-seconds // size)} {unit}"
+    return f"{-int(-seconds // 1)} s"
 
 
 def many(count: int, what: str, plural: str = "") -> str:

@@ -10,7 +10,7 @@ from jbod_model.formats.codec import encode, write_struct
 from jbod_model.formats.control_records import LeaderChangeMessage, Voter
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
-from pipelines.lake.kept_sizes import TABLE, keep_sizes
+from pipelines.lake.directory_sizes import TABLE, keep_sizes
 from pipelines.lake.reader import Lake
 from pipelines.upkeep.verify_reference import Row, time_of
 from tests.support.lakes import write_lake

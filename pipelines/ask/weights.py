@@ -1,0 +1,112 @@
+"""Bytes beside counts: how much data is in a directory, has one copy, or has to be copied again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pipelines.lake.kept_sizes import kept_sizes
+from pipelines.lake.ledger import time_of
+from pipelines.lake.reader import Lake
+
+COPY_RATE = 50_000_000
+"""Bytes a second at which copies are reckoned: what jbod plan throttles to, unless it is told otherwise."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Bytes by what a source says now, or by what the lake kept."""
+
+    time: datetime
+    """Of the oldest of them."""
+    directories: Mapping[tuple[int, str], int]
+    """(broker, directory) -> the log segments in it. Those whose id is unknown are not in it."""
+    partitions: Mapping[tuple[str, int], int] | None = None
+    """Partition -> the log segments of its largest replica. None if only directories were kept."""
+
+    def of(self, replicas: Iterable[tuple[str, int, int, str]]) -> int | None:
+        """The bytes of replicas (topic, partition, broker, directory). None if those of one are not known.
+
+        If only directories are known, those of the replicas count as a whole.
+        """
+        if self.partitions is not None:
+            found = [self.partitions.get((topic, number)) for topic, number, _, _ in replicas]
+        else:
+            found = [self.directories.get(place) for place in {(broker, where) for _, _, broker, where in replicas}]
+        return None if None in found else sum(one for one in found if one is not None)
+
+
+def weights(lake: Lake, sources: Sequence[str] = ()) -> Weights | None:
+    """The bytes by the sources, as for jbod sizes; without any, by what the lake kept. None if it kept nothing.
+
+    Of a directory that cannot be read the last size that was kept counts. Raises UsageError for a bad source.
+    """
+    return _kept(lake) if not sources else _said(lake, sources)
+
+
+def alone(lake: Lake, partitions: Mapping[tuple[str, int], int]) -> Mapping[tuple[int, str], tuple[int, int]]:
+    """(broker, directory) -> the partitions whose only online replica is there, and their bytes."""
+    import pyarrow as pa
+
+    table = pa.table(
+        {
+            "topic": pa.array([topic for topic, _ in partitions], pa.string()),
+            "partition": pa.array([number for _, number in partitions], pa.int32()),
+            "bytes": pa.array(partitions.values(), pa.int64()),
+        }
+    )
+    lake.connection.register("partition_bytes", table)
+    try:
+        rows = lake.query(
+            f"""
+            WITH o AS (
+                SELECT topic_id, partition, list(replica_index + 1) AS down
+                FROM {lake.at("offline_replicas")} GROUP BY ALL
+            ), online AS (
+                SELECT topic, partition, replicas, directories,
+                       list_filter(range(1, len(replicas) + 1), lambda i: NOT list_contains(coalesce(down, []), i))
+                       AS up
+                FROM {lake.at("partitions")} LEFT JOIN o USING (topic_id, partition)
+            )
+            SELECT replicas[up[1]], directories[up[1]], count(*), sum(coalesce(bytes, 0))::BIGINT
+            FROM online LEFT JOIN partition_bytes USING (topic, partition) WHERE len(up) = 1 GROUP BY ALL
+            """
+        )
+    finally:
+        lake.connection.unregister("partition_bytes")
+    return {(broker, directory): (count, held) for broker, directory, count, held in rows}
+
+
+def _said(lake: Lake, sources: Sequence[str]) -> Weights:
+    from pipelines.ask.sizes import sizes  # which asks brokers: a question without a source does not wait for it
+
+    answer = sizes(lake, sources)
+    partitions: dict[tuple[str, int], int] = {}
+    for log_dir in answer.log_dirs:
+        for replica in log_dir.replicas:
+            topic, _, number = replica.partition.rpartition("-")
+            if not replica.future and number.isdigit():
+                key = topic, int(number)
+                partitions[key] = max(partitions.get(key, 0), replica.bytes)
+    directories = {
+        (one.broker_id, one.directory_id): one.bytes
+        for one in answer.directories
+        if one.directory_id is not None and one.bytes is not None
+    }
+    return Weights(min((one.time for one in answer.log_dirs), default=answer.time), directories, partitions)
+
+
+def _kept(lake: Lake) -> Weights | None:
+    kept = kept_sizes(lake)
+    rows = (
+        []
+        if kept is None
+        else lake.query(
+            "SELECT broker_id, directory_id, arg_max(bytes, time), epoch_us(max(time)) "
+            f"FROM {kept} WHERE bytes IS NOT NULL AND directory_id IS NOT NULL GROUP BY ALL"
+        )
+    )
+    if not rows:
+        return None
+    return Weights(time_of(min(row[3] for row in rows)), {(broker, where): held for broker, where, held, _ in rows})
