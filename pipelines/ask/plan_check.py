@@ -25,6 +25,7 @@ from pipelines.ask.configs import MinIsr, min_isr
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import losses
 from pipelines.ask.whatif_image import image_of
+from pipelines.lake.kept_sizes import kept_sizes
 from pipelines.lake.reader import Lake
 
 MAX_BYTES = 256 << 20
@@ -360,11 +361,19 @@ class _Judge:
 
 
 def directories_by_path(lake: Lake) -> Mapping[tuple[int, str], str]:
-    """(broker, path) -> directory, for the paths that the lake knows."""
+    """(broker, path) -> directory: the paths of jbod label, and those that jbod sizes --keep was certain of."""
+    kept = kept_sizes(lake)
+    rows = (
+        []
+        if kept is None
+        else lake.query(
+            f"SELECT broker_id, path, arg_max(directory_id, time) FROM {kept} WHERE pairing = 'certain' GROUP BY ALL"
+        )
+    )
+    found = {(broker, path): directory for broker, path, directory in rows}
     holders = lake.query(
         f"SELECT directory_id, arg_max(broker_id, from_offset) FROM {lake.until('directories')} GROUP BY ALL"
     )
-    found = {}
     for directory, broker in holders:
         name = lake.names.get(directory)
         if name is not None and name.path is not None:

@@ -24,7 +24,7 @@ MEANINGS: Mapping[str, str] = {
     found.FEWER: "would have fewer replicas",
     found.REPLACES: "are being reassigned: the plan takes the place of that, and what was copied is lost",
     found.CANCEL: "could be cancelled only while one broker runs: the replicas of before have no other one in sync",
-    found.PATH: "name a path that jbod does not know: jbod label tells it which directory that is",
+    found.PATH: "name a path that jbod does not know: jbod label or jbod sizes --keep tells it which directory that is",
     found.NOTHING: "are where the file wants them already",
 }
 ADVICE: Mapping[str, str] = {

@@ -26,7 +26,7 @@ ADVICE: Mapping[str, str] = {
     found.REPLACED: "Find out who reassigned them. If this plan is still right: jbod plan check, then execute it.",
     found.CANCELLED: "If the plan is still right: jbod plan check, then execute it again.",
     found.GONE: "Take them out of the file: kafka-reassign-partitions refuses them.",
-    found.UNKNOWN: "Name the disks (jbod label, or --labels FILE): until then nobody can say whether they are there.",
+    found.UNKNOWN: "Name the disks (jbod label, or jbod sizes --keep): until then nobody knows whether they are there.",
     found.NOT_BEGUN: "Nothing executed them yet: kafka-reassign-partitions.sh --execute.",
 }
 

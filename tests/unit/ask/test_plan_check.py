@@ -122,6 +122,15 @@ def test_directories_that_the_file_names_are_online_and_not_cordoned(tmp_path: P
     assert "unknown path" in found["u-0"].findings
 
 
+def test_paths_that_sizes_are_certain_of_are_known(tmp_path: Path) -> None:
+    story = cluster().sized(1, a=1, b=1, _x=1)
+    plan = file(tmp_path, t_0=([1, 2], ["/data/b", "any"]), u_0=([1], ["/data/_x"]))
+    found = {one.name: one.findings for one in check_plan(story.lake(tmp_path / "lake"), plan).partitions}
+    assert found == {"t-0": (), "u-0": ("unknown path",)}
+    lake = story.left(1, "a").lake(tmp_path / "again")
+    assert "directory" in {one.name: one.findings for one in check_plan(lake, plan).partitions}["t-0"]
+
+
 def named(lake: Lake, paths: dict[str, str]) -> None:
     """The lake knows these paths."""
     from datetime import UTC, datetime

@@ -275,7 +275,7 @@ class Story:
                 "broker_id": broker,
                 "path": f"/data/{name}",
                 "directory_id": None if name[0] == "_" else str(disk(name)),
-                "pairing": "certain",
+                "pairing": "unknown" if name[0] == "_" else "certain",
                 "error": "",
                 "replicas": 1,
                 "bytes": held << 30,
