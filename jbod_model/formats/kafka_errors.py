@@ -144,12 +144,6 @@ class UnknownTopicOrPartition(RequestRefused):
     code = KafkaError.UNKNOWN_TOPIC_OR_PARTITION
 
 
-class UnknownTopicId(RequestRefused):
-    """A topic id that does not exist."""
-
-    code = KafkaError.UNKNOWN_TOPIC_ID
-
-
 class InvalidRequest(RequestRefused):
     """A request whose fields contradict each other (R-CTL-3)."""
 
