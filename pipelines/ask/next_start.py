@@ -398,7 +398,7 @@ def _wanted(lake: Lake, broker: int, directories: Iterable[str]) -> str:
         SELECT p.topic_id, p.partition, true FROM {lake.at("partitions")} p
         LEFT JOIN o ON o.topic_id = p.topic_id AND o.partition = p.partition
         WHERE p.leader < 0 AND NOT list_contains(p.replicas, {int(broker)})
-            AND len(coalesce(o.down, [])) < len(p.replicas)
+            AND (len(coalesce(o.down, [])) < len(p.replicas) OR len(p.last_known_elr) > 0)
     """
 
 

@@ -109,9 +109,11 @@ class Columns:
 
     @cached_property
     def may_elect(self) -> Flags:
-        """Partitions without a leader that may elect a replica which lacks writes as soon as any broker is unfenced."""
+        """Partitions without a leader that may elect a replica which lacks writes as soon as any broker is unfenced:
+        where unclean elections are on, or the last known leader, if it can lead or not (R-ELECT-4, R-QUIRK-11)."""
         unclean = np.array([one.unclean for one in self.settings] or [False], bool)[self.setting]
-        found: Flags = unclean & (self.leader < 0) & self.can_lead.any(axis=1)
+        able = (unclean & self.can_lead.any(axis=1)) | self.last_known_elr.any(axis=1)
+        found: Flags = (self.leader < 0) & able
         return found
 
     def on(self, brokers: Any) -> Flags:

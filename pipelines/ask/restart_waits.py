@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines.ask.advice import Action, Advice, few, forbid_unclean
+from pipelines.ask.advice import Action, Advice, few
 from pipelines.ask.restart_columns import Columns
 
 CATCHING_UP = "catching up"
@@ -140,9 +140,11 @@ class Blocking:
         if self.reason == QUORUM:
             return Advice(Action.LOOK, "jbod quorum shows the voters")
         if self.reason == ELECTION:
-            return forbid_unclean(
-                names, f"{ELECTED} as soon as a broker is back; jbod offline says which disks have all"
+            text = (
+                f"first bring back the disks that have every write of {few(names)} (jbod offline); where "
+                "unclean.leader.election.enable is true, set it to false until then"
             )
+            return Advice(Action.LOOK, text, partitions=names)
         if self.reason == TOGETHER:
             return Advice(Action.LOOK, "restart fewer of them at once: jbod restart-plan has the batches")
         if self.reason in (LAST_COPY, RETURN):
