@@ -15,6 +15,9 @@ from pipelines.formats.kernels import njit
 NO_BROKER, NO_RACK, NO_ROOM = -1, -2, -3
 """Why a replica has no target: no disk of a broker without it takes it; every such disk means fewer racks; no room."""
 
+MOST_PASSES = 100
+"""Times that all partitions are gone through to hand the first place on from broker to broker."""
+
 
 class Cluster(NamedTuple):
     """What the kernels read and change."""
@@ -331,22 +334,50 @@ def sequence(
 def lead(replicas: Any, able: Any, number: Any, pool: Any, low: float, high: float, first: Any) -> None:
     """Chooses the slot that comes first. Brokers above ``high`` give to the lowest, those below ``low`` get more.
 
-    ``number``: partitions of which each broker is the first. Changes.
+    If some stay outside, because no neighbour of theirs can help them directly, every partition goes to its lowest
+    broker, again and again while the sum of the squares falls. ``number``: partitions of which each broker is the
+    first. Changes.
     """
     for least in (high, low):
         for row in range(replicas.shape[0]):
-            now = replicas[row, first[row]]
-            if now < 0 or not pool[now] or number[now] <= least or first[row] != 0:
+            best = _lowest(replicas, able, number, pool, row, first[row])
+            if best < 0 or first[row] != 0 or number[replicas[row, 0]] <= least:
                 continue
-            best = -1
-            for slot in range(replicas.shape[1]):
-                other = replicas[row, slot]
-                if slot == 0 or other < 0 or not able[row, slot]:
-                    continue
-                enough = number[other] < high if least == high else number[other] < low
-                if enough and (best < 0 or number[other] < number[replicas[row, best]]):
-                    best = slot
-            if best > 0:
-                number[now] -= 1
-                number[replicas[row, best]] += 1
-                first[row] = best
+            if number[replicas[row, best]] < least:
+                _hand_over(replicas, number, row, best, first)
+    for _ in range(MOST_PASSES):
+        changed = False
+        for broker in range(pool.shape[0]):
+            changed = changed or (pool[broker] and (number[broker] > high or number[broker] < low))
+        if not changed:
+            break
+        changed = False
+        for row in range(replicas.shape[0]):
+            best = _lowest(replicas, able, number, pool, row, first[row])
+            if best >= 0 and number[replicas[row, first[row]]] >= number[replicas[row, best]] + 2:
+                _hand_over(replicas, number, row, best, first)
+                changed = True
+        if not changed:
+            break
+
+
+@njit(nogil=True)
+def _lowest(replicas: Any, able: Any, number: Any, pool: Any, row: int, now: int) -> int:
+    """Another slot of a partition that can come first, on the broker that is first of the fewest; -1 for none."""
+    if replicas[row, now] < 0 or not pool[replicas[row, now]]:
+        return -1
+    best = -1
+    for slot in range(replicas.shape[1]):
+        other = replicas[row, slot]
+        if slot == now or other < 0 or not able[row, slot]:
+            continue
+        if best < 0 or number[other] < number[replicas[row, best]]:
+            best = slot
+    return best
+
+
+@njit(nogil=True)
+def _hand_over(replicas: Any, number: Any, row: int, slot: int, first: Any) -> None:
+    number[replicas[row, first[row]]] -= 1
+    number[replicas[row, slot]] += 1
+    first[row] = slot

@@ -58,7 +58,9 @@ def _show_even(out: Screen, answer: MovePlan) -> None:
     if not answer.measure:
         return
     before, after = (_level(answer, one) for one in answer.spread)
-    moved = answer.bytes if answer.bytes is not None and answer.measure == "bytes" else answer.replicas
+    moved = answer.replicas or answer.partitions
+    if answer.measure == "bytes":
+        moved = answer.bytes or 0
     bound = in_units(round(answer.bound)) if answer.measure == "bytes" else f"{round(answer.bound):,}"
     more = (
         f", {100 * (moved / answer.bound - 1):.0f} % more than the least possible ({bound})"

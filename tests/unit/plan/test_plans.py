@@ -160,3 +160,15 @@ def test_commands_print_their_plan_with_the_commands_to_type(tmp_path: Path, wor
     run = CliRunner().invoke(application(), ["plan", *words, *more])
     assert run.exit_code == 0, run.output
     assert words == ("repair",) or "kafka-reassign-partitions.sh --bootstrap-server HOST:PORT --execute" in run.output
+
+
+def test_leaders_are_handed_on_where_no_neighbour_can_take_them(tmp_path: Path) -> None:
+    """Broker 1 shares partitions with 2 only, 2 with 3, 3 with 4."""
+    cluster = Cluster({number: Broker(1) for number in (1, 2, 3, 4)})
+    number = 0
+    for first, second, count in ((1, 2, 9), (2, 3, 4), (3, 4, 4)):
+        for _ in range(count):
+            cluster.put(f"t-{number}", {first: 0, second: 0})
+            number += 1
+    answer = made(tmp_path, cluster, lambda it: balance(it, None, "leaders"), sized=False)
+    assert answer.spread[0] == 9 and answer.spread[1] <= 2
