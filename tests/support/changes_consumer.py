@@ -12,14 +12,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def consume(spark: SparkSession, lake: str, target: str, files: int | None, dies: bool) -> None:
-    """One run of the example, ``files`` a batch. If it ``dies``, the process ends between the writes of a batch."""
+def consume(spark: SparkSession, lake: str, target: str, files: int | None, dies: str) -> None:
+    """One run of the example, ``files`` a batch. Between the writes of a batch it ``dies``, unless that is empty:
+
+    by an "error", or at the "end" of the process.
+    """
     code = _example()
     merge = code._merge
 
     def dying(batch: Any, path: str, *arguments: Any) -> None:
         if path.endswith("state"):
-            os._exit(0)
+            if dies == "end":
+                os._exit(0)
+            raise OSError("died between two writes")
         merge(batch, path, *arguments)
 
     if dies:
