@@ -7,11 +7,13 @@ every new replica joins the in-sync set that can (R-REASSIGN-1, R-REASSIGN-2, R-
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from jbod_model.controller import Context, Controller
 from jbod_model.formats.requests import (
+    TOPIC_RESOURCE,
     AlterPartitionPartition,
     AlterPartitionReassignmentsRequest,
     AlterPartitionRequest,
@@ -41,6 +43,123 @@ class PlanPlay:
     """After every new replica joined that is on an active broker. A reassignment with others is still in progress."""
     refused: Mapping[Target, str] = field(default_factory=dict)
     """Why the controller refuses to begin."""
+
+
+class Outcome(NamedTuple):
+    """What becomes of a partition."""
+
+    begun_leader: int
+    begun_recovery: int
+    """leader_recovery_state when the plan has begun."""
+    leader: int
+    isr: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    """Those four are of the end."""
+    refused: str = ""
+    """Why the controller refuses to begin; empty if it does not."""
+
+
+def outcomes(
+    image: Image,
+    plan: Mapping[Target, tuple[int, ...]],
+    *,
+    profile: Profile = KAFKA,
+    static_configs: Mapping[str, str] | None = None,
+) -> Mapping[Target, Outcome]:
+    """What becomes of the partitions of a plan, of which one of each kind is played.
+
+    Partitions are of a kind if they differ only in names: of brokers in equal states, of their directories, of topics
+    with equal settings. The controller does not read the names, except that it sorts removed replicas (R-REASSIGN-1),
+    and writes them into a refusal: of a kind that is refused every partition is played.
+    """
+    kinds: dict[object, list[Target]] = {}
+    brokers: dict[Target, list[int]] = {}
+    for target in plan:
+        kind, brokers[target] = _kind(image, plan, target)
+        kinds.setdefault(kind, []).append(target)
+
+    def played(wanted: set[Target]) -> PlanPlay:
+        # A topic's partition 0 says how many in-sync replicas its partitions need at most (R-CFG-3).
+        with_first = wanted | {(topic, 0) for topic, _ in wanted}
+        some = {target: replicas for target, replicas in plan.items() if target in with_first}
+        return play(image, some, profile=profile, static_configs=static_configs)
+
+    first = played({members[0] for members in kinds.values()})
+    refused = {target for members in kinds.values() if members[0] in first.refused for target in members[1:]}
+    again = played(refused) if refused else first
+    found: dict[Target, Outcome] = {}
+    for members in kinds.values():
+        one = _outcome(first, members[0])
+        for target in members:
+            if target in refused:
+                found[target] = _outcome(again, target)
+            else:
+                found[target] = _renamed(one, dict(zip(brokers[members[0]], brokers[target], strict=True)))
+    return found
+
+
+def _kind(image: Image, plan: Mapping[Target, tuple[int, ...]], target: Target) -> tuple[object, list[int]]:
+    """All that the controller reads of a partition, with numbers for brokers; and the brokers by these numbers."""
+    topic = image.topics[image.topic_ids[target[0]]]
+    state, wanted = topic.partitions[target[1]], plan[target]
+    numbers: dict[int, int] = {-1: -1}
+
+    def named(brokers: Iterable[int]) -> tuple[int, ...]:
+        return tuple([numbers.setdefault(one, len(numbers) - 1) for one in brokers])
+
+    lists = (
+        named(state.replicas),
+        named(wanted),
+        named(state.isr),
+        named(state.eligible_leader_replicas),
+        named(state.last_known_elr),
+        named(state.adding_replicas),
+        named(state.removing_replicas),
+        named((state.leader,)),
+        named(sorted(one for one in state.replicas if one not in wanted)),
+    )
+    brokers = [*numbers][1:]
+    registered = [image.brokers.get(one) for one in brokers]
+    zero = topic.partitions.get(0)
+    return (
+        lists,
+        tuple(
+            None if one is None else (one.fenced, one.in_controlled_shutdown, min(len(one.directories), 2))
+            for one in registered
+        ),
+        tuple(
+            (image.ids.kind(directory), owner is not None and directory in owner.directories)
+            for directory, owner in zip(state.directories, map(image.brokers.get, state.replicas), strict=False)
+        ),
+        state.leader_recovery_state,
+        tuple(sorted(image.configs.get((TOPIC_RESOURCE, target[0]), {}).items())),
+        None if zero is None else len(zero.replicas),
+        len(plan.get((target[0], 0), ())),
+    ), brokers
+
+
+def _outcome(played: PlanPlay, target: Target) -> Outcome:
+    begun, done = _state(played.begun, target), _state(played.done, target)
+    return Outcome(
+        begun.leader,
+        begun.leader_recovery_state,
+        done.leader,
+        done.isr,
+        done.adding_replicas,
+        done.removing_replicas,
+        played.refused.get(target, ""),
+    )
+
+
+def _renamed(one: Outcome, names: Mapping[int, int]) -> Outcome:
+    return one._replace(
+        begun_leader=names.get(one.begun_leader, -1),
+        leader=names.get(one.leader, -1),
+        isr=tuple(names[broker] for broker in one.isr),
+        adding=tuple(sorted(names[broker] for broker in one.adding)),
+        removing=tuple(sorted(names[broker] for broker in one.removing)),
+    )
 
 
 def play(

@@ -18,7 +18,7 @@ import pyarrow as pa
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.errors import UsageError
 from jbod_model.formats.kafka_errors import ControllerFault
-from jbod_model.plan import PlanPlay, Target, play
+from jbod_model.plan import Outcome, Target, outcomes
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
 from pipelines.ask.configs import MinIsr, min_isr
@@ -161,11 +161,11 @@ def judge(lake: Lake, asked: Mapping[Target, Entry], default_min_isr: int = 1) -
     plan = {key: one.replicas for key, one in known.items()}
     profile, static = PROFILES[lake.published.profile], {MIN_ISR: str(default_min_isr)}
     try:
-        played = play(image, plan, profile=profile, static_configs=static)
+        played = outcomes(image, plan, profile=profile, static_configs=static)
     except ControllerFault as problem:
         fault = problem.problem
         repaired = replace(profile, controller=profile.controller.without())
-        played = play(image, plan, profile=repaired, static_configs=static)
+        played = outcomes(image, plan, profile=repaired, static_configs=static)
     judged = _Judge(
         lake,
         image,
@@ -270,7 +270,7 @@ def _is_listed(image: Image, one: Partition) -> bool:
 class _Judge:
     lake: Lake
     image: Image
-    played: PlanPlay
+    played: Mapping[Target, Outcome]
     min_isr: MinIsr
     uncopied: frozenset[str]
     paths: Mapping[tuple[int, str], str]
@@ -283,16 +283,16 @@ class _Judge:
         if was is None:
             why = f"there is no partition {topic}-{number} at offset {self.lake.offset}"
             return Planned(topic, number, (), entry.replicas, findings=(REFUSED,), refused=why)
-        done = _find(self.played.done, key) or was
+        outcome = self.played[key]
         one = Planned(
             topic=topic,
             partition=number,
             replicas=was.replicas,
             target=entry.replicas,
             leader=was.leader,
-            leader_after=done.leader,
+            leader_after=outcome.leader,
             in_sync=len(was.isr),
-            in_sync_after=len(done.isr),
+            in_sync_after=len(outcome.isr),
             min_isr_after=self.min_isr.of(topic, len(entry.replicas)),
             racks=self._racks([each for each in was.replicas if each not in was.adding_replicas]),
             racks_after=self._racks(entry.replicas),
@@ -300,29 +300,28 @@ class _Judge:
                 path != "any" and broker in was.replicas
                 for broker, path in zip(entry.replicas, entry.log_dirs, strict=False)
             ),
-            refused=self.played.refused.get(key, ""),
+            refused=outcome.refused,
         )
-        said = [*self._findings(key, one, was, done), *self._places(entry)]
+        said = [*self._findings(one, was, outcome), *self._places(entry)]
         return replace(
             one,
             findings=tuple(dict.fromkeys(finding for finding, _ in said)),
             reason="; ".join(dict.fromkeys(why for _, why in said if why)),
         )
 
-    def _findings(self, key: Target, one: Planned, was: Partition, done: Partition) -> Iterator[tuple[str, str]]:
+    def _findings(self, one: Planned, was: Partition, done: Outcome) -> Iterator[tuple[str, str]]:
         if one.refused:
             yield REFUSED, one.refused
             return
-        begun = _find(self.played.begun, key) or was
         if one.name in self.uncopied and one.adds:
             yield NO_COPY, "no complete copy is online"
-        if begun.leader_recovery_state > was.leader_recovery_state:
-            yield UNCLEAN, f"broker {begun.leader} is elected, which lacks writes"
+        if done.begun_recovery > was.leader_recovery_state:
+            yield UNCLEAN, f"broker {done.begun_leader} is elected, which lacks writes"
         dead = [broker for broker in one.target if not _runs(self.image.brokers.get(broker))]
         new = [broker for broker in dead if broker in one.adds]
-        if done.adding_replicas or (new and one.adds):
+        if done.adding or (new and one.adds):
             yield STUCK, f"{_brokers(new or dead)} cannot copy: fenced, or shutting down"
-        elif done.removing_replicas:
+        elif done.removing:
             yield STUCK, f"{_brokers(dead) if dead else 'a replica that stays'} is not in sync"
         if one.in_sync_after < one.min_isr_after <= one.in_sync:
             yield UNDER_MIN_ISR, f"{one.in_sync_after} in sync, {one.min_isr_after} needed"
