@@ -121,7 +121,7 @@ def test_watch_follows_a_reassignment_until_its_broker_is_back_and_the_disk_is_e
 
     wait_for("a reassignment that waits for broker 2", stuck, 60)
     cluster.start_node(2)
-    wait_for("broker 2", lambda: any(one.state == "under way" for one in looked().partitions), 60)
+    wait_for("broker 2", lambda: all(one.state != "stuck" for one in looked().partitions), 180)
     cluster.tool(reassign, *words, "--execute", "--additional", "--throttle", "50000000")
 
     def done() -> Any:

@@ -13,6 +13,7 @@ from pipelines.quorum.exchange import Exchange
 from pipelines.quorum.messages import (
     API_VERSIONS,
     DESCRIBE_CLUSTER,
+    DESCRIBE_LOG_DIRS,
     DESCRIBE_QUORUM,
     FETCH,
     FETCH_SNAPSHOT,
@@ -60,7 +61,7 @@ def test_answer_of_a_real_controller_is_read_and_written_again(
 
 def test_recordings_have_every_answer_that_a_mirror_reads() -> None:
     apis = {(api, kafka) for api, _, _, kafka in RECORDED}
-    wanted = (API_VERSIONS, FETCH, FETCH_SNAPSHOT, DESCRIBE_QUORUM, DESCRIBE_CLUSTER)
+    wanted = (API_VERSIONS, FETCH, FETCH_SNAPSHOT, DESCRIBE_QUORUM, DESCRIBE_CLUSTER, DESCRIBE_LOG_DIRS)
     assert apis == {(api, kafka) for api in wanted for kafka in ("kafka-3.9.2", "kafka-4.4.0")}
     answers = [read(api, version, answer) for api, version, answer, _ in RECORDED if api == FETCH]
     partitions = [one["topics"][0]["partitions"][0] for one in answers]
@@ -68,6 +69,17 @@ def test_recordings_have_every_answer_that_a_mirror_reads() -> None:
     assert any(one["records"] for one in partitions)
     assert any(one["snapshot_id"] for one in partitions)
     assert any(one["diverging"] for one in partitions)
+
+
+def test_directories_of_real_brokers_have_their_volumes_and_replicas() -> None:
+    found = {kafka: read(api, version, answer) for api, version, answer, kafka in RECORDED if api == DESCRIBE_LOG_DIRS}
+    for kafka, said in found.items():
+        assert {one["error_code"] for one in said["results"]} == {0}
+        assert all(one["total_bytes"] > one["usable_bytes"] > 0 for one in said["results"])
+        assert any(
+            each["size"] > 100_000 for one in said["results"] for topic in one["topics"] for each in topic["partitions"]
+        )
+        assert {one.get("is_cordoned") for one in said["results"]} == {False if kafka == "kafka-4.4.0" else None}
 
 
 @pytest.mark.parametrize(("api", "version", "answer", "kafka"), [one for one in RECORDED if len(one[2]) < 600])
