@@ -54,6 +54,8 @@ class MovePlan:
     """File name -> what kafka-reassign-partitions takes."""
     before: Sequence[str]
     """Commands before the first step."""
+    uncordons: Sequence[str]
+    """What takes the cordon among them back."""
     down: Sequence[int]
     """Brokers of the partitions that are down. The throttles are set without them."""
     brokers: Sequence[int]
@@ -112,9 +114,9 @@ class MovePlan:
         return found
 
     @property
-    def undo(self) -> str:
-        """What undoes it."""
-        return files.undoes(BOOTSTRAP, self.path_of(files.UNDO))
+    def undo(self) -> Sequence[str]:
+        """What undoes it: cordons are as before, then the file."""
+        return [*self.uncordons, files.undoes(BOOTSTRAP, self.path_of(files.UNDO))]
 
     def path_of(self, name: str) -> str:
         """Where a file is, or its name."""
@@ -141,7 +143,7 @@ class MovePlan:
             "lacks": jsonable(list(self.lacks)),
             "notes": list(self.notes),
             "commands": list(self.commands) if self.steps else [],
-            "undo": self.undo if self.steps else "",
+            "undo": list(self.undo) if self.steps else [],
             "files": dict(self.documents),
         }
 
@@ -245,7 +247,7 @@ def _answer(
     if listed:
         documents[files.UNDO] = files.document(back)
     written = files.write(into, documents) if into and listed else {}
-    before, notes = _cordons(lake, it, goal) if listed else ([], [])
+    before, uncordons, notes = _cordons(lake, it, goal) if listed else ([], [], [])
     across = _across(it, solution, rows)
     down = sorted({*it.state.brokers[_brokers(it, across)].tolist()} - {*it.state.brokers[it.runs].tolist()})
     brokers, topics = [], []
@@ -271,6 +273,7 @@ def _answer(
         bound=least(it, goal, after),
         documents=documents,
         before=before,
+        uncordons=uncordons,
         down=down,
         brokers=brokers,
         topics=topics,
@@ -293,27 +296,23 @@ def _brokers(it: Problem, rows: Any) -> Any:
     return np.unique(found[found >= 0])
 
 
-def _cordons(lake: Lake, it: Problem, goal: Goal) -> tuple[list[str], list[str]]:
-    """What keeps new replicas out of the disks that are to be empty, and what is to be said of it."""
-    if not goal.emptied:
-        return [], []
-    broker = int(it.state.brokers[it.disks.broker[goal.emptied[0]]])
+def _cordons(lake: Lake, it: Problem, goal: Goal) -> tuple[list[str], list[str], list[str]]:
+    """What keeps new replicas out of the disks that are to be empty, what takes it back, and what is to be said."""
     shut = [disk for disk in goal.emptied if it.disks.state[disk] not in (CORDONED, DOWN, OFFLINE)]
     if not shut:
-        return [], []
+        return [], [], []
     if not cordons_supported(features(lake).get(METADATA_VERSION, 0)):
-        return [], [
-            "Kafka may put new replicas on what is to be empty: cordons need metadata.version 4.3-IV0 (KIP-1066)"
-        ]
-    if len(goal.emptied) > 1:
-        return [files.cordons(BOOTSTRAP, broker, "*")], []
+        said = "Kafka may put new replicas on what is to be empty: cordons need metadata.version 4.3-IV0 (KIP-1066)"
+        return [], [], [said]
+    broker = int(it.state.brokers[it.disks.broker[shut[0]]])
     mine = np.flatnonzero((it.disks.broker == it.disks.broker[shut[0]]) & (it.disks.state == CORDONED)).tolist()
-    paths = [it.disks.paths[disk] for disk in [*mine, *shut]]
-    if not all(paths) or ANY in paths:
-        return [], [
-            "The path of what is to be empty, or of a cordoned directory beside it, is not known: cordon it yourself"
-        ]
-    return [files.cordons(BOOTSTRAP, broker, ",".join(paths))], []
+    known, new = [it.disks.paths[disk] for disk in mine], [it.disks.paths[disk] for disk in shut]
+    whole = len(goal.emptied) > 1
+    if not all(known) or (not whole and new in ([""], [ANY])):
+        said = "the path of what is to be empty, or of a cordoned directory beside it, is not known: cordon it yourself"
+        return [], [], [said]
+    back = files.cordons(BOOTSTRAP, broker, ",".join(known)) if known else files.uncordons(BOOTSTRAP, broker)
+    return [files.cordons(BOOTSTRAP, broker, "*" if whole else ",".join([*known, *new]))], [back], []
 
 
 def _pathless(it: Problem, solution: Solution, rows: Any) -> list[str]:

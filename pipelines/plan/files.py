@@ -140,6 +140,11 @@ def cordons(bootstrap: str, broker: int, paths: str) -> str:
     return _config(bootstrap, "brokers", str(broker), f"--add-config 'cordoned.log.dirs=[{paths}]'")
 
 
+def uncordons(bootstrap: str, broker: int) -> str:
+    """What takes the cordons of a broker away."""
+    return _config(bootstrap, "brokers", str(broker), "--delete-config cordoned.log.dirs")
+
+
 def elects(bootstrap: str) -> str:
     """What makes the first replica of every partition its leader."""
     return f"kafka-leader-election.sh --bootstrap-server {bootstrap} --election-type preferred --all-topic-partitions"

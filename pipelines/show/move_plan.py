@@ -132,7 +132,9 @@ def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
     if answer.undone:
         rest = answer.partitions - answer.undone
         without = f" ({many(rest, 'partition')} cannot go back: a broker of it is down)" if rest else ""
-        say(out, f"  To undo it{without}: {answer.undo}", hang=4)
+        say(out, f"  To undo it{without}:")
+        for command in answer.undo:
+            say(out, f"     {command}", hang=5)
     else:
         say(out, "  It cannot be undone: the brokers of before are down.")
 

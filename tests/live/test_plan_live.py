@@ -113,8 +113,7 @@ def test_drain_undo_fill_balance_and_repair_end_as_their_files_say(cluster: Clus
     wait_for("drained", is_so(cluster, promised(before, drained)), 60)
     assert not any(where.get(1) == str(disk) for where in placed(cluster).values())
 
-    cluster.cordon(1)
-    typed(cluster, [drained.undo])
+    typed(cluster, drained.undo)
     wait_for("undone", is_so(cluster, before), 120)
 
     typed(cluster, drained.commands[1:])

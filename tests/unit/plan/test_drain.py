@@ -97,8 +97,10 @@ def test_cordon_comes_first_and_keeps_those_that_are_there(tmp_path: Path) -> No
         "kafka-configs.sh --bootstrap-server HOST:PORT --alter --entity-type brokers --entity-name 1 "
         "--add-config 'cordoned.log.dirs=[/data/0]'"
     ]
+    assert drained(tmp_path, cluster, disk(1, 0)).undo[0].endswith("--delete-config cordoned.log.dirs")
     cluster.brokers[1].cordoned = (1,)
     assert "[/data/1,/data/0]" in drained(tmp_path, cluster, disk(1, 0)).before[0]
+    assert "[/data/1]" in drained(tmp_path, cluster, disk(1, 0)).undo[0]
     cluster.level = 20
     answer = drained(tmp_path, cluster, disk(1, 0))
     assert answer.before == [] and any("cordons need" in note for note in answer.notes)
