@@ -322,7 +322,11 @@ def _pathless(it: Problem, solution: Solution, rows: Any) -> list[str]:
     width = it.held.shape[1]
     moves = (place != target)[rows][:, :width] & (it.held[rows] >= 0)
     number = int((moves & unknown[it.held[rows]]).sum())
-    return [f"of {number:,} replicas no path is known: undone, each is where its broker puts it"] if number else []
+    return (
+        [f"replicas that move from an unknown path: {number:,}; if undone, their broker chooses a directory for them"]
+        if number
+        else []
+    )
 
 
 def _doubts(it: Problem, solution: Solution, rows: Any) -> list[str]:

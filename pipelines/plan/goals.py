@@ -78,7 +78,7 @@ def _unplaced(it: Problem, broker: int) -> list[str]:
     """Replicas of which the log does not know the directory: one of them may be in the one that is to be empty."""
     mine = it.disks.nowhere & (it.state.brokers[it.disks.broker] == broker)
     number = int((mine[it.held] & (it.held >= 0)).sum())
-    said = f"the log says no directory of {number:,} replicas of broker {broker}: they may be on this disk"
+    said = f"replicas of broker {broker} without a directory in the log: {number:,}; they may be on this disk, too"
     return [said] if number else []
 
 
