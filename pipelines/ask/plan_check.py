@@ -13,8 +13,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.errors import UsageError
 from jbod_model.formats.kafka_errors import ControllerFault
@@ -218,18 +216,16 @@ def _entry(one: Mapping[str, Any]) -> tuple[Target, Entry]:
 
 def select_wanted(lake: Lake, asked: Mapping[Target, Entry]) -> None:
     """Makes the temporary table plan_wanted: topic, partition and target (the brokers) of each partition."""
-    names = pa.table(
-        {
-            "topic": pa.array([topic for topic, _ in asked], pa.string()),
-            "partition": pa.array([number for _, number in asked], pa.int32()),
-            "target": pa.array([one.replicas for one in asked.values()], pa.list_(pa.int32())),
-        }
+    # As lists: DuckDB imports pandas for a table of Arrow.
+    lake.query(
+        "CREATE OR REPLACE TEMP TABLE plan_wanted AS SELECT unnest($1::VARCHAR[]) AS topic, "
+        "unnest($2::INTEGER[]) AS partition, unnest($3::INTEGER[][]) AS target",
+        [
+            [topic for topic, _ in asked],
+            [number for _, number in asked],
+            [[*one.replicas] for one in asked.values()],
+        ],
     )
-    lake.connection.register("plan_asked", names)
-    try:
-        lake.query("CREATE OR REPLACE TEMP TABLE plan_wanted AS SELECT * FROM plan_asked")
-    finally:
-        lake.connection.unregister("plan_asked")
 
 
 def _image(lake: Lake, asked: Mapping[Target, Entry]) -> Image:

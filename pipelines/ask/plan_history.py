@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from pipelines.ask.plan_check import Entry
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
@@ -98,13 +96,11 @@ def select_moves(lake: Lake, asked: Mapping[tuple[str, int], Entry], paths: Mapp
         for broker, path in zip(one.replicas, one.log_dirs, strict=False)
         if (broker, path) in paths
     ]
-    kinds = (("topic", pa.string()), ("partition", pa.int32()), ("broker_id", pa.int32()), ("target", pa.string()))
-    table = pa.table({name: pa.array([row[at] for row in rows], kind) for at, (name, kind) in enumerate(kinds)})
-    lake.connection.register("plan_named", table)
-    try:
-        lake.query("CREATE OR REPLACE TEMP TABLE plan_moves AS SELECT * FROM plan_named")
-    finally:
-        lake.connection.unregister("plan_named")
+    lake.query(
+        "CREATE OR REPLACE TEMP TABLE plan_moves AS SELECT unnest($1::VARCHAR[]) AS topic, "
+        "unnest($2::INTEGER[]) AS partition, unnest($3::INTEGER[]) AS broker_id, unnest($4::VARCHAR[]) AS target",
+        [[row[column] for row in rows] for column in range(4)],
+    )
 
 
 def places_of(lake: Lake) -> Mapping[tuple[str, int, int], Place]:

@@ -47,34 +47,23 @@ def weights(lake: Lake, sources: Sequence[str] = ()) -> Weights | None:
 
 def alone(lake: Lake, partitions: Mapping[tuple[str, int], int]) -> Mapping[tuple[int, str], tuple[int, int]]:
     """(broker, directory) -> the partitions whose only online replica is there, and their bytes."""
-    import pyarrow as pa
-
-    table = pa.table(
-        {
-            "topic": pa.array([topic for topic, _ in partitions], pa.string()),
-            "partition": pa.array([number for _, number in partitions], pa.int32()),
-            "bytes": pa.array(partitions.values(), pa.int64()),
-        }
-    )
-    lake.connection.register("partition_bytes", table)
-    try:
-        rows = lake.query(
-            f"""
-            WITH o AS (
-                SELECT topic_id, partition, list(replica_index + 1) AS down
-                FROM {lake.at("offline_replicas")} GROUP BY ALL
-            ), online AS (
-                SELECT topic, partition, replicas, directories,
-                       list_filter(range(1, len(replicas) + 1), lambda i: NOT list_contains(coalesce(down, []), i))
-                       AS up
-                FROM {lake.at("partitions")} LEFT JOIN o USING (topic_id, partition)
-            )
-            SELECT replicas[up[1]], directories[up[1]], count(*), sum(coalesce(bytes, 0))::BIGINT
-            FROM online LEFT JOIN partition_bytes USING (topic, partition) WHERE len(up) = 1 GROUP BY ALL
-            """
+    rows = lake.query(
+        f"""
+        WITH o AS (
+            SELECT topic_id, partition, list(replica_index + 1) AS down
+            FROM {lake.at("offline_replicas")} GROUP BY ALL
+        ), online AS (
+            SELECT topic, partition, replicas, directories,
+                   list_filter(range(1, len(replicas) + 1), lambda i: NOT list_contains(coalesce(down, []), i)) AS up
+            FROM {lake.at("partitions")} LEFT JOIN o USING (topic_id, partition)
+        ), sized AS (
+            SELECT unnest($1::VARCHAR[]) AS topic, unnest($2::INTEGER[]) AS partition, unnest($3::BIGINT[]) AS bytes
         )
-    finally:
-        lake.connection.unregister("partition_bytes")
+        SELECT replicas[up[1]], directories[up[1]], count(*), sum(coalesce(bytes, 0))::BIGINT
+        FROM online LEFT JOIN sized USING (topic, partition) WHERE len(up) = 1 GROUP BY ALL
+        """,
+        [[topic for topic, _ in partitions], [number for _, number in partitions], [*partitions.values()]],
+    )
     return {(broker, directory): (count, held) for broker, directory, count, held in rows}
 
 
