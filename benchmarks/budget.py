@@ -34,8 +34,8 @@ changes."""
 LOAD_BYTES = "JBOD_REPLAY__LOAD_BYTES"
 """The setting by which a log of two batches is loaded, like a large one."""
 BUNDLED = Path(__file__).resolve().parents[1] / "tests/fixtures/clusters/kafka-4.1.2/metadata/controller-100"
-OLD = "--max-age 10000d"
-"""Knowledge of any age counts."""
+OLD = "--at-time=-1s"
+"""A question about the past, whose age does not matter."""
 BATCHES = 2
 """Of the log that start-up is measured on."""
 

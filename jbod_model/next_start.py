@@ -90,6 +90,8 @@ class Started:
     """Those among them whose log may be there all the same: no record says where it lies."""
     without: frozenset[Key] = frozenset()
     """Partitions whose replica is hosted without a log, because a directory is offline (R-HOST-7)."""
+    reported: bool = False
+    """Whether it has directories to report: if not, it does not matter when it would (``Report``)."""
     refused: str = ""
     """Why the broker does not start, or is not registered. Then nothing else happens."""
 
@@ -136,6 +138,7 @@ def start(
         recreated=frozenset(created),
         perhaps=frozenset(key for key, log in created.items() if log.perhaps),
         without=frozenset(key for key, log in logs.items() if log.directory is None),
+        reported=play.reported,
     )
 
 
@@ -218,6 +221,7 @@ class _Play:
     offset: int
     profile: Profile
     static_configs: Mapping[str, str]
+    reported: bool = False
 
     def stop(self, broker_id: int) -> None:
         """Shut the broker down in order: its leaderships move, then it may stop (R-HB-2)."""
@@ -264,6 +268,7 @@ class _Play:
             if log.directory is not None and log.directory != partition.directory(broker_id):
                 moved.setdefault(log.directory, {}).setdefault(topic_id, []).append(number)
         if moved:
+            self.reported = True
             directories = tuple(AssignedDirectory(id=one, topics=_topics(topics)) for one, topics in moved.items())
             epoch = self.image.brokers[broker_id].epoch
             self._ask(AssignReplicasToDirsRequest(broker_id=broker_id, broker_epoch=epoch, directories=directories))

@@ -255,7 +255,11 @@ class _Player:
         def become(wanted: How) -> list[str]:
             return [directory for directory, how in choice.items() if how == wanted]
 
-        played = [self._play(how) for how in self._starts(choice)]
+        ways = self._starts(choice)
+        played = [self._play(how) for how in ways]
+        if any(one.reported for one in played):
+            others = [Report.LATE] if self.disks.state == "missing" else [Report.LATE, Report.EARLY]
+            played += [self._play(replace(how, reports=one)) for one in others for how in ways]
         first = played[0]
         lost = [{one.name: one for one in self._given_up(started)} for started in played]
         led = [{*self._led(started)} - {*self._led(None)} for started in played]
@@ -285,8 +289,7 @@ class _Player:
         )
 
     def _starts(self, choice: Mapping[str, How]) -> list[NextStart]:
-        """The start, in all ways that no record tells apart: whether the disks have the mark of a shutdown in order,
-        and when it reports its directories."""
+        """The start; both ways if no record tells whether the disks have the mark of a shutdown in order."""
         blank = [Uuid(BLANK, 2 + number) for number, how in enumerate(choice.values()) if how == "blank"]
         kept = [directory for directory in self.disks.listed if choice.get(directory, "back") == "back"]
         back = [directory for directory, how in choice.items() if how == "back" and directory not in kept]
@@ -299,11 +302,8 @@ class _Player:
                 directories=(*map(_uuid, [*kept, *back]), *blank),
                 has_offline=has_offline,
                 clean=clean,
-                reports=reports,
                 was_stopped=bool(self.disks.in_order),
             )
-            for reports in (Report.REGISTERED, Report.LATE, Report.EARLY)
-            if reports is not Report.EARLY or self.disks.state != "missing"
             for clean in ([False] if not marked else [True] if known else [True, False])
         ]
 
