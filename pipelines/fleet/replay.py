@@ -10,6 +10,7 @@ such a thread, so it is left alone, and its cluster is looked at again once it h
 
 from __future__ import annotations
 
+import gc
 import queue
 import threading
 import time
@@ -41,6 +42,9 @@ _LOOKS = 6
 _SLOW_SECONDS = 3.0
 """After this time, a look does not count as one of these."""
 _TICK = 0.2
+_COLLECT_EVERY = 10
+"""Replays after which garbage is collected: each leaves three megabytes that only the collector frees, and
+pipelines.start.process makes the collector so rare that a run of days would keep them all."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +140,7 @@ class Fleet:
         self._starting = threading.Lock()
         self._session: SparkSession | None = None
         self._running: set[_Attempt] = set()
+        self._replays = 0
         self._hangs: dict[str, _Attempt] = {}
         self._results: queue.SimpleQueue[tuple[_Attempt, Done]] = queue.SimpleQueue()
 
@@ -159,6 +164,9 @@ class Fleet:
                 continue
             if attempt.given_up is None:
                 self._running.discard(attempt)
+                self._replays += done.state == REPLAYED
+                if done.state == REPLAYED and self._replays % _COLLECT_EVERY == 0:
+                    gc.collect()
                 yield done
 
     def _has_room(self) -> bool:
