@@ -10,8 +10,7 @@ from pipelines.ask.incident_list import Incident
 from pipelines.check.definition import Finding
 from pipelines.report.content import MOST_ROWS, REASONS, Content
 from pipelines.show.incidents import lasted, outcome
-from pipelines.show.sizes import copy_time, in_units
-from pipelines.show.text import age, plain, when
+from pipelines.show.text import age, copy_time, in_units, plain, when
 
 _MOST_OF_A_CHECK = 100
 

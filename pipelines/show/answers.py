@@ -17,8 +17,7 @@ from pipelines.ask.partition_history import PartitionHistory
 from pipelines.ask.troubled_partitions import Leaderless
 from pipelines.quorum.state import QuorumState
 from pipelines.show.rows import Chosen
-from pipelines.show.sizes import copying, in_units
-from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, age, copying, in_units, listed, many, say, show_selection, show_table, when
 
 MOST_GROUPS = 8
 """Groups, unless all are asked for."""

@@ -9,8 +9,7 @@ from pipelines.plan.problem import ANY
 from pipelines.plan.solve import Lack
 from pipelines.plan.steps import Failure, Step
 from pipelines.show.rows import Chosen
-from pipelines.show.sizes import in_units
-from pipelines.show.text import Screen, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, in_units, listed, many, say, show_selection, show_table, when
 
 SCREENFUL = 20
 """Steps and commands that are shown, unless all are asked for."""

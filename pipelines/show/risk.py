@@ -13,8 +13,7 @@ from pipelines.ask.whatif import LeaderChange, WhatIf
 from pipelines.ask.whatif_places import Place
 from pipelines.show.answers import only_local
 from pipelines.show.rows import Chosen
-from pipelines.show.sizes import copy_time, in_units
-from pipelines.show.text import Screen, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, copy_time, in_units, listed, many, say, show_selection, show_table, when
 
 SCREENFUL = 40
 """Rows of a list, unless all are asked for."""

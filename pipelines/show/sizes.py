@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 from pipelines.ask.sizes import CERTAIN, DirectorySize, Sizes
-from pipelines.ask.weights import COPY_RATE
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, in_words, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, in_units, listed, many, say, show_selection, show_table, when
 
 MOST_TOPICS = 3
 """Topics that a line names."""
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def show_sizes(out: Screen, answer: Sizes, chosen: Chosen, every: bool = False) -> None:
@@ -92,23 +89,3 @@ def _topics(one: DirectorySize, every: bool) -> Iterator[str]:
     for topic in shown:
         if topic.bytes:
             yield f"{topic.topic} {in_units(topic.bytes)}"
-
-
-def in_units(number: int | None) -> str:
-    """``12.3 GiB``; ``-`` for an unknown number."""
-    if number is None:
-        return "-"
-    size, unit = float(number), 0
-    while size >= 1024 and unit < len(_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{number} B" if not unit else f"{size:.1f} {_UNITS[unit]}"
-
-
-def copy_time(seconds: int | None) -> str:
-    """``19 h``, rounded up; ``-`` for an unknown time."""
-    return "-" if seconds is None else in_words(timedelta(seconds=seconds))
-
-
-def copying(held: int, seconds: int) -> str:
-    """``3.4 TiB, 21 h to copy them again at 50 MB/s``"""
-    return f"{in_units(held)}, {copy_time(seconds)} to copy again at {COPY_RATE // 1_000_000} MB/s"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from pipelines.ask.weights import COPY_RATE
 from pipelines.lake.incomplete import TODO
 from pipelines.lake.names import Name, Names
 from pipelines.show.rows import Chosen
@@ -233,3 +234,26 @@ def listed(names: Sequence[str], most: int = 8) -> str:
     """The first few of the names, and how many more there are."""
     rest = len(names) - most
     return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
+
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def in_units(number: int | None) -> str:
+    """``12.3 GiB``; ``-`` for an unknown number."""
+    if number is None:
+        return "-"
+    size, unit = float(number), 0
+    while size >= 1024 and unit < len(_UNITS) - 1:
+        size, unit = size / 1024, unit + 1
+    return f"{number} B" if not unit else f"{size:.1f} {_UNITS[unit]}"
+
+
+def copy_time(seconds: int | None) -> str:
+    """``19 h``, rounded up; ``-`` for an unknown time."""
+    return "-" if seconds is None else in_words(timedelta(seconds=seconds))
+
+
+def copying(held: int, seconds: int) -> str:
+    """``3.4 TiB, 21 h to copy them again at 50 MB/s``"""
+    return f"{in_units(held)}, {copy_time(seconds)} to copy again at {COPY_RATE // 1_000_000} MB/s"

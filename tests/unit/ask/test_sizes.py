@@ -19,7 +19,7 @@ from jbod_model.storage.meta_properties import read_meta_properties
 from pipelines.ask.sizes import CERTAIN, LIKELY, UNKNOWN, DirectorySize, keep, kept, sizes
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
-from pipelines.show.sizes import in_units
+from pipelines.show.text import in_units
 from tests.support.paths import CLUSTERS, EVERY_KAFKA
 from tests.unit.check.story import Story, disk
 
