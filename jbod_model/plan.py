@@ -59,6 +59,20 @@ class Outcome(NamedTuple):
     refused: str = ""
     """Why the controller refuses to begin; empty if it does not."""
 
+    @classmethod
+    def of(cls, played: PlanPlay, target: Target) -> Outcome:
+        """That of a partition of a play."""
+        begun, done = _state(played.begun, target), _state(played.done, target)
+        return cls(
+            begun.leader,
+            begun.leader_recovery_state,
+            done.leader,
+            done.isr,
+            done.adding_replicas,
+            done.removing_replicas,
+            played.refused.get(target, ""),
+        )
+
 
 def outcomes(
     image: Image,
@@ -90,10 +104,10 @@ def outcomes(
     again = played(refused) if refused else first
     found: dict[Target, Outcome] = {}
     for members in kinds.values():
-        one = _outcome(first, members[0])
+        one = Outcome.of(first, members[0])
         for target in members:
             if target in refused:
-                found[target] = _outcome(again, target)
+                found[target] = Outcome.of(again, target)
             else:
                 found[target] = _renamed(one, dict(zip(brokers[members[0]], brokers[target], strict=True)))
     return found
@@ -137,19 +151,6 @@ def _kind(image: Image, plan: Mapping[Target, tuple[int, ...]], target: Target) 
         None if zero is None else len(zero.replicas),
         len(plan.get((target[0], 0), ())),
     ), brokers
-
-
-def _outcome(played: PlanPlay, target: Target) -> Outcome:
-    begun, done = _state(played.begun, target), _state(played.done, target)
-    return Outcome(
-        begun.leader,
-        begun.leader_recovery_state,
-        done.leader,
-        done.isr,
-        done.adding_replicas,
-        done.removing_replicas,
-        played.refused.get(target, ""),
-    )
 
 
 def _renamed(one: Outcome, names: Mapping[int, int]) -> Outcome:
@@ -207,9 +208,7 @@ def _joins(
     image: Image, plan: Mapping[Target, tuple[int, ...]], accepted: Sequence[Target]
 ) -> Sequence[AlterPartitionRequest]:
     """What the leaders ask for when the new replicas have caught up."""
-    active = {
-        number for number, broker in image.brokers.items() if not broker.fenced and not broker.in_controlled_shutdown
-    }
+    active = {number for number, broker in image.brokers.items() if broker.is_active}
     asked: dict[int, dict[Uuid, list[AlterPartitionPartition]]] = {}
     for target in accepted:
         state = _state(image, target)

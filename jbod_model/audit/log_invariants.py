@@ -314,7 +314,7 @@ PARTITION_CHECKS: tuple[Callable[[_Batch, Image, Partition | None, Partition], B
 
 def _can_lead(image: Image, partition: Partition, broker_id: int) -> bool:
     broker = image.brokers.get(broker_id)
-    if broker is None or broker.fenced or broker.in_controlled_shutdown or broker_id not in partition.replicas:
+    if broker is None or not broker.is_active or broker_id not in partition.replicas:
         return False
     return is_online(image, broker_id, partition.directory(broker_id))
 

@@ -123,7 +123,7 @@ class Cluster:
     def active(self, broker_id: int) -> bool:
         """Registered, not fenced and not shutting down."""
         registration = self.image.brokers.get(broker_id)
-        return registration is not None and not registration.fenced and not registration.in_controlled_shutdown
+        return registration is not None and registration.is_active
 
     def has_online_dir(self, broker_id: int, directory: Uuid) -> bool:
         """Whether the directory is online on a registered broker (R-OFF-4)."""

@@ -87,6 +87,11 @@ class BrokerRegistration:
     """The flag of the drafts. No record carries it: a change that removes directories sets it (R-DRAFT-6)."""
 
     @property
+    def is_active(self) -> bool:
+        """Whether it is neither fenced nor shutting down. Source: ``ClusterControlManager.isActive``."""
+        return not self.fenced and not self.in_controlled_shutdown
+
+    @property
     def takes_replicas(self) -> bool:
         """Whether some online directory is not cordoned, or no directories are known (R-CORDON-4)."""
         if not self.directories or self.cordoned_directories is None:

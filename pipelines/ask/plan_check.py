@@ -316,9 +316,9 @@ class _Judge:
         dead = [broker for broker in one.target if not _runs(self.image.brokers.get(broker))]
         new = [broker for broker in dead if broker in one.adds]
         if done.adding or (new and one.adds):
-            yield STUCK, f"{_brokers(new or dead)} cannot copy: fenced, or shutting down"
+            yield STUCK, f"{brokers_in_words(new or dead)} cannot copy: fenced, or shutting down"
         elif done.removing:
-            yield STUCK, f"{_brokers(dead) if dead else 'a replica that stays'} is not in sync"
+            yield STUCK, f"{brokers_in_words(dead) if dead else 'a replica that stays'} is not in sync"
         if one.in_sync_after < one.min_isr_after <= one.in_sync:
             yield UNDER_MIN_ISR, f"{one.in_sync_after} in sync, {one.min_isr_after} needed"
         if one.racks_after < one.racks:
@@ -327,7 +327,10 @@ class _Judge:
         if len(one.target) < size:
             yield FEWER, f"{len(one.target)} in place of {size}"
         if was.adding_replicas or was.removing_replicas:
-            yield REPLACES, f"{_brokers(was.adding_replicas)} may have copied already" if was.adding_replicas else ""
+            yield (
+                REPLACES,
+                f"{brokers_in_words(was.adding_replicas)} may have copied already" if was.adding_replicas else "",
+            )
         kept = [
             broker for broker in was.isr if broker not in was.adding_replicas and _runs(self.image.brokers.get(broker))
         ]
@@ -377,8 +380,9 @@ def directories_by_path(lake: Lake) -> Mapping[tuple[int, str], str]:
 
 
 def _runs(broker: BrokerRegistration | None) -> bool:
-    return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+    return broker is not None and broker.is_active
 
 
-def _brokers(brokers: Sequence[int]) -> str:
+def brokers_in_words(brokers: Sequence[int]) -> str:
+    """``broker 1``, ``brokers 1, 2``"""
     return f"broker{'' if len(brokers) == 1 else 's'} {', '.join(map(str, brokers))}"

@@ -34,17 +34,19 @@ class Now(NamedTuple):
 
 @dataclass(frozen=True)
 class Story:
+    """A partition at the offset, and how it came there."""
+
     now: Now
     phases: Sequence[Phase]
     """The oldest first; the last one is that of the offset."""
 
     @property
-    def begun(self) -> int | None:
-        """The offset at which the reassignment to the target began, if it is done or under way."""
+    def begun(self) -> Phase | None:
+        """The phase in which the reassignment to the target began, if it is done or under way."""
         *before, now = self.phases
         if not now.aims or not before:
             return None
-        return before[-1].offset if before[-1].aims else now.offset
+        return before[-1] if before[-1].aims else now
 
 
 def stories(lake: Lake) -> Mapping[tuple[str, int], Story]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from jbod_model.errors import UsageError
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.plan_check import Entry, directories_by_path, read_plan, select_wanted
+from pipelines.ask.plan_check import Entry, brokers_in_words, directories_by_path, read_plan, select_wanted
 from pipelines.ask.plan_history import Copiers, Now, Place, Story, places_of, select_moves, stories
 from pipelines.ask.removal import Removal, safe_to_remove
 from pipelines.lake.ledger import time_of
@@ -148,7 +148,7 @@ def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1) -> Pl
     found = [watch.partition(key, one, works[key]) for key, one in asked.items()]
     found.sort(key=lambda one: (STATES.index(one.state), one.topic, one.partition))
     left = time_left([each for ones in works.values() for each in ones], lake.time)
-    begun = {key: story.begun for key, story in watch.stories.items() if story.begun is not None}
+    begun = {key: story.begun.offset for key, story in watch.stories.items() if story.begun is not None}
     return PlanWatch(lake.offset, lake.time, found, left, _disks(lake, begun, default_min_isr))
 
 
@@ -209,20 +209,20 @@ class _Watch:
     def _reassignment(self, key: tuple[str, int], story: Story) -> Work:
         now, phases = story.phases[-1], story.phases
         if now.aims:
-            before = phases[:-1]
-            begun = before[-1].time if before and before[-1].aims else now.time
+            begun = story.begun
             if not now.moving:
-                copied = bool(before) and before[-1].aims
-                return Work(DONE, now.offset if before else None, now.time, begun=begun, copied=copied)
+                since = None if begun is None else begun.time
+                copied = begun is not None and begun is not now
+                return Work(DONE, None if begun is None else now.offset, now.time, begun=since, copied=copied)
             reason, stuck = self._why_not_done(key, story.now, now.toward)
             waits = [broker for broker in now.toward if broker not in story.now.isr]
             return Work(STUCK if stuck else UNDER_WAY, now.offset, now.time, waits, reason, begun=now.time)
         last = max((at for at, phase in enumerate(phases) if phase.aims and phase.moving), default=None)
         if last is None:
-            other = f"another reassignment is under way, to {_brokers(now.toward)}" if now.moving else ""
+            other = f"another reassignment is under way, to {brokers_in_words(now.toward)}" if now.moving else ""
             return Work(NOT_BEGUN, reason=other)
         then = next(phase for phase in phases[last + 1 :] if not phase.aims)
-        to = f"to {_brokers(then.toward)}"
+        to = f"to {brokers_in_words(then.toward)}"
         if phases[last + 1].aims:
             return Work(REPLACED, then.offset, then.time, reason=f"it was done, and is reassigned since, {to}")
         if then.moving or not last or {*then.toward} != {*phases[last - 1].toward}:
@@ -237,7 +237,7 @@ class _Watch:
             troubles.insert(0, "no replica leads: there is nothing to copy from")
         if troubles:
             return "; ".join(troubles), True
-        return (f"{_brokers(late)} {'is' if len(late) == 1 else 'are'} not in sync yet" if late else ""), False
+        return (f"{brokers_in_words(late)} {'is' if len(late) == 1 else 'are'} not in sync yet" if late else ""), False
 
     def _trouble(self, key: tuple[str, int], broker: int) -> str:
         directory = self.cluster.offline.get((*key, broker))
@@ -331,7 +331,3 @@ def _disks(lake: Lake, begun: Mapping[tuple[str, int], int], default_min_isr: in
         elif count == staying[broker, directory]:
             found.append(Emptied(broker, directory, count))
     return found
-
-
-def _brokers(brokers: Sequence[int]) -> str:
-    return f"broker{'' if len(brokers) == 1 else 's'} {', '.join(map(str, brokers))}"

@@ -61,7 +61,7 @@ def why(columns: Columns, row: int, brokers: frozenset[int]) -> Why:
     for slot in others:
         broker = columns.registered.get(replicas[slot])
         if not leads[slot]:
-            (down if broker is None or broker.fenced or broker.in_controlled_shutdown else disks).append(slot)
+            (disks if broker is not None and broker.is_active else down).append(slot)
     waited: list[int] = []
     for reason, slots in (
         (CATCHING_UP, present),

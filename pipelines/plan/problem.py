@@ -110,9 +110,7 @@ class Problem:
     @cached_property
     def runs(self) -> Flags:
         """Which brokers run: they are unfenced, and not shutting down."""
-        able = [
-            one for one, said in self.state.registered.items() if not said.fenced and not said.in_controlled_shutdown
-        ]
+        able = [one for one, said in self.state.registered.items() if said.is_active]
         found: Flags = np.isin(self.state.brokers, np.array(able, np.int64))
         return found
 
@@ -214,7 +212,7 @@ class _Table:
         path = one.path if one is not None else (name.path if name is not None and name.path else "")
         listed = [] if registered is None else [str(each) for each in registered.directories or ()]
         cordoned = [] if registered is None else [str(each) for each in registered.cordoned_directories or ()]
-        if registered is None or registered.fenced or registered.in_controlled_shutdown:
+        if registered is None or not registered.is_active:
             closed = DOWN
         elif directory not in listed or (one is not None and one.error):
             closed = OFFLINE
@@ -231,7 +229,7 @@ class _Table:
     def _choose(self, broker: int, sized: bool) -> None:
         """A broker with one directory needs no path; where no path is known, Kafka chooses among several."""
         registered = self.state.registered.get(int(self.state.brokers[broker]))
-        if registered is None or registered.fenced or registered.in_controlled_shutdown:
+        if registered is None or not registered.is_active:
             return
         mine = [disk for (of, _), disk in self.keys.items() if of == broker]
         able = [disk for disk in mine if self.closed[disk] == OPEN]
