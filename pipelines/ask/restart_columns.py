@@ -60,6 +60,10 @@ class Columns:
     settings: Sequence[Setting]
     replicas: Numbers
     """Numbers of brokers, -1 after the last replica."""
+    directory: Numbers
+    """The place in ``directories`` of each replica, -1 after the last one."""
+    directories: Sequence[tuple[int, str]]
+    """The number of a broker, and the id of one of the directories that its replicas name."""
     placed: Flags
     """Whether the replica is online as far as its directory is concerned."""
     isr: Flags
@@ -178,9 +182,8 @@ class Columns:
             bits |= flag[rows].astype(np.int32) << at
         of_one = (self.leader[rows], self.recovering[rows], self.setting[rows], self.strange[rows] * (rows + 1))
         key = np.column_stack([self.replicas[rows], bits, *of_one]).astype(np.int64)
-        packed = np.ascontiguousarray(key).view(np.dtype((np.void, key.dtype.itemsize * key.shape[1]))).ravel()
-        _, first, kind = np.unique(packed, return_index=True, return_inverse=True)
-        return rows[first], kind.reshape(-1)
+        first, kind = kinds(key)
+        return rows[first], kind
 
     def image(self, rows: npt.NDArray[np.int64], lake: Lake) -> tuple[Image, list[tuple[Uuid, int]]]:
         """An image with all brokers and these partitions, and where each of them is in it.
@@ -280,8 +283,9 @@ def columns(lake: Lake, default_min_isr: int = 1) -> Columns:
     width = int(slot.max(initial=0)) + 1
     replicas = np.full((len(table), width), -1, np.int32)
     replicas[of, slot] = np.searchsorted(brokers, values)
-    placed = np.zeros((len(table), width), bool)
-    placed[of, slot] = _placed(lists["directories"][1], replicas[of, slot], brokers, registered, profile, lake)
+    directory = np.full((len(table), width), -1, np.int32)
+    directory[of, slot], directories = _directories(lists["directories"][1], replicas[of, slot])
+    online = _online(directories, brokers, registered, profile, lake)
     flags, strange = {}, np.zeros(len(table), bool)
     for name in _LISTS:
         flags[name], other = _flags(replicas, *lists[name], brokers)
@@ -297,7 +301,9 @@ def columns(lake: Lake, default_min_isr: int = 1) -> Columns:
         features={METADATA_VERSION: LEVELS["3.7-IV2"], **features(lake)},
         settings=settings,
         replicas=replicas,
-        placed=placed,
+        directory=directory,
+        directories=directories,
+        placed=online[directory],
         leader=slots,
         recovering=_numbers(table["recovering"]) > 0,
         strange=strange | (slots == OTHER),
@@ -337,26 +343,38 @@ def _flags(
     return found, other
 
 
-def _placed(
-    directories: pa.Array,
-    replicas: Numbers,
+def _directories(directories: pa.Array, replicas: Numbers) -> tuple[Numbers, list[tuple[int, str]]]:
+    """The directories of brokers that replicas name, and for each replica the place of its own among them."""
+    coded = pc.dictionary_encode(directories)
+    names = coded.dictionary.to_pylist()
+    pairs = replicas.astype(np.int64) * max(1, len(names)) + _numbers(coded.indices)
+    distinct, of = np.unique(pairs, return_inverse=True)
+    found = [divmod(pair, max(1, len(names))) for pair in distinct.tolist()]
+    return of.reshape(-1).astype(np.int32), [(broker, names[name]) for broker, name in found]
+
+
+def _online(
+    directories: Sequence[tuple[int, str]],
     brokers: npt.NDArray[np.int64],
     registered: Mapping[int, BrokerRegistration],
     profile: Profile,
     lake: Lake,
 ) -> Flags:
-    """Whether each replica's directory is online, by the model's rule, asked once for each directory of a broker."""
-    coded = pc.dictionary_encode(directories)
-    names = [Uuid.parse(one) for one in coded.dictionary.to_pylist()]
-    pairs = replicas.astype(np.int64) * max(1, len(names)) + _numbers(coded.indices)
-    distinct, of = np.unique(pairs, return_inverse=True)
+    """Whether each directory is online, by the model's rule; then a False, for slots without a replica."""
     ids = ID_TABLES[lake.published.ids]
+    parsed = {name: Uuid.parse(name) for name in {name for _, name in directories}}
     found = []
-    for pair in distinct.tolist():
-        broker, name = divmod(pair, max(1, len(names)))
+    for broker, name in directories:
         registration = registered.get(int(brokers[broker]))
-        found.append(registration is not None and has_online_dir(registration, names[name], ids, profile))
-    return np.array(found, bool)[of.reshape(-1)]
+        found.append(registration is not None and has_online_dir(registration, parsed[name], ids, profile))
+    return np.array([*found, False], bool)
+
+
+def kinds(key: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The first row of each kind of equal rows of ``key``, and for each row the number of its kind."""
+    packed = np.ascontiguousarray(key).view(np.dtype((np.void, key.dtype.itemsize * key.shape[1]))).ravel()
+    _, first, kind = np.unique(packed, return_index=True, return_inverse=True)
+    return first, kind.reshape(-1)
 
 
 def _settings(lake: Lake, table: pa.Table, replicas: Numbers, default_min_isr: int) -> tuple[list[Setting], Numbers]:

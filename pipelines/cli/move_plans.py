@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,10 +15,8 @@ from pipelines.cli import progress
 from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns_plans import STEPS, UNDO
 
-if TYPE_CHECKING:
-    from pipelines.plan.goals import Goal
-    from pipelines.plan.problem import Problem
-
+Aim = Callable[[Any], Any]
+"""The goal (``pipelines.plan.goals.Goal``) of a problem."""
 _MADE = "The plan"
 """The panel of the options of plans that are made."""
 _UNITS = {
@@ -80,10 +79,9 @@ Place = Annotated[
 Disk = Annotated[str, typer.Argument(metavar="BROKER:DIR", help="A directory, by its id, path or label.")]
 
 
-@question(STEPS)
-def drain(
+def made(
     query: Inquiry,
-    place: Place,
+    aim: Aim,
     sizes: Sizes = None,
     rate: Rate = "50M",
     headroom: Headroom = 10,
@@ -91,86 +89,91 @@ def drain(
     step_bytes: StepBytes = "1Ti",
     into: Into = None,
 ) -> Reply:
+    """The plan of a goal, by the options of all plans that are made."""
+    from pipelines.plan.answer import plan as ask
+    from pipelines.plan.steps import Limits
+    from pipelines.show.move_plan import show_move_plan
+
+    limits = Limits(moves, parse_bytes("--bytes", step_bytes), parse_bytes("--rate", rate))
+    answer = ask(query.lake, aim, sizes or (), limits, query.min_isr, headroom, into)
+    for line in answer.notes:
+        progress.notice(f"plan: {line}")
+    chosen = query.choose(STEPS, answer.steps)
+    return Reply(
+        chosen,
+        lambda: {**answer.as_json(), "steps": query.objects(chosen)},
+        lambda out: show_move_plan(out, answer, chosen, query.every),
+        exit_code=answer.exit_code,
+    )
+
+
+def makes(aim_of: Callable[..., Aim]) -> Callable[..., None]:
+    """Makes a command of what says the goal: it has the options of ``made`` besides its own."""
+    own = [*inspect.signature(aim_of, eval_str=True).parameters.values()]
+    options = [*inspect.signature(made, eval_str=True).parameters.values()][2:]
+
+    def ask(query: Inquiry, **values: Any) -> Reply:
+        mine = {one.name: values.pop(one.name) for one in own[1:]}
+        return made(query, aim_of(query, **mine), **values)
+
+    ask.__name__, ask.__doc__ = aim_of.__name__, aim_of.__doc__
+    ask.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
+    return question(STEPS)(ask)
+
+
+@makes
+def drain(query: Inquiry, place: Place) -> Aim:
     """Empty a disk: onto the others of its broker, else onto other brokers. Or a whole broker. Exit code 1: no plan."""
     from pipelines.ask.whatif_places import find_place
     from pipelines.plan.goals import drain as goal
 
     found = find_place(query.lake, place)
-    return _made(query, lambda it: goal(it, found), sizes, rate, headroom, moves, step_bytes, into)
+    return lambda it: goal(it, found)
 
 
-@question(STEPS)
-def fill(
-    query: Inquiry,
-    disk: Disk,
-    sizes: Sizes = None,
-    rate: Rate = "50M",
-    headroom: Headroom = 10,
-    moves: Moves = 500,
-    step_bytes: StepBytes = "1Ti",
-    into: Into = None,
-) -> Reply:
+@makes
+def fill(query: Inquiry, disk: Disk) -> Aim:
     """Fill a disk from the fullest: those of its broker, or of all brokers if it is the first. Exit code 1: no plan."""
     from pipelines.ask.whatif_places import find_directory
     from pipelines.plan.goals import fill as goal
 
     found = find_directory(query.lake, disk)
-    return _made(query, lambda it: goal(it, found), sizes, rate, headroom, moves, step_bytes, into)
+    return lambda it: goal(it, found)
 
 
-@question(STEPS)
+@makes
 def balance(
-    query: Inquiry,
+    _: Inquiry,
     broker: Annotated[int | None, typer.Argument(metavar="BROKER", help="Only the disks of this broker.")] = None,
     by: Annotated[Measure, typer.Option(help="What is to be even.", rich_help_panel=_MADE)] = Measure.bytes,
-    sizes: Sizes = None,
-    rate: Rate = "50M",
-    headroom: Headroom = 10,
-    moves: Moves = 500,
-    step_bytes: StepBytes = "1Ti",
-    into: Into = None,
-) -> Reply:
+) -> Aim:
     """Even all disks of all brokers at once, or those of one broker, with as few bytes moved as it can."""
     from pipelines.plan.goals import balance as goal
 
-    return _made(query, lambda it: goal(it, broker, by), sizes, rate, headroom, moves, step_bytes, into)
+    return lambda it: goal(it, broker, by)
 
 
-@question(STEPS)
-def repair(
-    query: Inquiry,
-    sizes: Sizes = None,
-    rate: Rate = "50M",
-    headroom: Headroom = 10,
-    moves: Moves = 500,
-    step_bytes: StepBytes = "1Ti",
-    into: Into = None,
-) -> Reply:
+@makes
+def repair(_: Inquiry) -> Aim:
     """Make the replicas anew, elsewhere, that are offline now: for disks and brokers that do not come back.
 
     Exit code 1: some cannot be made anew; the plan has the others.
     """
     from pipelines.plan.goals import repair as goal
 
-    return _made(query, goal, sizes, rate, headroom, moves, step_bytes, into)
+    return goal
 
 
-@question(STEPS)
+@makes
 def replicas(
-    query: Inquiry,
+    _: Inquiry,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC=N", help="A topic, and its number of replicas.")],
-    sizes: Sizes = None,
-    rate: Rate = "50M",
-    headroom: Headroom = 10,
-    moves: Moves = 500,
-    step_bytes: StepBytes = "1Ti",
-    into: Into = None,
-) -> Reply:
+) -> Aim:
     """Raise or lower the number of replicas of topics, in as many racks as there are. Exit code 1: no plan."""
     from pipelines.plan.goals import replicas as goal
 
     wanted = dict(map(_topic, topics))
-    return _made(query, lambda it: goal(it, wanted), sizes, rate, headroom, moves, step_bytes, into)
+    return lambda it: goal(it, wanted)
 
 
 @question(UNDO)
@@ -199,33 +202,6 @@ def _topic(text: str) -> tuple[str, int]:
     if not topic or not (number.isascii() and number.isdigit() and 0 < int(number[:9]) < 1000):
         raise UsageError(f"{text}: write TOPIC=N, for instance orders=3")
     return topic, int(number)
-
-
-def _made(
-    query: Inquiry,
-    goal: Callable[[Problem], Goal],
-    sizes: list[str] | None,
-    rate: str,
-    headroom: int,
-    moves: int,
-    step_bytes: str,
-    into: str | None,
-) -> Reply:
-    from pipelines.plan.answer import plan as ask
-    from pipelines.plan.steps import Limits
-    from pipelines.show.move_plan import show_move_plan
-
-    limits = Limits(moves, parse_bytes("--bytes", step_bytes), parse_bytes("--rate", rate))
-    answer = ask(query.lake, goal, sizes or (), limits, query.min_isr, headroom, into)
-    for line in answer.notes:
-        progress.notice(f"plan: {line}")
-    chosen = query.choose(STEPS, answer.steps)
-    return Reply(
-        chosen,
-        lambda: {**answer.as_json(), "steps": query.objects(chosen)},
-        lambda out: show_move_plan(out, answer, chosen, query.every),
-        exit_code=answer.exit_code,
-    )
 
 
 def parse_bytes(option: str, text: str) -> int:

@@ -37,11 +37,11 @@ def undo(it: Problem, rows: Rows, solution: Solution | None = None) -> dict[Targ
     """
     there = it.state.there[rows]
     rows = rows[(it.runs[it.state.replicas[rows]] | ~there).all(axis=1)]
-    moves = it.held[rows] >= 0
+    moves = it.state.directory[rows] >= 0
     if solution is not None:
-        moves &= solution.target[rows][:, : it.held.shape[1]] != it.place[rows]
-    order = np.broadcast_to(np.arange(it.held.shape[1]), moves.shape)
-    return _entries(it, rows, it.held[rows], moves, order)
+        moves &= solution.target[rows][:, : it.state.directory.shape[1]] != it.place[rows]
+    order = np.broadcast_to(np.arange(it.state.directory.shape[1]), moves.shape)
+    return _entries(it, rows, it.state.directory[rows], moves, order)
 
 
 def document(of: dict[Target, Entry]) -> dict[str, Any]:

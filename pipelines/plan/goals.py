@@ -10,7 +10,7 @@ import numpy as np
 from jbod_model.errors import UsageError
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.ask.whatif_places import Place
-from pipelines.plan.problem import CLOSED, DOWN, NO_PATH, NO_SIZE, OFFLINE, OPEN, Problem
+from pipelines.plan.problem import DOWN, NO_PATH, NO_SIZE, OFFLINE, OPEN, Problem
 
 BYTES, REPLICAS, LEADERS = "bytes", "replicas", "leaders"
 MEASURES = (BYTES, REPLICAS, LEADERS)
@@ -58,8 +58,8 @@ def drain(it: Problem, place: Place) -> Goal:
     emptied = _disks(it, place)
     away = np.zeros(len(it.disks), bool)
     away[emptied] = True
-    held = np.where(it.held >= 0, it.held, 0)
-    leaves = away[held] & (it.held >= 0)
+    held = np.where(it.state.directory >= 0, it.state.directory, 0)
+    leaves = away[held] & (it.state.directory >= 0)
     whole = place.directory_id is None
     takes = (it.disks.state == OPEN) & ~away
     if not whole:
@@ -77,7 +77,7 @@ def drain(it: Problem, place: Place) -> Goal:
 def _unplaced(it: Problem, broker: int) -> list[str]:
     """Replicas of which the log does not know the directory: one of them may be in the one that is to be empty."""
     mine = it.disks.nowhere & (it.state.brokers[it.disks.broker] == broker)
-    number = int((mine[it.held] & (it.held >= 0)).sum())
+    number = int((mine[it.state.directory] & (it.state.directory >= 0)).sum())
     said = f"replicas of broker {broker} without a directory in the log: {number:,}; they may be on this disk, too"
     return [said] if number else []
 
@@ -129,7 +129,7 @@ def repair(it: Problem) -> Goal:
     gone = it.state.there & ~it.state.online
     if it.sized:  # sources say more of disks than the log
         closed = np.isin(it.disks.state, (DOWN, OFFLINE))
-        gone |= closed[np.where(it.held >= 0, it.held, 0)] & it.state.there
+        gone |= closed[np.where(it.state.directory >= 0, it.state.directory, 0)] & it.state.there
     stopping = ~it.runs[it.state.replicas] & it.state.online
     return _with(
         Goal.of(it, "are made anew in place of those that are gone", "make the replicas anew that are gone"),
@@ -208,9 +208,7 @@ def _solved(it: Problem) -> Flags:
 
 def _closed(it: Problem, broker: int) -> str:
     mine = np.flatnonzero(it.state.brokers[it.disks.broker] == broker).tolist()
-    said = [
-        f"{it.disk_name(disk)}: {CLOSED[int(it.disks.state[disk])]}" for disk in mine if it.disks.state[disk] != OPEN
-    ]
+    said = [it.why_closed(disk) for disk in mine if it.disks.state[disk] != OPEN]
     return "; ".join(said) or "it has one"
 
 

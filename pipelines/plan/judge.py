@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from pipelines.ask import restart_columns
 from pipelines.ask.plan_check import BLOCKING, judge
 from pipelines.lake.reader import Lake
 from pipelines.plan.files import entries
@@ -72,6 +73,5 @@ def kinds(it: Problem, solution: Solution, rows: Rows) -> tuple[Rows, Rows]:
             first,
         ]
     ).astype(np.int64)
-    packed = np.ascontiguousarray(key).view(np.dtype((np.void, key.dtype.itemsize * key.shape[1]))).ravel()
-    _, index, kind = np.unique(packed, return_index=True, return_inverse=True)
-    return rows[index], kind.reshape(-1)
+    index, kind = restart_columns.kinds(key)
+    return rows[index], kind

@@ -21,7 +21,6 @@ from jbod_model.ids import ID_TABLES, IdTable, Uuid
 from pipelines.ask.log_dirs import LogDir
 from pipelines.ask.restart_columns import Columns, Flags, Numbers, columns
 from pipelines.ask.sizes import CERTAIN, LIKELY, Sizes, sizes
-from pipelines.lake.delta import reading
 from pipelines.lake.reader import Lake
 
 Bytes = npt.NDArray[np.int64]
@@ -81,10 +80,9 @@ class Problem:
 
     state: Columns
     disks: Disks
-    held: Numbers
-    """Partition, slot -> the disk by the log; -1 after the last replica."""
     place: Numbers
-    """The same for the solver: where Kafka chooses the directory, all replicas of the broker are on one disk."""
+    """Partition, slot -> the disk, as the solver sees it: ``state.directory``, as the first disks are its directories.
+    Where Kafka chooses the directory, all replicas of the broker are on one disk."""
     bytes: Bytes
     """Partition, slot -> its size; that of the largest replica if its own is not known."""
     busy: Flags
@@ -140,6 +138,10 @@ class Problem:
         name = self.disks.paths[disk] or self.disks.ids[disk]
         return f"broker {broker}" if name in ("", ANY) else f"{name} of broker {broker}"
 
+    def why_closed(self, disk: int) -> str:
+        """``/data/a of broker 1: it is offline``"""
+        return f"{self.disk_name(disk)}: {CLOSED[int(self.disks.state[disk])]}"
+
 
 def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, headroom: int = HEADROOM) -> Problem:
     """The cluster at the lake's offset. ``sources``: of sizes, as for jbod sizes; without any, replicas are counted."""
@@ -152,14 +154,14 @@ def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, h
     if said is not None:
         bytes_of = _bytes(state, rows)
         busy[rows.row[(rows.row >= 0) & rows.future]] = True
-    held = made.held
+    held = state.directory
     load = _load(made, said)
     if said is not None:
         _reserve(load, made, said, rows, bytes_of)
     disks = made.disks(load, said is not None, ID_TABLES[lake.published.ids])
     place = held if not made.merged else np.where(held >= 0, np.array(made.merged_into(), np.int32)[held], -1)
     notes = [] if said is None else list(said.notes)
-    return Problem(state, disks, held, place.astype(np.int32), bytes_of, busy, headroom / 100, said is not None, notes)
+    return Problem(state, disks, place.astype(np.int32), bytes_of, busy, headroom / 100, said is not None, notes)
 
 
 # DISKS
@@ -170,7 +172,6 @@ class _Table:
     """Collects the disks: those that replicas name, those that brokers list, and one where Kafka chooses."""
 
     state: Columns
-    held: Numbers
     keys: dict[tuple[int, str], int]
     """(number of the broker, directory id) -> disk."""
     path: list[str]
@@ -188,7 +189,7 @@ class _Table:
 
     @classmethod
     def of(cls, lake: Lake, state: Columns, said: Sizes | None) -> _Table:
-        held, keys = _held(lake, state)
+        keys = {directory: number for number, directory in enumerate(state.directories)}
         where = {broker: number for number, broker in enumerate(state.brokers.tolist())}
         for broker, registered in state.registered.items():
             for directory in registered.directories or ():
@@ -198,7 +199,7 @@ class _Table:
             if one.path is not None and one.directory_id is not None and one.pairing in (CERTAIN, LIKELY):
                 described[where.get(one.broker_id, -1), one.directory_id] = one
         lost = [] if said is None else [where.get(one.broker_id, -1) for one in said.directories if one.error]
-        made = cls(state, held, keys, [], [], [], [], [], {}, described, lost)
+        made = cls(state, keys, [], [], [], [], [], {}, described, lost)
         for number, name in [*keys]:
             made._add(lake, number, name)
         for broker in range(len(state.brokers)):
@@ -284,29 +285,6 @@ class _Table:
         )
 
 
-def _held(lake: Lake, state: Columns) -> tuple[Numbers, dict[tuple[int, str], int]]:
-    """The disk of each replica by the log, and the number of each disk."""
-    with reading(lake.path):
-        table = lake.connection.sql(
-            f"SELECT directories FROM {lake.at('partitions')} ORDER BY topic, partition"
-        ).to_arrow_table()
-    column = table["directories"].combine_chunks()
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    coded = pc.dictionary_encode(column.flatten())
-    names = coded.dictionary.to_pylist()
-    rows = np.repeat(np.arange(len(column)), np.diff(column.offsets.to_numpy()))
-    slot = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    pairs = state.replicas[rows, slot].astype(np.int64) * max(1, len(names)) + coded.indices.to_numpy()
-    distinct, of = np.unique(pairs, return_inverse=True)
-    keys = {}
-    for number, pair in enumerate(distinct.tolist()):
-        broker, name = divmod(pair, max(1, len(names)))
-        keys[broker, names[name]] = number
-    held = np.full(state.replicas.shape, -1, np.int32)
-    held[rows, slot] = of.reshape(-1)
-    return held, keys
-
-
 # SIZES
 
 
@@ -359,8 +337,8 @@ def _load(made: _Table, said: Sizes | None) -> Loads:
     """What is on each disk, in bytes if there are sizes."""
     size = len(made.path)
     if said is None:
-        into = np.array(made.merged_into(), np.int64)
-        counted: Loads = np.bincount(into[made.held[made.held >= 0]], minlength=size).astype(np.float64)
+        into, held = np.array(made.merged_into(), np.int64), made.state.directory
+        counted: Loads = np.bincount(into[held[held >= 0]], minlength=size).astype(np.float64)
         return counted
     load: Loads = np.zeros(size, np.float64)
     for key, one in made.said.items():
@@ -376,7 +354,7 @@ def _reserve(load: Loads, made: _Table, said: Sizes, rows: _Rows, bytes_of: Byte
     """Adds what moves under way will add: the rest of replicas that join, and of copies between disks."""
     state = made.state
     rest = np.where(state.adding, bytes_of.max(axis=1, initial=0)[:, None] - bytes_of, 0)
-    np.add.at(load, made.held[state.there], rest[state.there])
+    np.add.at(load, state.directory[state.there], rest[state.there])
     where = {(one.broker_id, one.path): one.directory_id for one in said.directories}
     number = {broker: at for at, broker in enumerate(state.brokers.tolist())}
     disk = [

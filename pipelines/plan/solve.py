@@ -15,7 +15,7 @@ import numpy as np
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.plan.goals import LEADERS, REPLICAS, Goal
 from pipelines.plan.kernels import NO_BROKER, NO_RACK, NO_ROOM, Cluster, even, lead, settle
-from pipelines.plan.problem import CLOSED, OPEN, Bytes, Loads, Problem
+from pipelines.plan.problem import OPEN, Bytes, Loads, Problem
 
 SPREAD = 0.02
 """How far apart the levels of even disks may be: a part of a disk's size; of the fullest if sizes are not known."""
@@ -184,7 +184,7 @@ def _reasons(it: Problem, goal: Goal, rows: Bytes, why: Bytes, lack: Loads, near
 def _closed(it: Problem, goal: Goal) -> str:
     """The disks that would be asked if their state allowed it."""
     shut = [disk for disk in np.flatnonzero(it.disks.state != OPEN).tolist() if disk not in goal.emptied]
-    said = [f"{it.disk_name(disk)}: {CLOSED[int(it.disks.state[disk])]}" for disk in shut[:MOST_CLOSED]]
+    said = [it.why_closed(disk) for disk in shut[:MOST_CLOSED]]
     more = f"; and {len(shut) - len(said):,} more" if len(shut) > len(said) else ""
     return f" ({'; '.join(said)}{more})" if said else ""
 

@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from pipelines.ask.restart_columns import Flags, Numbers
+from pipelines.ask.weights import COPY_RATE
 from pipelines.plan.kernels import sequence
 from pipelines.plan.problem import Bytes, Problem
 from pipelines.plan.solve import Solution
 
-MOVES, STEP_BYTES, RATE = 500, 1 << 40, 50_000_000
-"""Replicas and bytes of a step at most, and bytes a second of each broker, unless others are given."""
+MOVES, STEP_BYTES = 500, 1 << 40
+"""Replicas and bytes of a step at most, unless others are given."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Limits:
 
     moves: int = MOVES
     bytes: int = STEP_BYTES
-    rate: int = RATE
+    rate: int = COPY_RATE
     """Bytes that a broker may send, receive, and copy between its disks in a second."""
 
 
@@ -161,7 +162,7 @@ class _Safety:
         more = ((0, 0), (0, target.shape[1] - it.place.shape[1]))
         self._it, self._target, self._place = it, target, place
         state = it.state
-        self._disk = np.pad(it.held, more, constant_values=-1)
+        self._disk = np.pad(it.state.directory, more, constant_values=-1)
         self._online = np.pad(state.online, more)
         self._in_sync = np.pad(state.isr & state.online, more)
         wanted = np.array([one.min_isr for one in state.settings] or [1], np.int32)
