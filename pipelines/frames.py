@@ -74,12 +74,10 @@ def read_log(
 
 def _committed(url: str) -> TemporaryDirectory[str]:
     """A private folder with all that a quorum has committed now."""
-    from pipelines.mirror.session import mirrored
+    from pipelines.mirror.session import committed
     from pipelines.settings import load
 
-    folder = TemporaryDirectory(prefix="jbod-quorum-", ignore_cleanup_errors=True)
-    with mirrored(url, folder.name, load().quorum.command_config, warnings.warn):
-        return folder
+    return committed(url, load().quorum.command_config, warnings.warn)[0]
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class Cause:
     """Offset where the last of them went offline, if that is not ``from_offset``."""
     last_time: datetime | None = None
     bytes: int | None = None
-    """What has to be copied again if the replicas are made anew. None if no size is known."""
+    """What has to be copied again if the replicas are recreated. None if no size is known."""
 
     @property
     def copy_seconds(self) -> int | None:

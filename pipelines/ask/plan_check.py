@@ -360,14 +360,8 @@ class _Judge:
 
 def directories_by_path(lake: Lake) -> Mapping[tuple[int, str], str]:
     """(broker, path) -> directory: the paths of jbod label, and those that jbod sizes --keep was certain of."""
-    kept = kept_sizes(lake)
-    rows = (
-        []
-        if kept is None
-        else lake.query(
-            f"SELECT broker_id, path, arg_max(directory_id, time) FROM {kept} WHERE pairing = 'certain' GROUP BY ALL"
-        )
-    )
+    certain = "SELECT broker_id, path, arg_max(directory_id, time) FROM kept WHERE pairing = 'certain' GROUP BY ALL"
+    rows = kept_sizes(lake, certain)
     found = {(broker, path): directory for broker, path, directory in rows}
     holders = lake.query(
         f"SELECT directory_id, arg_max(broker_id, from_offset) FROM {lake.until('directories')} GROUP BY ALL"

@@ -20,13 +20,11 @@ def growth(lake: Lake) -> Mapping[tuple[int, str], int]:
     Only rows since the number of its replicas changed last count: a replica that came or went is no growth. A path
     whose rows span less than an hour is left out.
     """
-    kept = kept_sizes(lake)
-    if kept is None:
-        return {}
-    rows = lake.query(
+    rows = kept_sizes(
+        lake,
         f"""
-        WITH recent AS (
-            SELECT *, arg_max(replicas, time) OVER place AS replicas_now, max(time) OVER () AS newest FROM {kept}
+        , recent AS (
+            SELECT *, arg_max(replicas, time) OVER place AS replicas_now, max(time) OVER () AS newest FROM kept
             WHERE bytes IS NOT NULL WINDOW place AS (PARTITION BY broker_id, path)
         ),
         alike AS (
@@ -36,19 +34,17 @@ def growth(lake: Lake) -> Mapping[tuple[int, str], int]:
         SELECT broker_id, path, round(regr_slope(bytes, epoch(time)) * 86400)::BIGINT FROM alike
         WHERE changed IS NULL OR time > changed
         GROUP BY ALL HAVING max(time) - min(time) >= INTERVAL 1 HOUR
-        """
+        """,
     )
     return {(broker, path): slope for broker, path, slope in rows}
 
 
 def newest_sizes(lake: Lake) -> Sequence[dict[str, Any]]:
     """The rows of directory_sizes of each broker's newest run, up to the lake's offset. Empty if none was kept."""
-    kept = kept_sizes(lake)
-    if kept is None:
-        return []
     names = [name for name in TABLE.schema.names if name != "time"]
-    rows = lake.query(
-        f"SELECT epoch_us(time), {', '.join(names)} FROM {kept} QUALIFY time = max(time) OVER (PARTITION BY broker_id) "
-        "ORDER BY broker_id, path"
+    rows = kept_sizes(
+        lake,
+        f"SELECT epoch_us(time), {', '.join(names)} FROM kept QUALIFY time = max(time) OVER (PARTITION BY broker_id) "
+        "ORDER BY broker_id, path",
     )
     return [dict(zip(("time", *names), (time_of(row[0]), *row[1:]), strict=True)) for row in rows]

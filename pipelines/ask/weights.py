@@ -87,14 +87,10 @@ def _said(lake: Lake, sources: Sequence[str]) -> Weights:
 
 
 def _kept(lake: Lake) -> Weights | None:
-    kept = kept_sizes(lake)
-    rows = (
-        []
-        if kept is None
-        else lake.query(
-            "SELECT broker_id, directory_id, arg_max(bytes, time), epoch_us(max(time)) "
-            f"FROM {kept} WHERE bytes IS NOT NULL AND directory_id IS NOT NULL GROUP BY ALL"
-        )
+    rows = kept_sizes(
+        lake,
+        "SELECT broker_id, directory_id, arg_max(bytes, time), epoch_us(max(time)) "
+        "FROM kept WHERE bytes IS NOT NULL AND directory_id IS NOT NULL GROUP BY ALL",
     )
     if not rows:
         return None

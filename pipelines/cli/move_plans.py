@@ -155,9 +155,9 @@ def balance(
 
 @makes
 def repair(_: Inquiry) -> Aim:
-    """Make the replicas anew, elsewhere, that are offline now: for disks and brokers that do not come back.
+    """Recreate elsewhere the replicas that are offline now: for disks and brokers that do not come back.
 
-    Exit code 1: some cannot be made anew; the plan has the others.
+    Exit code 1: some cannot be recreated; the plan has the others.
     """
     from pipelines.plan.goals import repair as goal
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ from pipelines.quorum import KAFKA
 
 PIPE = "-"
 _NAME = "stdin"
-_QUORUM_PREFIX = "jbod-quorum-"
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 Given = TypeVar("Given", str, list[str] | None)
 
@@ -58,7 +56,9 @@ def is_piped(log_dir: str) -> bool:
 
 def is_copied(log_dir: str) -> bool:
     """Whether a path stands for standard input or for a quorum: it does not grow."""
-    return is_piped(log_dir) or Path(log_dir).name.startswith(_QUORUM_PREFIX)
+    from pipelines.mirror.session import PREFIX
+
+    return is_piped(log_dir) or Path(log_dir).name.startswith(PREFIX)
 
 
 @contextmanager
@@ -86,16 +86,14 @@ def _ending_by_exception() -> Iterator[None]:
 def _mirrored(url: str) -> Iterator[str]:
     """A folder with all that a quorum has committed."""
     from pipelines.cli import progress
-    from pipelines.mirror.session import mirrored
+    from pipelines.mirror.session import committed
     from pipelines.settings import load
 
-    with (
-        _ending_by_exception(),
-        tempfile.TemporaryDirectory(prefix=_QUORUM_PREFIX, ignore_cleanup_errors=True) as folder,
-    ):
-        with mirrored(url, folder, load().quorum.command_config, progress.notice) as mirror:
-            progress.decision(f"{url}: {mirror.progress.begins}")
-        yield folder
+    with _ending_by_exception():
+        copy, begins = committed(url, load().quorum.command_config, progress.notice)
+        with copy as folder:
+            progress.decision(f"{url}: {begins}")
+            yield folder
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

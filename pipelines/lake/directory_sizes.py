@@ -12,13 +12,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from jbod_model.errors import Retriable, UsageError, first_line_of
-from pipelines.lake.delta import uri_of
 from pipelines.lake.kept_sizes import DIRECTORY_SIZES, kept_sizes
 from pipelines.lake.ledger import EPOCH
 from pipelines.lake.reader import Lake
+from pipelines.lake.side_tables import write_side_table
 from pipelines.lake.tables import TIME, Table, column
-from pipelines.storage.objects import storage_options
 
 TABLE = Table(
     DIRECTORY_SIZES,
@@ -49,29 +47,11 @@ def keep_sizes(lake: Lake, rows: Sequence[Mapping[str, Any]]) -> int:
 
     Raises UsageError if the lake cannot be written, and Retriable if another process wrote at the same time.
     """
-    from deltalake import write_deltalake
-    from deltalake.exceptions import CommitFailedError, DeltaError
-
-    location = f"{lake.path}/{TABLE.name}"
-    kept = kept_sizes(lake)
-    known = set() if kept is None else set(lake.query(f"SELECT epoch_us(time), broker_id, path FROM {kept}"))
+    known = {*kept_sizes(lake, "SELECT epoch_us(time), broker_id, path FROM kept")}
     new = [row for row in rows if _key(row) not in known]
     if not new:
         return 0
-    target = uri_of(location)
-    try:
-        write_deltalake(
-            target,
-            pa.Table.from_pylist([dict(row) for row in new], schema=TABLE.schema),
-            mode="append",
-            name=TABLE.name,
-            description=TABLE.comment,
-            storage_options=storage_options(target),
-        )
-    except CommitFailedError:
-        raise Retriable(f"{location}: another run wrote at the same time: run again") from None
-    except (DeltaError, OSError) as problem:
-        raise UsageError(f"{location}: cannot be written ({first_line_of(problem)})") from None
+    write_side_table(lake.path, TABLE, new, mode="append", other="another run")
     return len(new)
 
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-from deltalake import write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
 
-from jbod_model.errors import Retriable, UsageError, first_line_of
-from pipelines.lake.delta import uri_of
 from pipelines.lake.names import KINDS, LABELS, Statement
+from pipelines.lake.side_tables import write_side_table
 from pipelines.lake.tables import TIME, Table, column
-from pipelines.storage.objects import storage_options
 
 TABLE = Table(
     LABELS,
@@ -37,19 +33,5 @@ def write_statements(root: str, statements: Sequence[Statement]) -> None:
 
     Raises UsageError if that is not possible, and Retriable if another process wrote at the same time.
     """
-    location = f"{root}/{LABELS}"
-    rows = pa.Table.from_pylist([one._asdict() for one in statements], schema=TABLE.schema)
-    target = uri_of(location)
-    try:
-        write_deltalake(
-            target,
-            rows,
-            mode="overwrite",
-            name=TABLE.name,
-            description=TABLE.comment,
-            storage_options=storage_options(target),
-        )
-    except CommitFailedError:
-        raise Retriable(f"{location}: another jbod label wrote at the same time: run again") from None
-    except (DeltaError, OSError) as problem:
-        raise UsageError(f"{location}: cannot be written ({first_line_of(problem)})") from None
+    rows = [one._asdict() for one in statements]
+    write_side_table(root, TABLE, rows, mode="overwrite", other="another jbod label")

@@ -11,29 +11,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 
-from jbod_model.errors import JbodError, UsageError, first_line_of
+from jbod_model.errors import JbodError, UsageError
 from pipelines.lake.delta import (
     DeltaTables,
     connect,
     data_files,
-    delta_at,
     file_list,
     local_path,
     read_parquet,
     run_query,
     stream_query,
-    uri_of,
     use_threads,
 )
 from pipelines.lake.incomplete import Incomplete
 from pipelines.lake.ledger import EPOCH, Published, check_known, log_end, open_ledger, read_ledger, time_of
 from pipelines.lake.names import LABELS, Names, Statement
+from pipelines.lake.side_tables import side_table
 from pipelines.lake.times import parse_time
 
 if TYPE_CHECKING:
@@ -278,22 +276,3 @@ def read_statements(root: str, connection: duckdb.DuckDBPyConnection) -> list[St
     columns = ", ".join(name if name != "read_time" else "epoch_us(read_time)" for name in Statement._fields)
     rows = run_query(root, connection, f"SELECT {columns} FROM {read_parquet(root, LABELS, table, files)}")
     return [Statement._make([*row[:-1], time_of(row[-1])]) for row in rows]
-
-
-def side_table(root: str, name: str, mend: str) -> DeltaTable | None:
-    """A table beside those of the ledger, None if there is none.
-
-    Raises UsageError if it cannot be opened, with what to do (``mend``).
-    """
-    location = f"{root}/{name}"
-    if "://" not in root and not Path(location).is_dir():
-        return None
-    from deltalake.exceptions import DeltaError, TableNotFoundError
-
-    try:
-        return delta_at(uri_of(location))
-    except TableNotFoundError:
-        return None
-    except (DeltaError, OSError) as problem:
-        what = first_line_of(problem)
-        raise UsageError(f"{location}: cannot be opened ({what}): {mend}") from None

@@ -163,21 +163,21 @@ def measure(
     findings: RecordedFindings | None = None,
 ) -> Iterator[GaugeMetricFamily]:
     """The metrics of a lake at its offset, and of ``log`` and ``findings`` if they are given."""
-    yield from of_moment(lake.published, now)
-    yield from of_quorum(lake.path, lake.published.end_offset)
+    yield from of_moment(lake.path, lake.published, now)
     if log is not None:
         yield from of_log(log)
     yield from of_lake(lake, default_min_isr=default_min_isr, accepted_until=accepted_until, findings=findings)
 
 
-def of_moment(published: Published, now: datetime) -> Iterator[GaugeMetricFamily]:
+def of_moment(lake: str, published: Published, now: datetime) -> Iterator[GaugeMetricFamily]:
     """The metrics that differ each time they are measured."""
     yield gauge(declared.LAKE_READABLE, 1)
     yield gauge(declared.MEASURED, now.timestamp())
     yield gauge(declared.LAST_RECORD_AGE, (now - published.end_time).total_seconds())
+    yield from _of_quorum(lake, published.end_offset)
 
 
-def of_quorum(lake: str, end_offset: int) -> Iterator[GaugeMetricFamily]:
+def _of_quorum(lake: str, end_offset: int) -> Iterator[GaugeMetricFamily]:
     """The metrics of the quorum from which the log of a lake comes; none if it comes from files."""
     quorum = read_state(mirror_of(lake))
     if quorum is None:

@@ -23,7 +23,7 @@ from jbod_model.errors import JbodError, UsageError
 from pipelines.lake.ledger import Published, open_ledger
 from pipelines.lake.reader import Lake
 from pipelines.metrics import declared
-from pipelines.metrics.measure import behind, gauge, of_lake, of_log, of_moment, of_quorum, recorded, version
+from pipelines.metrics.measure import behind, gauge, of_lake, of_log, of_moment, recorded, version
 from pipelines.metrics.probe import Probe
 
 _CLIENT_SECONDS = 30
@@ -59,8 +59,7 @@ class Measured(Collector):
         if published is None:
             yield gauge(declared.LAKE_READABLE, 0)
             return
-        yield from of_moment(published, datetime.now(UTC))
-        yield from of_quorum(self.lake, published.end_offset)
+        yield from of_moment(self.lake, published, datetime.now(UTC))
         yield from log
         yield from families
 

@@ -79,10 +79,6 @@ class MirrorFolder:
         found = ((_SNAPSHOT.fullmatch(path.name), path) for path in (self.folder / folder).glob("*.checkpoint"))
         return sorted((SnapshotId(int(name[1]), int(name[2])), path) for name, path in found if name)
 
-    def cluster_id(self) -> str | None:
-        """The cluster id in meta.properties, None if it is not known."""
-        return cluster_id_of(self.folder)
-
     def write_cluster_id(self, cluster_id: str) -> None:
         """Writes meta.properties, once."""
         part = self.folder / "meta.properties.part"

@@ -86,7 +86,7 @@ class Mirror:
             self.progress.begins = f"history from offset {first} on: as this mirror began" if first else "all history"
 
     def _know_cluster(self) -> None:
-        known = self.folder.cluster_id()
+        known = cluster_id_of(self.folder.folder)
         if known is not None:
             self.quorum.cluster_id = known
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryDirectory
 
 from jbod_model.errors import JbodError
 from pipelines.mirror.folder import MirrorFolder
@@ -13,6 +14,8 @@ from pipelines.quorum.client import Quorum, addresses_of
 from pipelines.quorum.connection import Halted
 from pipelines.quorum.security import security_of
 
+PREFIX = "jbod-quorum-"
+"""What the name of a private folder with the log of a quorum begins with."""
 _PATIENCE = 60.0
 _TICK = 0.2
 
@@ -65,3 +68,17 @@ def mirrored(
         files.close()
     if problems:
         raise problems[0]
+
+
+def committed(url: str, command_config: str, told: Callable[[str], None]) -> tuple[TemporaryDirectory[str], str]:
+    """A private folder with all that a quorum has committed now, and from where on it has history.
+
+    The caller removes it. Raises JbodError if the quorum cannot be read.
+    """
+    folder = TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
+    try:
+        with mirrored(url, folder.name, command_config, told) as mirror:
+            return folder, mirror.progress.begins
+    except BaseException:
+        folder.cleanup()
+        raise

@@ -125,14 +125,14 @@ def balance(it: Problem, broker: int | None, by: str) -> Goal:
 
 
 def repair(it: Problem) -> Goal:
-    """Makes every replica anew, elsewhere, that is on a broker or a disk which is not there."""
+    """Recreates every replica elsewhere that is on a broker or a disk which is not there."""
     gone = it.state.there & ~it.state.online
     if it.sized:  # sources say more of disks than the log
         closed = np.isin(it.disks.state, (DOWN, OFFLINE))
         gone |= closed[np.where(it.state.directory >= 0, it.state.directory, 0)] & it.state.there
     stopping = ~it.runs[it.state.replicas] & it.state.online
     return _with(
-        Goal.of(it, "are made anew in place of those that are gone", "make the replicas anew that are gone"),
+        Goal.of(it, "are recreated in place of those that are gone", "recreate the replicas that are gone"),
         leaves=gone & ~stopping,
         partial=True,
     )

@@ -255,5 +255,5 @@ def copy_time(seconds: int | None) -> str:
 
 
 def copying(held: int, seconds: int) -> str:
-    """``3.4 TiB, 21 h to copy them again at 50 MB/s``"""
+    """``3.4 TiB, 21 h to copy again at 50 MB/s``"""
     return f"{in_units(held)}, {copy_time(seconds)} to copy again at {COPY_RATE // 1_000_000} MB/s"

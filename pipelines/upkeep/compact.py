@@ -32,7 +32,7 @@ from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info, files_added
 from pipelines.lake.head import write_head
 from pipelines.lake.kept_sizes import MEND as MEND_SIZES
 from pipelines.lake.publish import LakeWriter
-from pipelines.lake.reader import side_table
+from pipelines.lake.side_tables import side_table
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, Table
 from pipelines.storage.objects import is_object
 
