@@ -48,6 +48,13 @@ class Story:
             return None
         return before[-1] if before[-1].aims else now
 
+    @property
+    def before(self) -> Sequence[int]:
+        """The brokers before that reassignment began; those of the oldest phase if none did."""
+        aims = [phase.aims for phase in self.phases]
+        first = len(aims) - aims[::-1].index(False) if False in aims else 0
+        return self.phases[max(0, first - 1)].toward
+
 
 def stories(lake: Lake) -> Mapping[tuple[str, int], Story]:
     """The phases of the partitions of plan_wanted that exist."""
@@ -158,6 +165,15 @@ class Copiers:
             frozenset(broker for broker, _, _, listed, _ in rows if listed),
             {(topic, number, broker): directory for topic, number, broker, directory in offline},
         )
+
+    @property
+    def by_directory(self) -> Mapping[tuple[int, str], Sequence[str]]:
+        """(broker, directory that is offline) -> the partitions with a replica in it."""
+        found: dict[tuple[int, str], list[str]] = {}
+        for (topic, number, broker), directory in sorted(self.offline.items()):
+            if not self.trouble(broker):
+                found.setdefault((broker, directory), []).append(f"{topic}-{number}")
+        return found
 
     def trouble(self, broker: int) -> str:
         """Why a broker copies nothing; empty if nothing keeps it from that."""

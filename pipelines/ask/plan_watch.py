@@ -1,14 +1,15 @@
 """Follows the execution of reassignment files in the log: what is done, under way or stuck, why, and the time left.
 
 The log shows when a reassignment begins and ends (R-REASSIGN-1, R-REASSIGN-2), and when the controller accepted that a
-replica is in another directory. It does not show that a move between disks has begun.
+replica is in another directory. It does not show that a move between disks has begun. The time left is in
+``pipelines.ask.plan_pace``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,26 +17,16 @@ from jbod_model.errors import UsageError
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.plan_check import Entry, brokers_in_words, directories_by_path, read_plan, select_wanted
 from pipelines.ask.plan_history import Copiers, Now, Place, Story, places_of, select_moves, stories
+from pipelines.ask.plan_pace import DONE, NOT_BEGUN, UNDER_WAY, Copies, Work, time_left
 from pipelines.ask.removal import Removal, safe_to_remove
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
-DONE, UNDER_WAY, NOT_BEGUN, STUCK, REPLACED, CANCELLED, UNKNOWN, GONE = (
-    "done",
-    "under way",
-    "not begun",
-    "stuck",
-    "replaced",
-    "cancelled",
-    "unknown path",
-    "gone",
-)
+STUCK, REPLACED, CANCELLED, UNKNOWN, GONE = "stuck", "replaced", "cancelled", "unknown path", "gone"
 STATES = (STUCK, REPLACED, CANCELLED, GONE, UNKNOWN, NOT_BEGUN, UNDER_WAY, DONE)
 """A partition has the first of these that applies to its reassignment or to one of its moves between disks."""
 PENDING = (STUCK, NOT_BEGUN, UNDER_WAY)
 """States that can still become done by themselves."""
-PAUSE = timedelta(hours=1)
-"""Moves between disks that are further apart than this are not counted as one execution."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +89,14 @@ class PlanWatch:
     left: timedelta | None
     """Until those that are under way or not begun are done, at the pace so far. None if no pace is known."""
     disks: Sequence[Emptied]
+    offline: Mapping[tuple[int, str], Sequence[str]]
+    """(broker, directory) -> the partitions of the files with a replica in it, which is offline while its broker
+    runs."""
 
     @property
     def done(self) -> bool:
-        """Whether every partition is as the files want it."""
-        return all(one.state == DONE for one in self.partitions)
+        """Whether every partition is as the files want it, with no replica in a directory that is offline."""
+        return not self.offline and all(one.state == DONE for one in self.partitions)
 
     @property
     def pending(self) -> bool:
@@ -126,14 +120,19 @@ class PlanWatch:
             "states": {state.replace(" ", "_"): len(ones) for state, ones in self.groups.items()},
             "left_seconds": None if self.left is None else self.left.total_seconds(),
             "disks": [one.as_json() for one in self.disks],
+            "offline": [
+                {"broker_id": broker, "directory_id": directory, "partitions": list(names)}
+                for (broker, directory), names in self.offline.items()
+            ],
             "partitions": jsonable(list(self.partitions)),
         }
 
 
-def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1) -> PlanWatch:
+def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1, sources: Sequence[str] = ()) -> PlanWatch:
     """How far the execution of files is at the lake's offset. Of a partition in several files the last one counts.
 
-    Raises UsageError if one is no file that ``kafka-reassign-partitions`` takes.
+    ``sources``: of sizes and paths, as for jbod sizes. Raises UsageError if a file is none that
+    ``kafka-reassign-partitions`` takes.
     """
     asked: dict[tuple[str, int], Entry] = {}
     for file in files:
@@ -141,34 +140,28 @@ def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1) -> Pl
     if not asked:
         raise UsageError(f"{', '.join(files)}: names no partition")
     select_wanted(lake, asked)
-    paths = directories_by_path(lake)
+    paths, copies = dict(directories_by_path(lake)), Copies.of(())
+    if sources:
+        from pipelines.ask.sizes import UNKNOWN as UNPAIRED  # which asks brokers: without sources nothing waits for it
+        from pipelines.ask.sizes import sizes
+
+        said = sizes(lake, sources)
+        copies = Copies.of(said.log_dirs)
+        for one in said.directories:
+            if one.path is not None and one.directory_id is not None and one.pairing != UNPAIRED:
+                paths[one.broker_id, one.path] = one.directory_id
     select_moves(lake, asked, paths)
-    watch = _Watch(Copiers.of(lake), stories(lake), places_of(lake), paths)
+    watch = _Watch(Copiers.of(lake), stories(lake), places_of(lake), paths, copies)
     works = {key: [*watch.works(key, one)] for key, one in asked.items()}
     found = [watch.partition(key, one, works[key]) for key, one in asked.items()]
     found.sort(key=lambda one: (STATES.index(one.state), one.topic, one.partition))
     left = time_left([each for ones in works.values() for each in ones], lake.time)
     begun = {key: story.begun.offset for key, story in watch.stories.items() if story.begun is not None}
-    return PlanWatch(lake.offset, lake.time, found, left, _disks(lake, begun, default_min_isr))
+    disks = _disks(lake, begun, default_min_isr)
+    return PlanWatch(lake.offset, lake.time, found, left, disks, watch.cluster.by_directory)
 
 
 # JUDGEMENT
-
-
-@dataclass(frozen=True)
-class Work:
-    """A reassignment of a partition, or the move of one of its replicas between the disks of a broker."""
-
-    state: str
-    offset: int | None = None
-    time: datetime | None = None
-    """Of the record that made it so."""
-    waits_for: Sequence[int] = ()
-    reason: str = ""
-    begun: datetime | None = None
-    """When a reassignment began that is done or under way."""
-    copied: bool = field(default=True)
-    """Whether something was, or is, to be copied. A partition that was where it should be says nothing of the pace."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +170,7 @@ class _Watch:
     stories: Mapping[tuple[str, int], Story]
     places: Mapping[tuple[str, int, int], Place]
     paths: Mapping[tuple[int, str], str]
+    copies: Copies
 
     def partition(self, key: tuple[str, int], entry: Entry, works: Sequence[Work]) -> Watched:
         """A partition with its state, which is the first of STATES among ``works``."""
@@ -201,10 +195,13 @@ class _Watch:
         if story is None:
             yield Work(GONE, reason="there is no such partition")
             return
-        yield self._reassignment(key, story)
+        yield self._weighed(key, entry, self._reassignment(key, story))
         for broker, path in zip(entry.replicas, entry.log_dirs, strict=False):
             if path != "any" and broker in story.now.replicas:
-                yield self._move(key, broker, path, story)
+                move = self._move(key, broker, path, story)
+                size, left = self.copies.inside(f"{key[0]}-{key[1]}", broker, done=move.state == DONE)
+                # what comes to another broker is weighed above
+                yield replace(move, bytes=size, left=left) if move.copied else replace(move, bytes=0)
 
     def _reassignment(self, key: tuple[str, int], story: Story) -> Work:
         now, phases = story.phases[-1], story.phases
@@ -228,6 +225,17 @@ class _Watch:
         if then.moving or not last or {*then.toward} != {*phases[last - 1].toward}:
             return Work(REPLACED, then.offset, then.time, reason=f"another reassignment took its place, {to}")
         return Work(CANCELLED, then.offset, then.time, reason=f"it was cancelled, back {to}")  # R-REASSIGN-3
+
+    def _weighed(self, key: tuple[str, int], entry: Entry, work: Work) -> Work:
+        """With the bytes of the replicas that come to other brokers, and of those among them that are not in sync."""
+        story, name = self.stories[key], f"{key[0]}-{key[1]}"
+        if work.state == NOT_BEGUN:
+            added = late = [broker for broker in entry.replicas if broker not in story.now.replicas]
+        else:
+            added = [broker for broker in entry.replicas if broker not in story.before]
+            late = [broker for broker in added if broker in work.waits_for]
+        size, left = self.copies.across(name, added, late)
+        return replace(work, bytes=size, left=left)
 
     def _why_not_done(self, key: tuple[str, int], now: Now, toward: Sequence[int]) -> tuple[str, bool]:
         """What a reassignment waits for, and whether it cannot go on by itself (R-REASSIGN-2)."""
@@ -261,32 +269,6 @@ class _Watch:
             return Work(STUCK, waits_for=[broker], reason=f"{what} is cordoned")
         began = place is not None and place.directory is not None and broker in story.phases[0].toward
         return Work(UNDER_WAY, waits_for=[broker], reason=f"not in {what} yet", copied=began)
-
-
-def time_left(works: Sequence[Work], now: datetime) -> timedelta | None:
-    """Until the rest is done, at the pace of those that are done. None if there is no rest, or no pace.
-
-    The pace counts from the beginning of the oldest reassignment that is under way. If only moves between disks are
-    left, whose beginning no record has, it counts from the first of the last ones that are less than PAUSE apart.
-    """
-    rest = [one for one in works if one.state in (UNDER_WAY, NOT_BEGUN)]
-    ends = sorted(one.time for one in works if one.state == DONE and one.copied and one.time is not None)
-    if not rest or not ends:
-        return None
-    since = min((one.begun for one in rest if one.begun is not None), default=None)
-    counted = [] if since is None else [end for end in ends if end > since]
-    if since is None or not counted:
-        run = [ends[-1]]
-        for end in reversed(ends[:-1]):
-            if run[-1] - end > PAUSE:
-                break
-            run.append(end)
-        begun = [one.begun for one in works if one.time == run[-1] and one.begun is not None and one.copied]
-        since = min(begun, default=run[-1])
-        counted = run if begun else run[:-1]
-    if not counted or now <= since:
-        return None
-    return (now - since) / len(counted) * len(rest)
 
 
 # THE DISKS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jbod_model.errors import UsageError
-from pipelines.cli.move_plans import MADE
+from pipelines.cli.move_plans import MADE, Sizes
 from pipelines.cli.piped import is_copied
 from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns_plans import PLAN, WATCH
@@ -60,6 +60,7 @@ def watch_plan(
     follow: Annotated[
         bool, typer.Option("--follow", help="Look again, a line for each change, until nothing is left to wait for.")
     ] = False,
+    sizes: Sizes = None,
 ) -> Reply:
     """How far a reassignment is, what is stuck and why, and which disks it has emptied. Exit code 0: all done, 1: not.
 
@@ -69,9 +70,9 @@ def watch_plan(
     from pipelines.show.plan_watch import show_plan_watch
 
     if follow:
-        answer, query = _followed(query, files)
+        answer, query = _followed(query, files, sizes or ())
     else:
-        answer = ask(query.lake, files, query.min_isr)
+        answer = ask(query.lake, files, query.min_isr, sizes or ())
     chosen = query.choose(WATCH, answer.partitions)
     return Reply(
         chosen,
@@ -81,7 +82,7 @@ def watch_plan(
     )
 
 
-def _followed(query: Inquiry, files: Sequence[str]) -> tuple[PlanWatch, Inquiry]:
+def _followed(query: Inquiry, files: Sequence[str], sources: Sequence[str]) -> tuple[PlanWatch, Inquiry]:
     """The first answer in which nothing can become done by waiting, and the inquiry that gave it."""
     from pipelines.ask.plan_watch import watch_plan as ask
     from pipelines.show.plan_watch import changes
@@ -94,7 +95,7 @@ def _followed(query: Inquiry, files: Sequence[str]) -> tuple[PlanWatch, Inquiry]
     before: PlanWatch | None = None
     while True:
         began = time.monotonic()
-        answer = ask(query.lake, files, query.min_isr)
+        answer = ask(query.lake, files, query.min_isr, sources)
         for line in changes(before, answer):
             typer.echo(plain(line, query.lake.names), err=True)
         if not answer.pending:

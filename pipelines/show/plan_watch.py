@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pipelines.ask import plan_watch as found
+from pipelines.ask.plan_pace import DONE, NOT_BEGUN, UNDER_WAY
 from pipelines.ask.plan_watch import Emptied, PlanWatch, Watched
 from pipelines.show.rows import Chosen
 from pipelines.show.text import Screen, in_words, listed, many, say, show_selection, show_table, when
@@ -18,8 +19,8 @@ MEANINGS: Mapping[str, str] = {
     found.CANCELLED: "cancelled",
     found.GONE: "no longer there, or never were",
     found.UNKNOWN: "to be placed in a path that jbod does not know",
-    found.NOT_BEGUN: "not begun",
-    found.UNDER_WAY: "under way",
+    NOT_BEGUN: "not begun",
+    UNDER_WAY: "under way",
 }
 ADVICE: Mapping[str, str] = {
     found.STUCK: "Bring back what they wait for: jbod offline says how. The copies then go on by themselves.",
@@ -27,8 +28,12 @@ ADVICE: Mapping[str, str] = {
     found.CANCELLED: "If the plan is still right: jbod plan check, then execute it again.",
     found.GONE: "Take them out of the file: kafka-reassign-partitions refuses them.",
     found.UNKNOWN: "Name the disks (jbod label, or jbod sizes --keep): until then nobody knows whether they are there.",
-    found.NOT_BEGUN: "Nothing executed them yet: kafka-reassign-partitions.sh --execute.",
+    NOT_BEGUN: "Nothing executed them yet: kafka-reassign-partitions.sh --execute.",
 }
+LOST = (
+    "jbod offline says what failed disks had the last copy of. If they do not come back, make another plan from here: "
+    "jbod plan repair."
+)
 
 
 def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool = False) -> None:
@@ -36,7 +41,7 @@ def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool 
     style = "green" if answer.done else "bold red" if found.STUCK in answer.groups or not answer.pending else "bold"
     say(out, f"{headline(answer)}, at offset {answer.offset}, {when(answer.time)}.", style)
     for state, ones in answer.groups.items():
-        if state != found.DONE:
+        if state != DONE:
             say(out, f"{many(len(ones), 'partition')} {MEANINGS[state]}: {listed([one.name for one in ones])}", hang=2)
             reasons = list(dict.fromkeys(one.reason for one in ones if one.reason))
             rest = f"; and {len(reasons) - MOST_REASONS:,} more" if len(reasons) > MOST_REASONS and not every else ""
@@ -45,13 +50,17 @@ def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool 
     for disk in answer.disks:
         for line in _disk(disk):
             say(out, line, hang=2)
+    for line in _offline(answer):
+        say(out, line, hang=2)
     advice = [ADVICE[state] for state in answer.groups if state in ADVICE]
+    if answer.offline:
+        advice.append(LOST)
     if advice:
         say(out)
         say(out, "What to do", "bold")
         for number, text in enumerate(advice, 1):
             say(out, f"  {number}. {text}", hang=5)
-    rows = chosen.rows if every or chosen.line else [one for one in chosen.rows if one.state != found.DONE]
+    rows = chosen.rows if every or chosen.line else [one for one in chosen.rows if one.state != DONE]
     if rows:
         say(out)
         show_selection(out, chosen)
@@ -61,14 +70,20 @@ def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool 
             say(out, f"and {len(rows) - len(shown):,} more: --all, or --json", "dim")
 
 
+def _offline(answer: PlanWatch) -> Iterator[str]:
+    for (broker, directory), names in answer.offline.items():
+        of = many(len(names), "partition")
+        yield f"Directory {directory} of broker {broker} is offline, with replicas of {of} of the plan: {listed(names)}"
+
+
 def headline(answer: PlanWatch) -> str:
     """``12 of 40 partitions done, 3 under way, about 4 min left``"""
     counts = {state: len(ones) for state, ones in answer.groups.items()}
     of = many(len(answer.partitions), "partition")
     if answer.done:
         return f"All done: {of}"
-    said = [f"{counts.get(found.DONE, 0):,} of {of} done"]
-    said += [f"{count:,} {state}" for state, count in counts.items() if state != found.DONE]
+    said = [f"{counts.get(DONE, 0):,} of {of} done"]
+    said += [f"{count:,} {state}" for state, count in counts.items() if state != DONE]
     return ", ".join(said) + (f", about {in_words(answer.left)} left" if answer.left is not None else "")
 
 
@@ -85,6 +100,7 @@ def changes(before: PlanWatch | None, answer: PlanWatch) -> Iterator[str]:
     if news:
         yield headline(answer)
     empty = set() if before is None else {(one.broker_id, one.directory_id, _safe(one)) for one in before.disks}
+    yield from sorted({*_offline(answer)} - (set() if before is None else {*_offline(before)}))
     for disk in answer.disks:
         if not disk.replicas and (disk.broker_id, disk.directory_id, _safe(disk)) not in empty:
             yield from _disk(disk)

@@ -14,7 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
-from pipelines.ask.plan_watch import PlanWatch, Watched, Work, time_left, watch_plan
+from pipelines.ask.plan_pace import Work, time_left
+from pipelines.ask.plan_watch import PlanWatch, Watched, watch_plan
 from pipelines.cli.main import application
 from tests.unit.ask.test_plan_check import cluster, file, named
 from tests.unit.check.story import Story, disk
@@ -204,6 +205,54 @@ def test_time_left_leaves_out_what_was_done_before_the_rest_began() -> None:
     began = NOW - timedelta(minutes=10)
     done = [Work("done", time=began + timedelta(minutes=minutes), begun=began) for minutes in (-600, -500, 5)]
     assert time_left([*done, Work("under way", begun=began)], NOW) == timedelta(minutes=10)
+
+
+def test_time_left_counts_bytes_if_all_are_known_also_those_that_are_copied_in_part() -> None:
+    began = NOW - timedelta(minutes=10)
+    done = Work("done", time=began + timedelta(minutes=5), begun=began, bytes=100)
+    rest = [Work("under way", begun=began, bytes=900, left=600), Work("not begun", bytes=400, left=400)]
+    assert time_left([done, *rest], NOW) == timedelta(minutes=25)
+    assert time_left(rest, NOW) == timedelta(minutes=10) / 300 * 1_000
+    assert time_left([done, *rest, Work("not begun")], NOW) == timedelta(minutes=30)
+
+
+def test_sizes_of_a_source_weigh_the_time_left_and_name_the_paths(tmp_path: Path) -> None:
+    """Of two partitions the small one is copied, and a tenth of the large one."""
+    story = Story().broker(1, "ab").broker(2, "c").broker(3, "de").topic("t", {1: "a", 2: "c"}, {1: "a", 2: "c"})
+    begin(begin(story, "t", 0, [3, 2], "d"), "t", 1, [3, 2], "d").wait(60)
+    end(story, "t", 0, [3, 2]).wait(60)
+    held = {1: {"/a": {"t-1": 1_000}}, 2: {"/c": {"t-0": 100, "t-1": 1_000}}, 3: {"/d": {"t-0": 100, "t-1": 100}}}
+    source = tmp_path / "sizes.txt"
+    source.write_text(json.dumps({"brokers": [_said(broker, paths) for broker, paths in held.items()]}))
+    lake = story.lake(tmp_path / "lake")
+    files = [file(tmp_path, t_0=([3, 2], ["/d", "any"]), t_1=([3, 2], ["/d", "any"]))]
+    assert {one.state for one in watch_plan(lake, files).partitions} == {"unknown path"}
+    answer = watch_plan(lake, files, sources=[str(source)])
+    assert [(one.state, one.partition) for one in answer.partitions] == [("under way", 1), ("done", 0)]
+    begun = next(one.since_time for one in answer.partitions if one.partition == 1)
+    assert begun is not None
+    assert answer.left == (lake.time - begun) / 200 * 900
+
+
+def _said(broker: int, paths: dict[str, dict[str, int]]) -> dict[str, Any]:
+    log_dirs = [
+        {"logDir": path, "error": None, "partitions": [{"partition": name, "size": size} for name, size in of.items()]}
+        for path, of in paths.items()
+    ]
+    return {"broker": broker, "logDirs": log_dirs}
+
+
+def test_copy_that_was_done_and_is_on_a_disk_that_failed_since_is_told(tmp_path: Path) -> None:
+    story = Story().broker(1, "a").broker(2, "c").broker(3, "de").topic("t", {1: "a", 2: "c"})
+    end(begin(story, "t", 0, [3, 2], "d"), "t", 0, [3, 2])
+    assert asked(tmp_path / "1", story, t_0=[3, 2]).done
+    answer = asked(tmp_path / "2", story.left(3, "e"), t_0=[3, 2])
+    assert ([one.state for one in answer.partitions], answer.done, answer.pending) == (["done"], False, False)
+    assert answer.offline == {(3, str(disk("d"))): ["t-0"]}
+    said = run(file(tmp_path, t_0=[3, 2]), "--lake", str(tmp_path / "2" / "lake"))
+    assert said.exit_code == 1
+    assert "is offline, with replicas of 1 partition of the plan: t-0" in said.output.replace("\n", " ")
+    assert "jbod plan repair" in said.output
 
 
 def test_replica_that_was_always_in_its_directory_says_nothing_of_the_pace(tmp_path: Path) -> None:
