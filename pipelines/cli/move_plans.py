@@ -70,7 +70,7 @@ StepBytes = Annotated[
 Into = Annotated[
     str | None,
     typer.Option(
-        "--into", metavar="DIR", help="Write the files here: step-1.json, ..., undo.json.", rich_help_panel=_MADE
+        "--into", metavar="DIR", help="Write the files here: step-1.json, undo-1.json, ...", rich_help_panel=_MADE
     ),
 ]
 Place = Annotated[

@@ -62,7 +62,7 @@ class MovePlan:
     """Brokers that send or receive, and run."""
     topics: Sequence[str]
     undone: int
-    """Partitions that the undo file brings back."""
+    """Partitions that the undo files bring back."""
     paths: Mapping[str, str]
     """File name -> the path that it was written to; empty if it was not."""
     rate: int
@@ -97,6 +97,8 @@ class MovePlan:
         """What has to be typed, in order, each step when the one before is done."""
         found = [*self.before]
         for one in self.steps:
+            if one.waits:
+                found.append(files.WAIT)
             file = self.path_of(files.STEP.format(one.number))
             across = one.replicas > one.between_disks
             found.append(
@@ -115,8 +117,15 @@ class MovePlan:
 
     @property
     def undo(self) -> Sequence[str]:
-        """What undoes it: cordons are as before, then the file."""
-        return [*self.uncordons, files.undoes(BOOTSTRAP, self.path_of(files.UNDO))]
+        """What undoes it: cordons are as before, then the files, from the last step that was begun to the first."""
+        found = [*self.uncordons]
+        for one in reversed(self.steps):
+            name = files.UNDO_STEP.format(one.number)
+            if name in self.documents:
+                found += [files.WAIT] if one.undo_waits else []
+                file = self.path_of(name)
+                found += [files.undoes(BOOTSTRAP, file), files.verifies(BOOTSTRAP, file)]
+        return found
 
     def path_of(self, name: str) -> str:
         """Where a file is, or its name."""
@@ -242,10 +251,12 @@ def _answer(
 ) -> MovePlan:
     listed, now = steps(it, solution, step, limits)
     rows = np.flatnonzero(step > 0)
-    back = files.undo(it, rows, solution)
-    documents = {files.STEP.format(one.number): files.document(files.entries(it, solution, one.rows)) for one in listed}
-    if listed:
-        documents[files.UNDO] = files.document(back)
+    documents, undone = {}, 0
+    for one in listed:
+        documents[files.STEP.format(one.number)] = files.document(files.entries(it, solution, one.rows))
+        if back := files.undo(it, one.rows, solution):
+            documents[files.UNDO_STEP.format(one.number)] = files.document(back)
+            undone += len(back)
     written = files.write(into, documents) if into and listed else {}
     before, uncordons, notes = _cordons(lake, it, goal) if listed else ([], [], [])
     across = _across(it, solution, rows)
@@ -277,7 +288,7 @@ def _answer(
         down=down,
         brokers=brokers,
         topics=topics,
-        undone=len(back),
+        undone=undone,
         paths=written,
         rate=limits.rate,
     )

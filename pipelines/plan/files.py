@@ -1,4 +1,4 @@
-"""The files of a plan, as kafka-reassign-partitions.sh takes them: one for each step, and one that undoes all."""
+"""The files of a plan, as kafka-reassign-partitions.sh takes them: one for each step, and one that undoes it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from pipelines.plan.problem import ANY, Problem
 from pipelines.plan.solve import Solution
 from pipelines.plan.steps import final_state
 
-STEP, UNDO = "step-{}.json", "undo.json"
-"""The names of the files."""
+STEP, UNDO_STEP, UNDO = "step-{}.json", "undo-{}.json", "undo.json"
+"""The names of the files of a plan, by the number of the step; and of what ``jbod plan undo`` writes."""
+WAIT = "sleep 60"
+"""Until Kafka has deleted what moved away: by default log.segment.delete.delay.ms is a minute."""
 Rows = npt.NDArray[np.int64]
 
 
@@ -151,7 +153,7 @@ def elects(bootstrap: str) -> str:
 
 
 def undoes(bootstrap: str, file: str) -> str:
-    """What brings everything back, also while a step is under way."""
+    """What brings a step back, also while it is under way."""
     words = f"--execute --additional --reassignment-json-file {file}"
     return f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} {words}"
 

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from jbod_model.formats.metadata_version import ELR_FEATURE
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.ask.weights import COPY_RATE
 from pipelines.plan.kernels import sequence
-from pipelines.plan.problem import Bytes, Problem
+from pipelines.plan.problem import Bytes, Loads, Problem
 from pipelines.plan.solve import Solution
 
+COSTS = ("last_replicas", "unclean", "under_min_isr")
+"""What a failure costs, the worst first: the numbers of ``Failure``."""
 MOVES, STEP_BYTES = 500, 1 << 40
 """Replicas and bytes of a step at most, unless others are given."""
 
@@ -39,6 +44,8 @@ class Failure:
     """``/data/a of broker 1``; empty if there is none."""
     last_replicas: int
     """Partitions with no other replica online."""
+    unclean: int
+    """Partitions that would elect a replica that was not in sync, and lose the writes that it lacks."""
     under_min_isr: int
     """Partitions that would fall below min.insync.replicas."""
 
@@ -62,6 +69,10 @@ class Step:
     """The worst failure of a disk after the step."""
     broker: Failure
     """The same of a broker."""
+    waits: bool = False
+    """Whether it needs room that the steps before it made: Kafka frees it after a while."""
+    undo_waits: bool = False
+    """The same of what undoes it, after this step or after the next one is undone."""
 
 
 def final_state(it: Problem, solution: Solution) -> tuple[Numbers, Numbers, Bytes]:
@@ -107,9 +118,12 @@ def steps(
     now = safety.worst()
     order = np.argsort(step, kind="stable")
     ends = np.searchsorted(step[order], np.arange(1, int(step.max(initial=0)) + 2))
+    parts = [np.sort(order[start:end]) for start, end in pairwise(ends)]
+    waits, undo_waits = (
+        _waits(it, *zip(*(_flow(it, solution, rows) for rows in parts), strict=True)) if parts else ([], [])
+    )
     found = []
-    for number in range(1, len(ends)):
-        rows = np.sort(order[ends[number - 1] : ends[number]])
+    for number, rows in enumerate(parts, 1):
         safety.done(rows)
         disk, broker = safety.worst()
         copies = copied[rows]
@@ -128,9 +142,49 @@ def steps(
                 else None,
                 disk=disk,
                 broker=broker,
+                waits=waits[number - 1],
+                undo_waits=undo_waits[number - 1],
             )
         )
     return found, now
+
+
+def _flow(it: Problem, solution: Solution, rows: npt.NDArray[np.int64]) -> tuple[Loads, Loads]:
+    """The bytes that come to each disk, and those that leave it, when ``rows`` move."""
+    place, target, size = (one[rows] for one in final_state(it, solution))
+    moved = place != target
+    came, left = moved & (target >= 0), moved & (place >= 0)
+    was = np.pad(it.bytes[rows], ((0, 0), (0, place.shape[1] - it.bytes.shape[1])))
+    comes, leaves = (
+        np.bincount(target[came], size[came], len(it.disks)),
+        np.bincount(place[left], was[left], len(it.disks)),
+    )
+    return comes.astype(np.float64), leaves.astype(np.float64)
+
+
+def _waits(it: Problem, coming: Sequence[Loads], leaving: Sequence[Loads]) -> tuple[list[bool], list[bool]]:
+    """Of each step, and of what undoes it: whether a disk has too little room while it still holds what has left it.
+
+    Kafka renames the folder of a replica that moved away, and deletes it after log.segment.delete.delay.ms
+    (LogManager.asyncDelete). Plans are undone from the last step to the first, after any of them.
+    """
+    held, gone = it.disks.load, np.zeros(len(it.disks))
+    waits, after = [], []
+    for comes, leaves in zip(coming, leaving, strict=True):
+        waits.append(_lacks(it, held + gone, comes))
+        gone = leaves if waits[-1] else gone + leaves
+        held = held + comes - leaves
+        after.append((held, gone))
+    back, gone = [], np.zeros(len(it.disks))
+    for comes, leaves, (held, kept) in zip(reversed(leaving), reversed(coming), reversed(after), strict=True):
+        gone = np.maximum(gone, kept)  # whether this step was the last, or one after it is undone
+        back.append(_lacks(it, held + gone, comes))
+        gone = leaves if back[-1] else gone + leaves
+    return waits, back[::-1]
+
+
+def _lacks(it: Problem, held: Loads, comes: Loads) -> bool:
+    return bool(((comes > 0) & (held + comes > it.limit)).any())
 
 
 def _own(it: Problem, place: Numbers, target: Numbers) -> Flags:
@@ -156,18 +210,28 @@ def _busiest(it: Problem, rows: npt.NDArray[np.int64], target: Numbers, size: By
 
 
 class _Safety:
-    """Counts, for each disk and broker, what its failure would cost; changes with each step."""
+    """Counts, for each disk and broker, what its failure would cost; changes with each step.
+
+    The counts are those of jbod risk (``pipelines.ask.risk_sql``): an election takes the first replica in sync, then an
+    eligible one, then the last known leader, then any if that is allowed.
+    """
 
     def __init__(self, it: Problem, place: Numbers, target: Numbers) -> None:
         more = ((0, 0), (0, target.shape[1] - it.place.shape[1]))
         self._it, self._target, self._place = it, target, place
         state = it.state
-        self._disk = np.pad(it.state.directory, more, constant_values=-1)
+        self._disk = np.pad(state.directory, more, constant_values=-1)
         self._online = np.pad(state.online, more)
-        self._in_sync = np.pad(state.isr & state.online, more)
+        self._able = np.pad(state.can_lead, more)
+        self._isr = np.pad(state.isr, more)
+        self._elr = np.pad(state.elr, more)
+        self._last_known = np.pad(state.last_known_elr, more)
+        self._leads = np.arange(target.shape[1]) == state.leader[:, None]
         wanted = np.array([one.min_isr for one in state.settings] or [1], np.int32)
         self._wanted = wanted[state.setting]
-        self._counts = np.zeros((2, len(it.disks)), np.int64)
+        self._unclean = np.array([one.unclean for one in state.settings] or [False], bool)[state.setting]
+        self._with_elr = state.features.get(ELR_FEATURE, 0) >= 1
+        self._counts = np.zeros((2, len(COSTS), len(it.disks)), np.int64)
         self._count(np.arange(len(place)), 1)
 
     def done(self, rows: npt.NDArray[np.int64]) -> None:
@@ -176,33 +240,71 @@ class _Safety:
         new = self._target[rows] != self._place[rows]
         self._disk[rows] = np.where(new, self._target[rows], self._disk[rows])
         there = self._target[rows] >= 0
-        self._online[rows] = np.where(new, there, self._online[rows])
-        self._in_sync[rows] = np.where(new, there, self._in_sync[rows])
+        for flags in (self._online, self._able, self._isr):
+            flags[rows] = np.where(new, there, flags[rows])
+        for flags in (self._elr, self._last_known):
+            flags[rows] &= ~new
         self._count(rows, 1)
 
     def _count(self, rows: npt.NDArray[np.int64], sign: int) -> None:
-        disk, online, in_sync = self._disk[rows], self._online[rows], self._in_sync[rows]
-        size = (disk >= 0).sum(axis=1)
-        number = in_sync.sum(axis=1)
-        under = in_sync & (number == np.minimum(self._wanted[rows], size))[:, None]
+        """Of each slot: what the failure of its directory, and of its broker, would cost its partition."""
+        disk, online, able, isr = self._disk[rows], self._online[rows], self._able[rows], self._isr[rows]
+        elr, last_known = self._elr[rows], self._last_known[rows]
+        size, in_sync = (disk >= 0).sum(axis=1), (isr & online).sum(axis=1)
+        clean = _others(isr & able) > 0
+        empty = (isr.sum(axis=1)[:, None] - isr) == 0
+        eligible = ~clean & empty & (_others(elr & able) > 0)
+        nobody = ((isr | elr).sum(axis=1) == 0) & (last_known.sum(axis=1) == 1) & self._with_elr
+        known = nobody[:, None] & (_others(last_known & able) > 0)
+        anybody = self._unclean[rows][:, None] & (_others(able) > 0)
+        elected = ~clean & (eligible | known | anybody)
+        uncleanly = elected & ~eligible & ~(_others(self._leads[rows] & able) > 0)
+        after = np.where(elected, 1, in_sync[:, None] - (isr & online))
+        wanted = np.minimum(self._wanted[rows], size)[:, None]
         last = online & (online.sum(axis=1) == 1)[:, None]
-        for at, hit in enumerate((last, under)):
-            self._counts[at] += sign * np.bincount(disk[hit], minlength=len(self._it.disks))
+        under = (in_sync[:, None] >= wanted) & (after < wanted)
+        for place, counted in enumerate((disk >= 0, (disk >= 0) & isr)):
+            for at, hit in enumerate((last, uncleanly & counted, under & counted)):
+                self._counts[place, at] += sign * np.bincount(disk[hit], minlength=len(self._it.disks))
+
+    @cached_property
+    def _places(self) -> tuple[Flags, Flags, Flags]:
+        """The disks that can fail, those among them that are the only ones of their brokers; and the brokers."""
+        it = self._it
+        alive = [one for one in it.state.registered.values() if not one.fenced]
+        online = {(one.broker_id, str(directory)): one for one in alive for directory in one.directories or ()}
+        brokers = it.state.brokers[it.disks.broker].tolist()
+        of = [online.get((broker, directory)) for broker, directory in zip(brokers, it.disks.ids, strict=True)]
+        return (
+            np.array([one is not None for one in of], bool),
+            np.array([one is not None and len(one.directories) == 1 for one in of], bool),
+            np.isin(it.state.brokers, [one.broker_id for one in alive]),
+        )
 
     def worst(self) -> tuple[Failure, Failure]:
         """The worst failure of a disk, and of a broker."""
         it = self._it
-        by_broker = np.zeros((2, len(it.state.brokers)), np.int64)
-        for at in range(2):
-            np.add.at(by_broker[at], it.disks.broker, self._counts[at])
-        disk = int(np.lexsort((self._counts[1], self._counts[0]))[-1]) if len(it.disks) else -1
-        broker = int(np.lexsort((by_broker[1], by_broker[0]))[-1]) if by_broker.size else -1
+        by_broker = np.zeros((len(COSTS), len(it.state.brokers)), np.int64)
+        for at in range(len(COSTS)):
+            np.add.at(by_broker[at], it.disks.broker, self._counts[1, at])
+        listed, only, alive = self._places
+        # Kafka stops when its last directory fails
+        by_disk = np.where(only, by_broker[:, it.disks.broker], np.where(listed, self._counts[0], 0))
+        by_broker[:, ~alive] = 0
+        disk = int(np.lexsort(by_disk[::-1])[-1]) if len(it.disks) else -1
+        broker = int(np.lexsort(by_broker[::-1])[-1]) if by_broker.size else -1
         return (
-            _failure(it.disk_name(disk) if disk >= 0 else "", self._counts, disk),
+            _failure(it.disk_name(disk) if disk >= 0 else "", by_disk, disk),
             _failure(f"broker {int(it.state.brokers[broker])}" if broker >= 0 else "", by_broker, broker),
         )
 
 
+def _others(flags: Flags) -> Numbers:
+    """Of each slot: in how many others of its partition a flag is set."""
+    found: Numbers = flags.sum(axis=1, dtype=np.int32)[:, None] - flags
+    return found
+
+
 def _failure(name: str, counts: npt.NDArray[np.int64], at: int) -> Failure:
-    last, under = (int(counts[0, at]), int(counts[1, at])) if at >= 0 else (0, 0)
-    return Failure(name if last or under else "", last, under)
+    costs = [int(counts[number, at]) if at >= 0 else 0 for number in range(len(COSTS))]
+    return Failure(name if any(costs) else "", *costs)

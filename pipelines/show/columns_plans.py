@@ -92,9 +92,11 @@ STEPS = RowTable(
         Column("seconds", "int", "how long they take at the rate, null without sizes"),
         Column("disk", "string", "the disk whose failure would cost most after the step, empty for none", "disk.place"),
         Column("disk_last_replicas", "int", "partitions that would have no replica online", "disk.last_replicas"),
+        Column("disk_unclean", "int", "partitions that would elect a replica that lacks writes", "disk.unclean"),
         Column("disk_under_min_isr", "int", "partitions that would be under min.insync.replicas", "disk.under_min_isr"),
         Column("failing_broker", "string", "the same of a broker", "broker.place"),
         Column("broker_last_replicas", "int", "as for the disk", "broker.last_replicas"),
+        Column("broker_unclean", "int", "as for the disk", "broker.unclean"),
         Column("broker_under_min_isr", "int", "as for the disk", "broker.under_min_isr"),
     ),
 )

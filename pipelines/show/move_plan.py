@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipelines.plan.answer import MovePlan, Undo
+from pipelines.plan.files import WAIT
 from pipelines.plan.problem import ANY
 from pipelines.plan.solve import Lack
 from pipelines.plan.steps import Failure, Step
@@ -112,6 +113,7 @@ def _show_steps(out: Screen, answer: MovePlan, steps: Sequence[Step]) -> None:
 def _cost(one: Failure) -> str:
     """``2 unavailable, 3 under min ISR (/data/a of broker 1)``: of the worst failure."""
     said = [f"{one.last_replicas:,} unavailable"] if one.last_replicas else []
+    said += [f"{one.unclean:,} elected uncleanly"] if one.unclean else []
     said += [f"{one.under_min_isr:,} under min ISR"] if one.under_min_isr else []
     return f"{', '.join(said)} ({one.place})" if said else "nothing"
 
@@ -128,12 +130,17 @@ def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
     if len(shown) < len(commands):
         say(out, f"  and {len(commands) - len(shown):,} more: --all, or --json", "dim")
     say(out, "  Begin a step when the verification of the one before says that it is complete.")
+    if any(one.waits or one.undo_waits for one in answer.steps):
+        say(out, f"  {WAIT}: Kafka keeps what moved away so long; longer, if log.segment.delete.delay.ms is larger.")
     if answer.undone:
         rest = answer.partitions - answer.undone
         without = f" ({many(rest, 'partition')} cannot go back: a broker of it is down)" if rest else ""
         say(out, f"  To undo it{without}:")
-        for command in answer.undo:
+        back = answer.undo
+        for command in back if every else back[:SCREENFUL]:
             say(out, f"     {command}", hang=5)
+        if len(back) > SCREENFUL and not every:
+            say(out, f"     and {len(back) - SCREENFUL:,} more: --all, or --json", "dim")
     else:
         say(out, "  It cannot be undone: the brokers of before are down.")
 

@@ -55,6 +55,8 @@ class Cluster:
     future: dict[tuple[Partition, int], tuple[int, int]] = field(default_factory=dict)
     """(partition, broker) -> the disk that a move copies it to, and how many bytes are there."""
     min_isr: int = 1
+    unclean: bool = False
+    """Whether its topics elect replicas that were not in sync."""
     level: int = LEVELS["4.3-IV0"]
 
     def put(self, name: str, placed: Mapping[int, int], size: int = 10) -> Cluster:
@@ -83,11 +85,12 @@ class Cluster:
         topics = {topic: Uuid(7, 100 + at) for at, topic in enumerate(dict.fromkeys(topic for topic, _ in self.placed))}
         for topic, topic_id in topics.items():
             records.append(r.TopicRecord(name=topic, topic_id=topic_id))
-            records.append(
-                r.ConfigRecord(
-                    resource_type=2, resource_name=topic, name="min.insync.replicas", value=str(self.min_isr)
-                )
-            )
+            set_to = {
+                "min.insync.replicas": str(self.min_isr),
+                "unclean.leader.election.enable": str(self.unclean).lower(),
+            }
+            for name, value in set_to.items():
+                records.append(r.ConfigRecord(resource_type=2, resource_name=topic, name=name, value=value))
         for (topic, number), placed in self.placed.items():
             dead = {
                 broker for broker, disk in placed.items() if self.is_down(broker) or disk in self.brokers[broker].failed

@@ -12,6 +12,7 @@ from jbod_model.errors import UsageError
 from pipelines.ask.whatif_places import find_place
 from pipelines.cli.main import application
 from pipelines.plan.answer import MovePlan, plan
+from pipelines.plan.files import WAIT
 from pipelines.plan.goals import drain
 from pipelines.plan.steps import Limits
 from tests.support.planned import Broker, Cluster, disk_id, replicas_of, three_disks
@@ -48,7 +49,7 @@ def test_disk_is_emptied_onto_the_emptiest_disks_of_its_broker(tmp_path: Path) -
 
 def test_undo_names_the_paths_of_before(tmp_path: Path) -> None:
     answer = drained(tmp_path, three_disks(50), disk(1, 0))
-    assert replicas_of(answer.documents["undo.json"]) == {"t-0": {1: "/data/0"}}
+    assert replicas_of(answer.documents["undo-1.json"]) == {"t-0": {1: "/data/0"}}
 
 
 def test_no_disk_is_filled_above_its_headroom(tmp_path: Path) -> None:
@@ -162,6 +163,20 @@ def test_risk_after_each_step_is_said(tmp_path: Path) -> None:
     assert answer.steps[0].disk.place == "/data/1 of broker 1"
 
 
+def test_steps_wait_until_kafka_has_deleted_what_left_if_they_need_its_room(tmp_path: Path) -> None:
+    """log.segment.delete.delay.ms. Of disks of 1,000 each the first is drained, and 900 of each can be used."""
+    cluster = Cluster({1: Broker(2), 2: Broker(2)})
+    cluster.put("t-0", {1: 0}, 300).put("t-1", {1: 1}, 600).put("t-2", {2: 0}, 400).put("t-3", {2: 1}, 500)
+    free = drained(tmp_path, cluster, disk(1, 0))
+    assert WAIT not in free.commands
+    assert [WAIT in free.undo, free.steps[0].undo_waits] == [False, False]
+    cluster.put("t-4", {1: 0}, 450)  # what comes back finds 750 that have left
+    tight = drained(tmp_path, cluster, disk(1, 0))
+    assert tight.steps[-1].undo_waits
+    at = tight.undo.index(WAIT)
+    assert "undo-1.json" in tight.undo[at + 1]
+
+
 def test_command_writes_the_files_once(tmp_path: Path) -> None:
     cluster = three_disks(50, 40)
     cluster.lake(tmp_path / "lake")
@@ -170,7 +185,8 @@ def test_command_writes_the_files_once(tmp_path: Path) -> None:
     run = CliRunner().invoke(application(), words)
     assert run.exit_code == 0, run.output
     assert run.output.startswith("2 replicas (90 B) leave /data/0 of broker 1: 2 steps, about 9 s at 10 B/s")
-    assert sorted(one.name for one in (tmp_path / "files").iterdir()) == ["step-1.json", "step-2.json", "undo.json"]
+    written = sorted(one.name for one in (tmp_path / "files").iterdir())
+    assert written == ["step-1.json", "step-2.json", "undo-1.json", "undo-2.json"]
     step = json.loads((tmp_path / "files" / "step-1.json").read_text())
     assert step["partitions"] == [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/data/1"]}]
     check = CliRunner().invoke(

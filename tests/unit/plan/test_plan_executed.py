@@ -164,7 +164,8 @@ def test_executed_plan_ends_as_its_files_say_and_its_undo_leads_back(tmp_path: P
         len(one.isr) == len(one.replicas) for of in world.image.topics.values() for one in of.partitions.values()
     )
     if answer.steps:
-        execute(world, answer.documents["undo.json"])
+        for step in reversed(answer.steps):
+            execute(world, answer.documents[f"undo-{step.number}.json"])
         assert placed(world) == before
 
 

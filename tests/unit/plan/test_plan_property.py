@@ -5,7 +5,8 @@ The clusters have racks, several disks, fenced brokers, cordons, failed disks, r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,9 +15,11 @@ import pytest
 
 from jbod_model.plan import play
 from jbod_model.replay.image import Image
+from pipelines.ask.risk import risk
 from pipelines.ask.whatif_image import image_of
 from pipelines.ask.whatif_places import find_place
 from pipelines.plan.answer import MovePlan, plan
+from pipelines.plan.files import WAIT
 from pipelines.plan.goals import Goal, balance, drain, fill, repair, replicas
 from pipelines.plan.problem import Problem
 from pipelines.plan.steps import Limits
@@ -38,7 +41,7 @@ def generated(seed: int) -> Cluster:
         one.cordoned = tuple(disk for disk in range(disks) if chance.random() < 0.08)
         one.failed = tuple(disk for disk in range(disks) if disks > 1 and chance.random() < 0.04)
         brokers[number] = one
-    made = Cluster(brokers, min_isr=chance.choice((1, 1, 2)))
+    made = Cluster(brokers, min_isr=chance.choice((1, 1, 2)), unclean=Random(-seed).random() < 0.5)
     favoured = {broker: chance.randrange(one.disks) for broker, one in brokers.items()}
     for _ in range(chance.randint(20, 60)):
         of = chance.sample([*brokers], chance.choice((1, 2, 2, 3)))
@@ -98,31 +101,55 @@ class Play:
         }
         for (key, broker), (disk, there) in cluster.future.items():
             self.used[broker, disk] += cluster.bytes[key] - there
+        self.began = dict(self.used)
+        self.renamed: list[tuple[int, int, int]] = []
+        """What has left a disk and is not deleted yet: broker, disk, bytes."""
         self.busy = {f"{topic}-{number}" for topic, number in cluster.adding}
         self.busy |= {f"{topic}-{number}" for (topic, number), _ in cluster.future}
 
     def step(self, document: Mapping[str, Any], limits: Limits) -> None:
-        coming: dict[tuple[int, int], int] = {}
-        leaving: list[tuple[int, int, int]] = []
         copies = amount_of_bytes = 0
         for one in document["partitions"]:
             name = f"{one['topic']}-{one['partition']}"
             assert name not in self.busy, "a move under way is replaced"
             was, now = self.placed[name], self.target(name, one)
             self._check(name, was, now)
-            size = self.size[name]
-            for broker, disk in now.items():
-                if was.get(broker) != disk:
-                    coming[broker, disk] = coming.get((broker, disk), 0) + size
-                    copies, amount_of_bytes = copies + 1, amount_of_bytes + size
-            leaving += [(broker, disk, size) for broker, disk in was.items() if now.get(broker) != disk]
-            self.placed[name] = now
-        for (broker, disk), size in coming.items():
-            self.used[broker, disk] += size
-            assert self.used[broker, disk] <= self.cluster.brokers[broker].total * (100 - HEADROOM) / 100
-        for broker, disk, size in leaving:
-            self.used[broker, disk] -= size
+            new = sum(was.get(broker) != disk for broker, disk in now.items())
+            copies, amount_of_bytes = copies + new, amount_of_bytes + new * self.size[name]
+            self._copy(name, now)
+        for broker, disk in self.used:
+            assert self.used[broker, disk] <= max(self.limit(broker), self.began[broker, disk])
         assert len(document["partitions"]) == 1 or (copies <= limits.moves and amount_of_bytes <= limits.bytes)
+
+    def undo(self, document: Mapping[str, Any]) -> None:
+        """A file that undoes a step. Kafka chooses the disk of a replica whose path was unknown: any has room."""
+        for one in document["partitions"]:
+            name = f"{one['topic']}-{one['partition']}"
+            was = self.cluster.placed[one["topic"], one["partition"]]
+            assert [*was] == one["replicas"]
+            for broker, path in zip(one["replicas"], one["log_dirs"], strict=True):
+                stays = self.placed[name].get(broker) == was[broker]
+                assert path == path_of(was[broker]) or (path == "any" and (stays or not self.is_known(broker)))
+            self._copy(name, was)
+        for broker, disk in self.used:
+            assert self.used[broker, disk] <= max(self.limit(broker), self.began[broker, disk])
+
+    def _copy(self, name: str, now: Mapping[int, int]) -> None:
+        """Both copies are there: what leaves is renamed only."""
+        was, size = self.placed[name], self.size[name]
+        for broker, disk in now.items():
+            self.used[broker, disk] += size * (was.get(broker) != disk)
+        self.renamed += [(broker, disk, size) for broker, disk in was.items() if now.get(broker) != disk]
+        self.placed[name] = dict(now)
+
+    def delete(self) -> None:
+        """Kafka deletes what has left the disks."""
+        for broker, disk, size in self.renamed:
+            self.used[broker, disk] -= size
+        self.renamed = []
+
+    def limit(self, broker: int) -> float:
+        return self.cluster.brokers[broker].total * (100 - HEADROOM) / 100
 
     def target(self, name: str, one: Mapping[str, Any]) -> dict[int, int]:
         """Where the file puts the replicas."""
@@ -189,13 +216,13 @@ def test_plan_keeps_every_constraint_at_every_step_and_ends_as_promised(tmp_path
         lake = cluster.lake()
         answer = plan(lake, goal, [source], limits, headroom=HEADROOM)
         run = Play(cluster, name, image_of(lake, "true"))
-        began = {partition: dict(placed) for partition, placed in run.placed.items()}
-        for step in answer.steps:
-            document = answer.documents[f"step-{step.number}.json"]
+        for document in typed(run, answer.commands, answer):
             run.step(document, limits)
             run.controller(document)
         check_end(run, name, answer)
-        check_undo(run, answer, began)
+        check_risk(run, answer)
+        for last in {len(answer.steps), chance.randint(0, len(answer.steps))}:
+            check_undo(Play(cluster, name, run.image), answer, last, limits)
         reached[name] = reached.get(name, 0) + bool(answer.steps)
 
 
@@ -224,14 +251,59 @@ def check_end(run: Play, name: str, answer: MovePlan) -> None:
         assert moved is not None and moved >= answer.bound - 1e-6
 
 
-def check_undo(run: Play, answer: MovePlan, began: Mapping[str, Mapping[int, int]]) -> None:
-    """The undo file leads back."""
-    for one in answer.documents.get("undo.json", {"partitions": []})["partitions"]:
-        was = began[f"{one['topic']}-{one['partition']}"]
-        assert [*was] == one["replicas"]
-        for broker, path in zip(one["replicas"], one["log_dirs"], strict=True):
-            now = run.placed[f"{one['topic']}-{one['partition']}"].get(broker)
-            assert path == path_of(was[broker]) or (path == "any" and (now == was[broker] or not run.is_known(broker)))
+def check_risk(run: Play, answer: MovePlan) -> None:
+    """The worst failures before the first step, and after the last one, are those of jbod risk."""
+    ends = [answer.now]
+    clusters = [run.cluster]
+    if answer.steps:
+        moved = {key for key, placed in run.cluster.placed.items() if run.placed[f"{key[0]}-{key[1]}"] != placed}
+        end = {(topic, number): run.placed[f"{topic}-{number}"] for topic, number in run.cluster.placed}
+        late = {key: brokers for key, brokers in run.cluster.out_of_sync.items() if key not in moved}
+        ends.append((answer.steps[-1].disk, answer.steps[-1].broker))
+        clusters.append(replace(run.cluster, placed=end, out_of_sync=late))
+    for told, cluster in zip(ends, clusters, strict=True):
+        said = risk(cluster.lake())
+        for failure, exposures in zip(told, (said.directories, said.brokers), strict=True):
+            costs = [(one.last_replicas, one.unclean, one.under_min_isr) for one in exposures]
+            assert (failure.last_replicas, failure.unclean, failure.under_min_isr) == max(costs, default=(0, 0, 0))
+
+
+def typed(run: Play, commands: Sequence[str], answer: MovePlan) -> Iterator[dict[str, Any]]:
+    """The files of the commands, in order; Kafka deletes what has left the disks when they wait."""
+    for command in commands:
+        if command == WAIT:
+            run.delete()
+        elif "--execute" in command:
+            yield answer.documents[file_of(command)]
+
+
+def file_of(command: str) -> str:
+    return command.partition("--reassignment-json-file ")[2].split()[0]
+
+
+def check_undo(run: Play, answer: MovePlan, last: int, limits: Limits) -> None:
+    """After the step ``last`` the undo files lead back, from its own to the first, and every disk has room."""
+    if not last:
+        return
+    forth, back = [*answer.commands], [*answer.undo]
+    for document in typed(run, forth[: 1 + index(forth, f"step-{last}.json")], answer):
+        run.step(document, limits)
+    files = [file_of(one) for one in back if "--execute" in one and int(file_of(one)[5:-5]) <= last]
+    if files:
+        first = index(back, files[0])
+        for document in typed(run, back[first - (first > 0 and back[first - 1] == WAIT) :], answer):
+            run.undo(document)
+    undone = {f"{one['topic']}-{one['partition']}" for file in files for one in answer.documents[file]["partitions"]}
+    assert all(run.placed[name] == placed for name, placed in named(run.cluster).items() if name in undone)
+
+
+def index(commands: Sequence[str], file: str) -> int:
+    """Of the command that executes a file."""
+    return next(at for at, one in enumerate(commands) if "--execute" in one and file_of(one) == file)
+
+
+def named(cluster: Cluster) -> dict[str, dict[int, int]]:
+    return {f"{topic}-{number}": placed for (topic, number), placed in cluster.placed.items()}
 
 
 def test_every_kind_of_plan_was_met() -> None:
