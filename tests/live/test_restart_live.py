@@ -377,8 +377,8 @@ def test_start_with_a_disk_that_failed_does_what_was_said(running: Running, tmp_
         if how == "gone":
             disk.unlink()
             disk.mkdir()
-            cluster.format(broker)
             cluster.mount(broker, *range(DISKS))
+            cluster.format(broker)
         else:
             repair(disk)
         cluster.start_node(broker)

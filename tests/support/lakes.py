@@ -165,6 +165,7 @@ def in_memory(entries: Iterable[Entry]) -> Lake:
     reference = Reference().add(entries)
     connection = duckdb.connect()
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    connection.execute("SET threads = 1")  # tables of a few rows: more only wait for each other
     for name, rows in reference.tables.items():
         connection.register(f"memory_{name}", pa.Table.from_pylist(rows, schema=BY_NAME[name].schema))
     last = reference.records[-1]

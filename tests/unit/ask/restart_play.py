@@ -4,7 +4,7 @@ answers questions."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from jbod_model.controller import Context, Controller
@@ -50,21 +50,13 @@ def heartbeat(image: Image, broker: int, *, stops: bool) -> r.BrokerHeartbeatReq
     )
 
 
-def steps(
-    image: Image, stop: Sequence[int], back: Sequence[int], kill: bool, profile: Profile, *, together: bool = True
-) -> Iterator[object]:
-    """Yields the image while the brokers are down (R-RESTART-1, R-RESTART-2), the one when they are back, and what
-    elected uncleanly. Not ``together``: each broker is let go before the next one asks."""
+def stopped(
+    image: Image, stop: Sequence[int], kill: bool, profile: Profile, *, together: bool
+) -> tuple[Image, set[Place]]:
+    """The image while the brokers are down (R-RESTART-1), and what elected uncleanly. Not ``together``: each broker is
+    let go before the next one asks."""
     uncleanly: set[Place] = set()
     running = [broker for broker in stop if not image.brokers[broker].fenced]
-    in_order = {broker for broker, one in image.brokers.items() if one.fenced and one.in_controlled_shutdown}
-    away = {
-        broker
-        for topic in image.topics.values()
-        for one in topic.partitions.values()
-        for broker, directory in zip(one.replicas, one.directories, strict=True)
-        if broker in image.brokers and not is_placed(image, broker, directory)
-    }
     beats = [*running, *running] if together else [broker for broker in running for _ in range(2)]
     for broker in [] if kill else beats:
         if not image.brokers[broker].fenced:
@@ -74,10 +66,15 @@ def steps(
         if not image.brokers[broker].fenced:
             image, found = ask(image, r.SessionExpired(broker_id=broker), profile)
             uncleanly |= found
-    yield image
+    return image, uncleanly
+
+
+def returned(image: Image, back: Sequence[int], unclean: Collection[int], profile: Profile) -> tuple[Image, set[Place]]:
+    """The image when the brokers are back (R-RESTART-2), and what elected uncleanly. ``unclean``: the brokers without
+    the mark of a stop in order."""
+    uncleanly: set[Place] = set()
     for broker in back:
         was = image.brokers[broker]
-        clean = broker not in away and (not kill if broker in running else broker in in_order)
         features = tuple(
             r.SupportedFeature(name=name, min_supported_version=0, max_supported_version=level)
             for name, level in image.features.items()
@@ -87,14 +84,30 @@ def steps(
             incarnation_id=Uuid(77, broker),
             features=features,
             log_dirs=was.directories,
-            previous_broker_epoch=was.epoch if clean else -1,
+            previous_broker_epoch=-1 if broker in unclean else was.epoch,
         )
-        image, found = ask(image, registration, profile)
-        uncleanly |= found
-        image, found = ask(image, heartbeat(image, broker, stops=False), profile)
-        uncleanly |= found
-    yield image
-    yield uncleanly
+        image, first = ask(image, registration, profile)
+        image, second = ask(image, heartbeat(image, broker, stops=False), profile)
+        uncleanly |= first | second
+    return image, uncleanly
+
+
+def without_mark(image: Image, brokers: Iterable[int], *, kill: bool) -> set[int]:
+    """The brokers that come back without the mark of a stop in order: one of their directories is offline, or they are
+    killed, or died before."""
+    away = {
+        broker
+        for topic in image.topics.values()
+        for one in topic.partitions.values()
+        for broker, directory in zip(one.replicas, one.directories, strict=True)
+        if broker in image.brokers and not is_placed(image, broker, directory)
+    }
+    found = {broker: image.brokers[broker] for broker in brokers}
+    return {
+        broker
+        for broker, one in found.items()
+        if broker in away or (not one.in_controlled_shutdown if one.fenced else kill)
+    }
 
 
 def is_placed(image: Image, broker: int, directory: Uuid) -> bool:
@@ -149,20 +162,23 @@ def played(image: Image, brokers: Sequence[int], *, kill: bool, profile: Profile
     known = {(key, number): image.topics[key].partitions[number] for key, number in places}
     hit = [place for place, one in known.items() if {*brokers} & {*one.replicas} or one.leader == -1]
     orders = [*itertools.permutations(brokers)]
-    for stop, back, together in itertools.product(orders, orders, [True] if kill else [True, False]):
-        down, later, uncleanly = steps(image, stop, back, kill, profile, together=together)
-        for key, number in hit:
-            was = image.topics[key].partitions[number]
-            whole = named_in(was)
-            before = harms(image, (key, number), whole, profile)
-            then = harms(down, (key, number), whole, profile)  # type: ignore[arg-type]
-            new = then - before
-            if (key, number) in uncleanly:  # type: ignore[operator]
-                new.add("unclean_election")
-            if whole and not named_in(later.topics[key].partitions[number]):  # type: ignore[attr-defined]
-                new.add("last_complete_copy")
-            if not {*brokers} & {*was.replicas} and "unclean_election" not in new:
-                new = set()
-            caused.setdefault((key, number), set()).update(new)
-            already.setdefault((key, number), set()).update(before & then)
+    schedules = [True] if kill or len(brokers) == 1 else [True, False]
+    unclean = without_mark(image, brokers, kill=kill)
+    whole = {place: named_in(known[place]) for place in hit}
+    before = {place: harms(image, place, whole[place], profile) for place in hit}
+    for stop, together in itertools.product(orders, schedules):
+        down, first = stopped(image, stop, kill, profile, together=together)
+        then = {place: harms(down, place, whole[place], profile) for place in hit}
+        for back in orders:
+            later, second = returned(down, back, unclean, profile)
+            for place in hit:
+                new = then[place] - before[place]
+                if place in first | second:
+                    new.add("unclean_election")
+                if whole[place] and not named_in(later.topics[place[0]].partitions[place[1]]):
+                    new.add("last_complete_copy")
+                if not {*brokers} & {*known[place].replicas} and "unclean_election" not in new:
+                    new = set()
+                caused.setdefault(place, set()).update(new)
+                already.setdefault(place, set()).update(before[place] & then[place])
     return Harmed(caused, already)

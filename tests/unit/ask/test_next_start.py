@@ -127,6 +127,17 @@ def test_copy_that_no_record_has_placed_is_recreated_perhaps(tmp_path: Path) -> 
     assert [one.name for one in broken.gives_up] == ["solo-0"]
 
 
+def test_older_folder_that_comes_back_is_used_and_the_newer_one_leaves(tmp_path: Path) -> None:
+    """R-ACT-7: solo-0 was recreated on another disk, and nobody leads it."""
+    story = failed().broker(1, "bd", process=2).assign("solo", 0, 1, "d")
+    answer = next_starts(story.lake(tmp_path), 1)
+    assert answer.away == [A]
+    back, blank, *_ = answer.starts
+    assert (back.two_folders, back.recreated, back.leads) == (["solo-0"], [], ["solo-0"])
+    assert back.perhaps_gives_up == ["solo-0"]  # if it reports the older one after it leads: no record tells before
+    assert ([one.name for one in blank.gives_up], blank.perhaps_gives_up) == (["solo-0"], [])
+
+
 def test_unknown_broker_and_directory_are_bad_usage(tmp_path: Path) -> None:
     lake = failed().lake(tmp_path)
     with pytest.raises(UsageError, match="broker 9 is not registered"):

@@ -14,12 +14,14 @@ from random import Random
 import pytest
 
 from jbod_model.ids import Uuid
+from pipelines.ask.lost_data import losses
 from pipelines.ask.next_start import HOWS, How, StartOutcome, next_starts
 from tests.support.volume import amount
 from tests.unit.ask.advice_operator import NAME, RecordedWorld, history
 from tests.unit.model.loss.loss_disks import Broker, Disk, Unsound
 from tests.unit.model.loss.loss_operations import WEIGHTS, Operation, fail_disk
 from tests.unit.model.loss.loss_restarts import MORE
+from tests.unit.model.loss.loss_truth import starting
 
 HISTORIES, CHUNK = amount(10, 2_000), 10
 
@@ -59,16 +61,35 @@ def compare(seed: int, how: How, weights: Sequence[tuple[Operation, int]] = WEIG
 
 
 def chosen(world: RecordedWorld, random: Random) -> Broker:
-    """A broker: most often one whose replica is in a directory that is away; if there is none, a disk fails."""
+    """A broker: most often one whose replica is in a directory that is away; if there is none, a disk fails, or gives
+    its place to a blank one."""
     partition = world.partition
     holders = [world.brokers[one] for one in partition.replicas] if partition else []
     if not holders or random.random() < 0.2:
         return random.choice([*world.brokers.values()])
     away = [one for one in holders if is_away(world, one)]
     broker = random.choice(away or holders)
-    if not away and random.random() < 0.7:
+    if not away and random.random() < 0.3:
+        recreate_without_leader(world, broker, random)
+    elif not away and random.random() < 0.7:
         fail_disk(world, broker)
     return broker
+
+
+def recreate_without_leader(world: RecordedWorld, broker: Broker, random: Random) -> None:
+    """A blank disk takes the place of that of the broker's replica. The broker reports where it recreated the replica
+    before it is unfenced, or after that, which elects nobody (R-ASSIGN-6): the older folder may come back."""
+    held = world.at.get(broker.id)
+    if held is None or held not in broker.disks or starting(world, broker.id):
+        return
+    world.shut_down(broker)
+    world.expire(broker)
+    broker.disks[broker.disks.index(held)] = world.new_disk()
+    broker.shelf.append(held)
+    world.start(broker)
+    if random.random() < 0.5:
+        world.heartbeat(broker)
+    world.report(broker)
 
 
 def is_away(world: RecordedWorld, broker: Broker) -> bool:
@@ -85,7 +106,8 @@ def asked(world: RecordedWorld, broker: Broker, how: How, random: Random) -> Sta
     known = world.image.brokers.get(broker.id)
     if known is None and broker.id not in world.fates.unregistered:
         return None
-    answer = next_starts(lake, broker.id)
+    data = losses(lake)
+    answer = next_starts(lake, broker.id, data=data)
     if answer.starts:
         return answer.starts[HOWS.index(how)]
     if known is None:
@@ -94,7 +116,7 @@ def asked(world: RecordedWorld, broker: Broker, how: How, random: Random) -> Sta
     held = at is not None and at.id in known.directories and random.random() < 0.7
     directory = str(at.id if at is not None and held else random.choice(known.directories))
     which = how if how in ("blank", "gone") else random.choice(("blank", "gone"))
-    answer = next_starts(lake, broker.id, **{which: [directory]})  # type: ignore[arg-type]
+    answer = next_starts(lake, broker.id, data=data, **{which: [directory]})  # type: ignore[arg-type]
     return answer.starts[0]
 
 
@@ -134,7 +156,7 @@ def one_folder(world: RecordedWorld, broker: Broker, disk: Disk) -> None:
     pending = bool(fate.losses) and fate.losses[-1].went_on is None and fate.losses[-1].until is None
     last = [copy for copy in fate.gone if copy.broker_id == broker.id and disk.id in (copy.directory, *copy.places)]
     if pending and last:
-        at.log, world.at[broker.id] = None, disk
+        at.log, world.at[broker.id], disk.log.mounted = None, disk, True
     else:
         disk.log = None
 
