@@ -135,9 +135,10 @@ def harms(cluster: Cluster) -> Harms:
 
 def said(answer: Verdict, before: Harms) -> Harms:
     """The same, as it was said: what is caused, what is so already, and elsewhere what was so."""
-    here = {one.name for one in answer.stakes if {*one.replicas} & {*answer.brokers}}
+    stakes = [one for one in answer.stakes if one.topic in TOPICS]
+    here = {one.name for one in stakes if {*one.replicas} & {*answer.brokers}}
     return {
-        harm: {one.name for one in answer.stakes if harm in (*one.harms, *one.already)} | (before[harm] - here)
+        harm: {one.name for one in stakes if harm in (*one.harms, *one.already)} | (before[harm] - here)
         for harm in before
     }
 
