@@ -51,7 +51,7 @@ FAR = 1 << 62
 """An offset that every broker has read."""
 
 
-class Report(enum.Enum):
+class ReportTime(enum.Enum):
     """When the process first reports the directories that differ from the metadata: no record tells before."""
 
     EARLY = "before it registers"
@@ -72,7 +72,7 @@ class NextStart:
     """Whether log.dirs has further directories, which cannot be read."""
     clean: bool
     """Whether every directory of log.dirs has the mark of the last shutdown in order: a blank disk has none."""
-    reports: Report = Report.REGISTERED
+    reports: ReportTime = ReportTime.REGISTERED
     """When it first reports its directories."""
     was_stopped: bool = True
     """For a broker that is not registered: whether its last process was shut down in order."""
@@ -91,7 +91,7 @@ class Started:
     without: frozenset[Key] = frozenset()
     """Partitions whose replica is hosted without a log, because a directory is offline (R-HOST-7)."""
     reported: bool = False
-    """Whether it has directories to report: if not, it does not matter when it would (``Report``)."""
+    """Whether it has directories to report: if not, it does not matter when it would (``ReportTime``)."""
     refused: str = ""
     """Why the broker does not start, or is not registered. Then nothing else happens."""
 
@@ -118,7 +118,7 @@ def start(
         return Started(image=play.image, fates=play.fates, refused="no directory of log.dirs can be read")
     listed = frozenset() if known is None else frozenset(known.directories)
     logs: Mapping[Key, _Log] | None = None
-    if how.reports is Report.EARLY and known is not None:
+    if how.reports is ReportTime.EARLY and known is not None:
         logs = dict(_logs(play.image, play.fates, how, listed, profile))
         play.report(how.broker_id, logs)
     try:
@@ -127,7 +127,7 @@ def start(
         return Started(image=play.image, fates=play.fates, refused=refused.problem)
     if logs is None:
         logs = dict(_logs(play.image, play.fates, how, listed, profile))
-    if how.reports is not Report.LATE:
+    if how.reports is not ReportTime.LATE:
         play.report(how.broker_id, logs)
     play.unfence(how.broker_id)
     play.report(how.broker_id, logs)

@@ -211,7 +211,7 @@ def _elected_uncleanly(image: Image, records: Iterable[Record]) -> Iterable[tupl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class RestartEffect:
     """What a restart does to a partition."""
 
     caused: frozenset[Harm] = frozenset()
@@ -230,7 +230,7 @@ class Judged:
     min_isr: int = 1
     """The effective min.insync.replicas: at most the number of replicas."""
 
-    def or_else(self, other: Judged) -> Judged:
+    def or_else(self, other: RestartEffect) -> RestartEffect:
         """The harm of either of two orders of the same restart."""
         caused = self.caused | other.caused
         return replace(
@@ -270,7 +270,7 @@ def judged(
     complete: Iterable[int] | None = None,
     profile: Profile = KAFKA,
     static_configs: Mapping[str, str] | None = None,
-) -> Judged:
+) -> RestartEffect:
     """The harm that a restart does to one partition (R-RESTART-4, R-RESTART-5).
 
     ``complete``: the brokers whose copies hold every acknowledged write (docs/spec/loss.md); None: those in sync or
@@ -297,7 +297,7 @@ def judged(
         now, then = now - {Harm.LAST_COPY}, then | {Harm.LAST_COPY}
     if played.restart.kill and was.leader in played.restart.brokers:
         then |= {Harm.ACKS1}
-    return Judged(
+    return RestartEffect(
         caused=then - now,
         already=now & then,
         by_return=not while_down,

@@ -14,7 +14,7 @@ from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
 from pipelines.ask.troubled_partitions import troubled
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
-from pipelines.quorum.state import QuorumState, mirror_of, read_state
+from pipelines.quorum.state import WatchedQuorum, mirror_of, read_state
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Status:
     partitions_data_unreachable: int
     partitions_may_lack_writes: int
     """Partitions whose leader's copy was not complete, without accepted losses."""
-    quorum: QuorumState | None
+    quorum: WatchedQuorum | None
     """What the mirror of the log knows of its quorum. None: the log does not come from a quorum."""
 
 

@@ -33,7 +33,7 @@ class ReplicaSize(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LogDir:
+class BrokerLogDir:
     """A log directory of a broker."""
 
     source: str
@@ -55,7 +55,7 @@ class LogDir:
     """Whether its broker places no new replica in it; None if the source does not say it."""
 
 
-def read_log_dirs(path: Path, text: str) -> Iterator[LogDir]:
+def read_log_dirs(path: Path, text: str) -> Iterator[BrokerLogDir]:
     """The directories in the output of ``kafka-log-dirs --describe``. Other lines of the tool are passed over.
 
     Raises UsageError if it is no such output.
@@ -67,7 +67,7 @@ def read_log_dirs(path: Path, text: str) -> Iterator[LogDir]:
         try:
             for broker in json.loads(line)["brokers"]:
                 for log_dir in broker["logDirs"]:
-                    yield LogDir(
+                    yield BrokerLogDir(
                         source=str(path),
                         broker_id=int(broker["broker"]),
                         path=str(log_dir["logDir"]),
@@ -89,7 +89,7 @@ def is_log_dirs(text: str) -> bool:
     return '"logDirs"' in text and re.search(r"^\s*\{", text, re.MULTILINE) is not None
 
 
-def read_brokers(url: str, command_config: str) -> tuple[str, list[LogDir], list[str]]:
+def read_brokers(url: str, command_config: str) -> tuple[str, list[BrokerLogDir], list[str]]:
     """What the brokers of a cluster answer (``kafka://HOST:PORT[,HOST:PORT...]``): the cluster id, the directories, and
     why a broker did not answer, a line each.
 
@@ -98,7 +98,7 @@ def read_brokers(url: str, command_config: str) -> tuple[str, list[LogDir], list
     now = datetime.now(UTC)
     said = describe_log_dirs(addresses_of(url), security_of(command_config))
     found = [
-        LogDir(
+        BrokerLogDir(
             source=f"{KAFKA}{broker.address}",
             broker_id=broker.broker_id,
             path=one["log_dir"],
@@ -119,11 +119,11 @@ def read_brokers(url: str, command_config: str) -> tuple[str, list[LogDir], list
     return said.cluster_id, found, [f"broker {broker} is left out: {fault}" for broker, fault in said.faults]
 
 
-def read_mounted(directory: Path) -> LogDir:
+def read_mounted(directory: Path) -> BrokerLogDir:
     """A mounted disk with its meta.properties. Raises StorageProblem or OSError if it cannot be read."""
     meta = read_meta_properties(str(directory))
     usage = shutil.disk_usage(directory)
-    return LogDir(
+    return BrokerLogDir(
         source=str(directory / FILE_NAME),
         broker_id=meta.node_id,
         path=str(directory.absolute()),

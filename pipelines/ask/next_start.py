@@ -23,7 +23,7 @@ from jbod_model.ids import Uuid
 from jbod_model.loss.actions import is_online
 from jbod_model.loss.fate import Fate
 from jbod_model.loss.losses import Loss
-from jbod_model.next_start import BLANK, Key, NextStart, Report, Started, start
+from jbod_model.next_start import BLANK, Key, NextStart, ReportTime, Started, start
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image
 from pipelines.ask.advice import Advice, forbid_unclean, steps_in_words
@@ -258,7 +258,7 @@ class _Player:
         ways = self._starts(choice)
         played = [self._play(how) for how in ways]
         if any(one.reported for one in played):
-            others = [Report.LATE] if self.disks.state == "missing" else [Report.LATE, Report.EARLY]
+            others = [ReportTime.LATE] if self.disks.state == "missing" else [ReportTime.LATE, ReportTime.EARLY]
             played += [self._play(replace(how, reports=one)) for one in others for how in ways]
         first = played[0]
         lost = [{one.name: one for one in self._given_up(started)} for started in played]

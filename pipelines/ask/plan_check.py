@@ -152,7 +152,7 @@ def check_plan(lake: Lake, file: str, default_min_isr: int = 1) -> PlanCheck:
     return judge(lake, read_plan(file), default_min_isr)
 
 
-def judge(lake: Lake, asked: Mapping[Target, Entry], default_min_isr: int = 1) -> PlanCheck:
+def judge(lake: Lake, asked: Mapping[Target, ReassignedPartition], default_min_isr: int = 1) -> PlanCheck:
     """The same for partitions of a file."""
     image, fault = _image(lake, asked), ""
     known = {key: one for key, one in asked.items() if _find(image, key) is not None}
@@ -181,7 +181,7 @@ def judge(lake: Lake, asked: Mapping[Target, Entry], default_min_isr: int = 1) -
 
 
 @dataclass(frozen=True)
-class Entry:
+class ReassignedPartition:
     """A partition in a reassignment file."""
 
     replicas: tuple[int, ...]
@@ -189,14 +189,14 @@ class Entry:
     """A path for each replica, or ``any``; empty if the file names none."""
 
 
-def read_plan(file: str) -> dict[Target, Entry]:
+def read_plan(file: str) -> dict[Target, ReassignedPartition]:
     """The partitions of a reassignment file. Raises UsageError for anything else."""
     path = Path(file)
     if path.is_file() and path.stat().st_size > MAX_BYTES:
         raise UsageError(f"{file}: larger than {MAX_BYTES:,} bytes, so it is no reassignment")
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))["partitions"]
-        found: dict[Target, Entry] = {}
+        found: dict[Target, ReassignedPartition] = {}
         for one in listed:
             key, entry = _entry(one)
             if key in found:
@@ -209,12 +209,14 @@ def read_plan(file: str) -> dict[Target, Entry]:
     return found
 
 
-def _entry(one: Mapping[str, Any]) -> tuple[Target, Entry]:
+def _entry(one: Mapping[str, Any]) -> tuple[Target, ReassignedPartition]:
     replicas = tuple(int(broker) for broker in one["replicas"])
-    return (str(one["topic"]), int(one["partition"])), Entry(replicas, tuple(map(str, one.get("log_dirs") or ())))
+    return (str(one["topic"]), int(one["partition"])), ReassignedPartition(
+        replicas, tuple(map(str, one.get("log_dirs") or ()))
+    )
 
 
-def select_wanted(lake: Lake, asked: Mapping[Target, Entry]) -> None:
+def select_wanted(lake: Lake, asked: Mapping[Target, ReassignedPartition]) -> None:
     """Makes the temporary table plan_wanted: topic, partition and target (the brokers) of each partition."""
     # As lists: DuckDB imports pandas for a table of Arrow.
     lake.query(
@@ -228,7 +230,7 @@ def select_wanted(lake: Lake, asked: Mapping[Target, Entry]) -> None:
     )
 
 
-def _image(lake: Lake, asked: Mapping[Target, Entry]) -> Image:
+def _image(lake: Lake, asked: Mapping[Target, ReassignedPartition]) -> Image:
     select_wanted(lake, asked)
     return image_of(lake, "(topic, partition) IN (SELECT (topic, partition) FROM plan_wanted)")
 
@@ -272,7 +274,7 @@ class _Judge:
     paths: Mapping[tuple[int, str], str]
     """(broker, path) -> directory, for the paths that the lake knows."""
 
-    def planned(self, key: Target, entry: Entry) -> Planned:
+    def planned(self, key: Target, entry: ReassignedPartition) -> Planned:
         """One partition, with its findings."""
         topic, number = key
         was = _find(self.image, key)
@@ -339,7 +341,7 @@ class _Judge:
         if not one.adds and not one.removes and not one.disk_moves and tuple(one.target) == tuple(was.replicas):
             yield NOTHING, ""
 
-    def _places(self, entry: Entry) -> Iterator[tuple[str, str]]:
+    def _places(self, entry: ReassignedPartition) -> Iterator[tuple[str, str]]:
         """The directories that the file names."""
         for broker, path in zip(entry.replicas, entry.log_dirs, strict=False):
             if path == "any":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
-from pipelines.ask.plan_check import Entry
+from pipelines.ask.plan_check import ReassignedPartition
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -33,7 +33,7 @@ class Now(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Story:
+class PartitionPhases:
     """A partition at the offset, and how it came there."""
 
     now: Now
@@ -56,7 +56,7 @@ class Story:
         return self.phases[max(0, first - 1)].toward
 
 
-def stories(lake: Lake) -> Mapping[tuple[str, int], Story]:
+def stories(lake: Lake) -> Mapping[tuple[str, int], PartitionPhases]:
     """The phases of the partitions of plan_wanted that exist."""
     rows = lake.query(
         f"""
@@ -78,7 +78,7 @@ def stories(lake: Lake) -> Mapping[tuple[str, int], Story]:
         """
     )
     return {
-        (topic, number): Story(
+        (topic, number): PartitionPhases(
             Now(replicas, isr, leader),
             [Phase(aims, moving, at, time_of(micros), toward) for aims, moving, at, micros, toward in phases],
         )
@@ -86,7 +86,7 @@ def stories(lake: Lake) -> Mapping[tuple[str, int], Story]:
     }
 
 
-class Place(NamedTuple):
+class PlacedReplica(NamedTuple):
     """Where a replica is that the files place."""
 
     directory: str | None
@@ -97,7 +97,9 @@ class Place(NamedTuple):
     """Whether it came from another directory of the broker."""
 
 
-def select_moves(lake: Lake, asked: Mapping[tuple[str, int], Entry], paths: Mapping[tuple[int, str], str]) -> None:
+def select_moves(
+    lake: Lake, asked: Mapping[tuple[str, int], ReassignedPartition], paths: Mapping[tuple[int, str], str]
+) -> None:
     """Makes the temporary table plan_moves: the replicas for which the files name a directory that is known."""
     rows = [
         (topic, number, broker, paths[broker, path])
@@ -112,7 +114,7 @@ def select_moves(lake: Lake, asked: Mapping[tuple[str, int], Entry], paths: Mapp
     )
 
 
-def places_of(lake: Lake) -> Mapping[tuple[str, int, int], Place]:
+def places_of(lake: Lake) -> Mapping[tuple[str, int, int], PlacedReplica]:
     """The replicas of plan_moves: topic, partition, broker -> where it is, or was last."""
     rows = lake.query(
         f"""
@@ -128,7 +130,7 @@ def places_of(lake: Lake) -> Mapping[tuple[str, int, int], Place]:
         """
     )
     return {
-        (topic, number, broker): Place(directory, at, time_of(micros), moved)
+        (topic, number, broker): PlacedReplica(directory, at, time_of(micros), moved)
         for topic, number, broker, directory, at, micros, moved in rows
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from pipelines.ask.log_dirs import LogDir
+from pipelines.ask.log_dirs import BrokerLogDir
 
 DONE, UNDER_WAY, NOT_BEGUN = "done", "under way", "not begun"
 PAUSE = timedelta(hours=1)
@@ -45,7 +45,7 @@ class Copies:
     """``topic-0`` -> the bytes of its largest replica."""
 
     @classmethod
-    def of(cls, log_dirs: Iterable[LogDir]) -> Copies:
+    def of(cls, log_dirs: Iterable[BrokerLogDir]) -> Copies:
         """What the sources say."""
         replicas, future, largest = dict[tuple[str, int], int](), dict[tuple[str, int], int](), dict[str, int]()
         for one in log_dirs:

@@ -15,8 +15,14 @@ from typing import Any
 
 from jbod_model.errors import UsageError
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.plan_check import Entry, brokers_in_words, directories_by_path, read_plan, select_wanted
-from pipelines.ask.plan_history import Copiers, Now, Place, Story, places_of, select_moves, stories
+from pipelines.ask.plan_check import (
+    ReassignedPartition,
+    brokers_in_words,
+    directories_by_path,
+    read_plan,
+    select_wanted,
+)
+from pipelines.ask.plan_history import Copiers, Now, PartitionPhases, PlacedReplica, places_of, select_moves, stories
 from pipelines.ask.plan_pace import DONE, NOT_BEGUN, UNDER_WAY, Copies, Work, time_left
 from pipelines.ask.removal import Removal, safe_to_remove
 from pipelines.lake.ledger import time_of
@@ -134,7 +140,7 @@ def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1, sourc
     ``sources``: of sizes and paths, as for jbod sizes. Raises UsageError if a file is none that
     ``kafka-reassign-partitions`` takes.
     """
-    asked: dict[tuple[str, int], Entry] = {}
+    asked: dict[tuple[str, int], ReassignedPartition] = {}
     for file in files:
         asked |= read_plan(file)
     if not asked:
@@ -167,12 +173,12 @@ def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1, sourc
 @dataclass(frozen=True)
 class _Watch:
     cluster: Copiers
-    stories: Mapping[tuple[str, int], Story]
-    places: Mapping[tuple[str, int, int], Place]
+    stories: Mapping[tuple[str, int], PartitionPhases]
+    places: Mapping[tuple[str, int, int], PlacedReplica]
     paths: Mapping[tuple[int, str], str]
     copies: Copies
 
-    def partition(self, key: tuple[str, int], entry: Entry, works: Sequence[Work]) -> Watched:
+    def partition(self, key: tuple[str, int], entry: ReassignedPartition, works: Sequence[Work]) -> Watched:
         """A partition with its state, which is the first of STATES among ``works``."""
         story = self.stories.get(key)
         first = min(works, key=lambda one: STATES.index(one.state))
@@ -189,7 +195,7 @@ class _Watch:
             "; ".join(dict.fromkeys(one.reason for one in same if one.reason)),
         )
 
-    def works(self, key: tuple[str, int], entry: Entry) -> Iterator[Work]:
+    def works(self, key: tuple[str, int], entry: ReassignedPartition) -> Iterator[Work]:
         """The reassignment of a partition, and its moves between disks."""
         story = self.stories.get(key)
         if story is None:
@@ -203,7 +209,7 @@ class _Watch:
                 # what comes to another broker is weighed above
                 yield replace(move, bytes=size, left=left) if move.copied else replace(move, bytes=0)
 
-    def _reassignment(self, key: tuple[str, int], story: Story) -> Work:
+    def _reassignment(self, key: tuple[str, int], story: PartitionPhases) -> Work:
         now, phases = story.phases[-1], story.phases
         if now.aims:
             begun = story.begun
@@ -226,7 +232,7 @@ class _Watch:
             return Work(REPLACED, then.offset, then.time, reason=f"another reassignment took its place, {to}")
         return Work(CANCELLED, then.offset, then.time, reason=f"it was cancelled, back {to}")  # R-REASSIGN-3
 
-    def _weighed(self, key: tuple[str, int], entry: Entry, work: Work) -> Work:
+    def _weighed(self, key: tuple[str, int], entry: ReassignedPartition, work: Work) -> Work:
         """With the bytes of the replicas that come to other brokers, and of those among them that are not in sync."""
         story, name = self.stories[key], f"{key[0]}-{key[1]}"
         if work.state == NOT_BEGUN:
@@ -253,7 +259,7 @@ class _Watch:
             return f"directory {directory} of broker {broker} is offline"
         return self.cluster.trouble(broker)
 
-    def _move(self, key: tuple[str, int], broker: int, path: str, story: Story) -> Work:
+    def _move(self, key: tuple[str, int], broker: int, path: str, story: PartitionPhases) -> Work:
         wanted = self.paths.get((broker, path))
         if wanted is None:
             return Work(UNKNOWN, waits_for=[broker], reason=f"{path} of broker {broker}")

@@ -28,7 +28,7 @@ _SHORT_TIME = 120
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RestartVerdict:
     """The answer."""
 
     offset: int
@@ -132,7 +132,7 @@ def safe_to_restart(
     gone: Sequence[str] = (),
     max_age: float | None = None,
     now: datetime | None = None,
-) -> Verdict:
+) -> RestartVerdict:
     """Whether the nodes can be restarted at once at the lake's offset.
 
     ``blank`` and ``gone``: directories of the only broker that is asked about. A blank disk takes the place of the
@@ -158,7 +158,7 @@ def safe_to_restart(
     else:
         starts = starts_of(lake, judge.with_disks_away(registered), default_min_isr)
     as_known = NOT_DECIDABLE if missing else verdict_of(found, effect, starts)
-    return Verdict(
+    return RestartVerdict(
         offset=lake.offset,
         time=lake.time,
         brokers=asked,

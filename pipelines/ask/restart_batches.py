@@ -24,7 +24,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Limits:
+class BatchLimits:
     """How many of some nodes may be in a batch. Nodes are numbers from 0."""
 
     nodes: int
@@ -36,14 +36,14 @@ class Limits:
     """How many nodes may be in a batch."""
 
     @classmethod
-    def of(cls, nodes: int, limits: Sequence[tuple[Sequence[int], int]], most_in_all: int | None = None) -> Limits:
+    def of(cls, nodes: int, limits: Sequence[tuple[Sequence[int], int]], most_in_all: int | None = None) -> BatchLimits:
         """Limits as lists of nodes, each with how many of them may be in a batch."""
         members = np.zeros((len(limits), nodes), bool)
         for row, (some, _) in enumerate(limits):
             members[row, list(some)] = True
         return cls(nodes, members, np.array([most for _, most in limits], np.int64), most_in_all or max(1, nodes))
 
-    def and_one(self, some: Sequence[int], most: int) -> Limits:
+    def and_one(self, some: Sequence[int], most: int) -> BatchLimits:
         """The same with one more limit."""
         row = np.zeros((1, self.nodes), bool)
         row[0, list(some)] = True
@@ -58,7 +58,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Batches:
+class NodeBatches:
     """Nodes in batches."""
 
     batches: Sequence[Sequence[int]]
@@ -72,10 +72,10 @@ class Batches:
         return len(self.batches) == self.bound
 
 
-def fewest(limits: Limits, steps: int | None = None) -> Batches:
+def fewest(limits: BatchLimits, steps: int | None = None) -> NodeBatches:
     """The fewest batches that the search finds in at most so many ``steps``, and the bound."""
     if not limits.nodes:
-        return Batches((), 0)
+        return NodeBatches((), 0)
     if steps is None:
         steps = min(STEPS, max(limits.nodes, _WORK // max(1, int(limits.members.sum()))))
     neighbours = limits.neighbours()
@@ -86,10 +86,10 @@ def fewest(limits: Limits, steps: int | None = None) -> Batches:
         batches.setdefault(batch, []).append(node)
     # A search that went through everything has proved its number.
     proved = search.bound if search.steps >= steps else len(batches)
-    return Batches(sorted(batches.values()), max(search.bound, proved), search.steps)
+    return NodeBatches(sorted(batches.values()), max(search.bound, proved), search.steps)
 
 
-def bound(limits: Limits, neighbours: Flags | None = None) -> int:
+def bound(limits: BatchLimits, neighbours: Flags | None = None) -> int:
     """A lower bound of the number of batches: a clique, the sizes of limits, and the size of a batch."""
     neighbours = limits.neighbours() if neighbours is None else neighbours
     found = -(-limits.nodes // limits.most_in_all)
@@ -107,7 +107,7 @@ def bound(limits: Limits, neighbours: Flags | None = None) -> int:
 
 @dataclass
 class _Search:
-    limits: Limits
+    limits: BatchLimits
     neighbours: Flags
     bound: int
     most_steps: int

@@ -36,7 +36,7 @@ OTHER = 1 << 30
 
 
 @dataclass(frozen=True)
-class Setting:
+class TopicSettings:
     """What an election and a write depend on besides the partition, by topic."""
 
     min_isr: int
@@ -57,7 +57,7 @@ class Columns:
     registered: Mapping[int, BrokerRegistration]
     profile: Profile
     features: Mapping[str, int]
-    settings: Sequence[Setting]
+    settings: Sequence[TopicSettings]
     replicas: Numbers
     """Numbers of brokers, -1 after the last replica."""
     directory: Numbers
@@ -377,7 +377,9 @@ def kinds(key: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArra
     return first, kind.reshape(-1)
 
 
-def _settings(lake: Lake, table: pa.Table, replicas: Numbers, default_min_isr: int) -> tuple[list[Setting], Numbers]:
+def _settings(
+    lake: Lake, table: pa.Table, replicas: Numbers, default_min_isr: int
+) -> tuple[list[TopicSettings], Numbers]:
     """The distinct settings of topics, and the index of each partition's."""
     wanted, unclean = min_isr(lake, default_min_isr), setting(lake, UNCLEAN_ELECTION)
     coded = pc.dictionary_encode(table["topic"].combine_chunks())
@@ -387,11 +389,11 @@ def _settings(lake: Lake, table: pa.Table, replicas: Numbers, default_min_isr: i
     first = np.ones(len(names), np.int32)
     zero = _numbers(table["partition"]) == 0
     first[topic[zero]] = (replicas[zero] >= 0).sum(axis=1)
-    known: dict[Setting, int] = {}
+    known: dict[TopicSettings, int] = {}
     otherwise = unclean.cluster or ""
     of_topic = [
         known.setdefault(
-            Setting(
+            TopicSettings(
                 wanted.topics.get(name, wanted.default),
                 replicas_of_first,
                 unclean.topics.get(name, otherwise).lower() == "true",
@@ -403,7 +405,7 @@ def _settings(lake: Lake, table: pa.Table, replicas: Numbers, default_min_isr: i
     return [*known], np.array(of_topic, np.int32)[topic] if names else np.zeros(0, np.int32)
 
 
-def _config(said: Setting) -> dict[str, str]:
+def _config(said: TopicSettings) -> dict[str, str]:
     return {MIN_ISR: str(said.min_isr), UNCLEAN_ELECTION: str(said.unclean).lower()}
 
 

@@ -19,7 +19,7 @@ from jbod_model.formats.kafka_errors import ControllerFault
 from jbod_model.ids import Uuid
 from jbod_model.profiles import Profile
 from jbod_model.replay.image import Image
-from jbod_model.restart import DECIDING, Course, Harm, Judged, Restart, course, in_any_order, judged
+from jbod_model.restart import DECIDING, Course, Harm, Restart, RestartEffect, course, in_any_order, judged
 from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.restart_columns import Columns, Flags
 from pipelines.ask.restart_waits import ELECTION, RETURN, Blocking, Why, why
@@ -148,7 +148,7 @@ class Judge:
             }
         return [found[index] for index in range(len(kinds))]
 
-    def _with_copies(self, found: Found, played: Sequence[_Played]) -> dict[int, Judged]:
+    def _with_copies(self, found: Found, played: Sequence[_Played]) -> dict[int, RestartEffect]:
         """The judgement of partitions whose lists need not name every complete copy, by their index.
 
         Lists name the complete copies that are online, unless all of them stop: another replica may be complete, too.
@@ -216,11 +216,11 @@ class _Played:
     profile: Profile
     fault: str
 
-    def judged(self, complete: Iterable[int] | None = None) -> Judged:
+    def judged(self, complete: Iterable[int] | None = None) -> RestartEffect:
         """The harm of any order. ``complete``: the brokers with a complete copy, if the lists do not name them."""
         topic_id, number = self.place
         every = (judged(one, topic_id, number, complete=complete, profile=self.profile) for one in self.courses)
-        return reduce(Judged.or_else, every)
+        return reduce(RestartEffect.or_else, every)
 
 
 @dataclass(frozen=True)
@@ -235,16 +235,16 @@ class Found:
     """The kind of each of ``rows``."""
     killed: npt.NDArray[np.int64] | None = None
     """Other partitions whose leader is killed."""
-    judged: Sequence[Judged] = ()
+    judged: Sequence[RestartEffect] = ()
     """By kind."""
     reasons_by_kind: Sequence[Why] = ()
-    otherwise: Mapping[int, Judged] = field(default_factory=dict)
+    otherwise: Mapping[int, RestartEffect] = field(default_factory=dict)
     """By index in ``rows``: judgements that differ from that of the kind."""
     next_leaders: Mapping[int, int] = field(default_factory=dict)
     refused: Sequence[int] = ()
     fault: str = ""
 
-    def of(self, index: int) -> Judged:
+    def of(self, index: int) -> RestartEffect:
         """The judgement of one of ``rows``."""
         return self.otherwise.get(index) or self.judged[int(self.kind[index])]
 
@@ -309,7 +309,7 @@ class Found:
         ]
         return sorted(found, key=lambda one: (not one.reason, not one.harms, one.topic, one.partition))
 
-    def _led_by_another(self, rows: npt.NDArray[np.int64]) -> list[Judged]:
+    def _led_by_another(self, rows: npt.NDArray[np.int64]) -> list[RestartEffect]:
         """The judgement of partitions that can spare their killed leader as a matter of course."""
         it = self.columns
         if not len(rows):
@@ -320,7 +320,7 @@ class Found:
         leaders = it.brokers[it.replicas[rows, able.argmax(axis=1)]]
         numbers = (leaders, in_sync.sum(axis=1), (in_sync & stays).sum(axis=1), (online & stays).sum(axis=1))
         return [
-            Judged(
+            RestartEffect(
                 caused=frozenset({Harm.ACKS1}),
                 leader=leader,
                 in_sync=before,
@@ -334,7 +334,9 @@ class Found:
         ]
 
 
-def _stake(partition: Mapping[str, Any], replicas: Sequence[int], leader: int, one: Judged, reason: Why) -> Stake:
+def _stake(
+    partition: Mapping[str, Any], replicas: Sequence[int], leader: int, one: RestartEffect, reason: Why
+) -> Stake:
     return Stake(
         topic=partition["topic"],
         topic_id=partition["topic_id"],

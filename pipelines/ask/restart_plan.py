@@ -18,7 +18,7 @@ import numpy.typing as npt
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.next_start import starts_of
 from pipelines.ask.restart import SAFE, too_old, verdict_of
-from pipelines.ask.restart_batches import Limits, fewest
+from pipelines.ask.restart_batches import BatchLimits, fewest
 from pipelines.ask.restart_columns import Columns, columns
 from pipelines.ask.restart_judge import Judge
 from pipelines.ask.restart_quorum import Nodes, nodes, quorum_effect, spare_voters
@@ -78,7 +78,7 @@ class Next:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RestartPlan:
     """The answer."""
 
     offset: int
@@ -133,7 +133,7 @@ def restart_plan(
     since: datetime | None = None,
     max_age: float | None = None,
     now: datetime | None = None,
-) -> Plan:
+) -> RestartPlan:
     """The batches in order for the nodes ``asked``, or for all: brokers, then controllers, the active one last.
 
     ``by_rack``: a batch has brokers of one rack only. ``since``: nodes that have restarted after it are left out.
@@ -171,7 +171,7 @@ def restart_plan(
         if one not in down
     ]
     rows.sort(key=lambda one: (one.batch is None, one.batch or 0, one.node_id))
-    return Plan(lake.offset, lake.time, batches, bound, rows, down, sorted(done & {*every}), following)
+    return RestartPlan(lake.offset, lake.time, batches, bound, rows, down, sorted(done & {*every}), following)
 
 
 def _restarted(lake: Lake, since: datetime) -> set[int]:
@@ -301,7 +301,7 @@ class _Planner:
             return False
         return not len(in_order.rows) or self.judge.judge(brokers, kill=True).safe
 
-    def _limits(self, group: Sequence[int]) -> Limits:
+    def _limits(self, group: Sequence[int]) -> BatchLimits:
         """How many of some nodes of the group may be in a batch."""
         it, size = self.state, len(group)
         number = np.full(len(it.brokers) + 1, -1, np.int64)
@@ -315,7 +315,7 @@ class _Planner:
         distinct = np.unique(np.column_stack([of[tight], self.spare[tight]]), axis=0)
         members = np.zeros((len(distinct), size + 1), bool)
         np.put_along_axis(members, distinct[:, :-1], True, axis=1)  # -1 is the last column
-        found = Limits(size, members[:, :size], distinct[:, -1], self.max_parallel or max(1, size))
+        found = BatchLimits(size, members[:, :size], distinct[:, -1], self.max_parallel or max(1, size))
         voters = [at for at, one in enumerate(group) if one in self.known.voters]
         return found.and_one(voters, spare_voters(self.known)) if voters else found
 

@@ -20,7 +20,7 @@ from jbod_model.storage.meta_properties import FILE_NAME
 from jbod_model.storage.problems import StorageProblem
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.log_dirs import LogDir, is_log_dirs, read_brokers, read_log_dirs, read_mounted
+from pipelines.ask.log_dirs import BrokerLogDir, is_log_dirs, read_brokers, read_log_dirs, read_mounted
 from pipelines.ask.size_history import growth, newest_sizes
 from pipelines.lake.directory_sizes import TABLE, keep_sizes
 from pipelines.lake.reader import Lake
@@ -110,7 +110,7 @@ class Sizes:
     """By broker, the fullest first."""
     notes: Sequence[str]
     """What could not be used, a line each."""
-    log_dirs: Sequence[LogDir] = ()
+    log_dirs: Sequence[BrokerLogDir] = ()
     """The same directories as the sources describe them, with each replica. Not in the JSON."""
 
     def as_json(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def sizes(lake: Lake, sources: Sequence[str], command_config: str = "") -> Sizes
     UsageError for another source, and Fault if no broker can be asked.
     """
     notes: list[str] = []
-    read: dict[tuple[int, str], LogDir] = {}
+    read: dict[tuple[int, str], BrokerLogDir] = {}
     for one in _read(lake, sources, command_config, notes):
         if one.broker_id is None:
             notes.append(f"{one.source}: says no node.id: left out")
@@ -189,7 +189,7 @@ def _ordered(lake: Lake, found: Iterable[DirectorySize]) -> Sequence[DirectorySi
 # SOURCES
 
 
-def _read(lake: Lake, sources: Sequence[str], command_config: str, notes: list[str]) -> Iterator[LogDir]:
+def _read(lake: Lake, sources: Sequence[str], command_config: str, notes: list[str]) -> Iterator[BrokerLogDir]:
     for source in sources:
         if source.startswith(KAFKA):
             yield from _of_brokers(lake, source, command_config or load().quorum.command_config, notes)
@@ -214,7 +214,7 @@ def _read(lake: Lake, sources: Sequence[str], command_config: str, notes: list[s
         yield from read_log_dirs(path, text)
 
 
-def _of_brokers(lake: Lake, url: str, command_config: str, notes: list[str]) -> Sequence[LogDir]:
+def _of_brokers(lake: Lake, url: str, command_config: str, notes: list[str]) -> Sequence[BrokerLogDir]:
     cluster, found, faults = read_brokers(url, command_config)
     ours = lake.published.cluster_id
     if ours and cluster != ours:
@@ -223,7 +223,7 @@ def _of_brokers(lake: Lake, url: str, command_config: str, notes: list[str]) -> 
     return found
 
 
-def _disk(lake: Lake, disk: Path, notes: list[str]) -> Iterator[LogDir]:
+def _disk(lake: Lake, disk: Path, notes: list[str]) -> Iterator[BrokerLogDir]:
     try:
         found = read_mounted(disk)
     except (StorageProblem, OSError) as problem:
@@ -292,7 +292,7 @@ _Pair = tuple[str | None, str, str]
 """The directory, how well the pairing is known, and why."""
 
 
-def _paired(log: _Log, broker: int, here: Sequence[LogDir], lake: Lake) -> dict[str, _Pair]:
+def _paired(log: _Log, broker: int, here: Sequence[BrokerLogDir], lake: Lake) -> dict[str, _Pair]:
     """Path -> its pair, for the directories of a broker in the sources."""
     moving = {replica.partition for one in here for replica in one.replicas if replica.future}
     votes = {one.path: _votes(log, broker, one, moving) for one in here}
@@ -322,7 +322,7 @@ class _Votes:
     """Whether one of them was never in another directory: then not all of them moved since."""
 
 
-def _votes(log: _Log, broker: int, log_dir: LogDir, moving: set[str]) -> _Votes:
+def _votes(log: _Log, broker: int, log_dir: BrokerLogDir, moving: set[str]) -> _Votes:
     """``moving``: partitions with a future replica, of which the log may have either directory."""
     keys = [(broker, one.partition) for one in log_dir.replicas if one.partition not in moving]
     voters = [key for key in keys if key in log.held]
@@ -372,7 +372,7 @@ def _eliminate(log: _Log, broker: int, found: dict[str, _Pair]) -> None:
 
 
 def _size(
-    log: _Log, one: LogDir, directory: str | None, pairing: str, why: str, tiered: frozenset[str]
+    log: _Log, one: BrokerLogDir, directory: str | None, pairing: str, why: str, tiered: frozenset[str]
 ) -> DirectorySize:
     current = [replica for replica in one.replicas if not replica.future]
     future = [replica for replica in one.replicas if replica.future]

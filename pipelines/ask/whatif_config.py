@@ -42,7 +42,7 @@ KNOWN = (MIN_ISR, UNCLEAN_ELECTION, ELR_FEATURE)
 
 
 @dataclass(frozen=True)
-class ConfigChange:
+class ReconfiguredPartition:
     """A partition that the change matters to."""
 
     topic: str
@@ -115,7 +115,7 @@ class ConfigEffect:
     """The values now: of each topic or broker that is named, or "" for all brokers. Left out where none is set."""
     refused: str
     """Why the controller refuses it; empty if it does not."""
-    changes: Sequence[ConfigChange]
+    changes: Sequence[ReconfiguredPartition]
     """The partitions that it matters to, those that lose writes or service first."""
     at_limit: int
     """Partitions with a leader that would refuse writes as soon as one more replica leaves the in-sync set, and do not
@@ -131,8 +131,8 @@ class ConfigEffect:
         scopes = [*self.topics, *map(str, self.brokers)] or [""]
         return all(self.before.get(scope) == self.value for scope in scopes)
 
-    def chosen(self, what: str) -> list[ConfigChange]:
-        """The changes for which a property of `ConfigChange` holds."""
+    def chosen(self, what: str) -> list[ReconfiguredPartition]:
+        """The changes for which a property of `ReconfiguredPartition` holds."""
         return [change for change in self.changes if getattr(change, what)]
 
     def as_json(self) -> dict[str, Any]:
@@ -279,12 +279,12 @@ class _Player:
             return {str(broker): values.brokers[broker] for broker in self.brokers if broker in values.brokers}
         return {} if values.cluster is None else {"": values.cluster}
 
-    def _changes(self, before: Image, after: Image) -> Iterator[ConfigChange]:
+    def _changes(self, before: Image, after: Image) -> Iterator[ReconfiguredPartition]:
         tiered = tiered_topics(self.lake)
         for topic_id, topic in before.topics.items():
             for number, was in topic.partitions.items():
                 will = after.topics[topic_id].partitions[number]
-                change = ConfigChange(
+                change = ReconfiguredPartition(
                     topic=topic.name,
                     partition=number,
                     replicas=was.replicas,
@@ -308,7 +308,7 @@ class _Player:
             value = image.configs.get(scope, {}).get(MIN_ISR, value)
         return min(int(value), len(partition.replicas))
 
-    def _judged(self, changes: Sequence[ConfigChange]) -> Iterator[ConfigChange]:
+    def _judged(self, changes: Sequence[ReconfiguredPartition]) -> Iterator[ReconfiguredPartition]:
         """The changes, with the elections of replicas that are not complete."""
         ids = dict(self.lake.query(f"SELECT DISTINCT topic, topic_id FROM {self.lake.at('partitions')}"))
         electing = [(ids[one.topic], one.partition) for one in changes if one.elects]
@@ -343,6 +343,6 @@ def _eligible(image: Image, partition: Partition) -> tuple[int, ...]:
     return partition.last_known_elr
 
 
-def _order(one: ConfigChange) -> tuple[bool, bool, str, int]:
+def _order(one: ReconfiguredPartition) -> tuple[bool, bool, str, int]:
     worst = one.lacks_writes or one.stranded or one.refuses_writes
     return not worst, one.accepts_writes and not one.elects, one.topic, one.partition

@@ -319,7 +319,7 @@ def quorum(
 
 def _show_live_quorum(query: Inquiry, url: str) -> None:
     """Asks the leader, and prints its answer."""
-    from pipelines.quorum.client import Quorum, addresses_of
+    from pipelines.quorum.client import QuorumClient, addresses_of
     from pipelines.quorum.live import live_quorum
     from pipelines.quorum.security import security_of
     from pipelines.settings import load
@@ -330,7 +330,7 @@ def _show_live_quorum(query: Inquiry, url: str) -> None:
         raise UsageError("--live asks the quorum as it is now: leave out lake, log, --at-offset and --at-time")
     if query.given.form not in (Format.table, Format.json):
         raise UsageError(f"--live and --format {query.given.form}: the answer is text or --json")
-    leader = Quorum(addresses_of(url), security_of(load().quorum.command_config))
+    leader = QuorumClient(addresses_of(url), security_of(load().quorum.command_config))
     try:
         answer = live_quorum(leader)
     finally:

@@ -19,7 +19,7 @@ from pipelines.cli.options import AsJson, Group
 from pipelines.cli.process import Interrupts, Stopped
 
 if TYPE_CHECKING:
-    from pipelines.fleet.answers import Answer
+    from pipelines.fleet.answers import FleetAnswer
     from pipelines.fleet.replay import Done
     from pipelines.settings import Settings
 
@@ -162,7 +162,7 @@ def _ask(question: str, file: Path, as_json: bool) -> None:
     _leave(question, found)
 
 
-def _answers(question: str, file: Path) -> list[Answer]:
+def _answers(question: str, file: Path) -> list[FleetAnswer]:
     """Those of all clusters, worst first."""
     from pipelines.fleet.answers import ask_all
     from pipelines.fleet.clusters import read_fleet
@@ -176,7 +176,7 @@ def _answers(question: str, file: Path) -> list[Answer]:
     return sorted(found, key=lambda answer: (answer.badness, answer.name))
 
 
-def _leave(question: str, found: Sequence[Answer]) -> None:
+def _leave(question: str, found: Sequence[FleetAnswer]) -> None:
     """Exit code 2 if a lake cannot be read; of check, 1 if something is wrong or stale."""
     from pipelines.fleet.answers import CLEAN, UNREACHABLE
 
@@ -187,7 +187,7 @@ def _leave(question: str, found: Sequence[Answer]) -> None:
         raise typer.Exit(1)
 
 
-def _show(found: Sequence[Answer]) -> None:
+def _show(found: Sequence[FleetAnswer]) -> None:
     from pipelines.fleet.answers import headline
     from pipelines.show.text import Screen, show_table
 

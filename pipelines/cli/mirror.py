@@ -39,7 +39,7 @@ def mirror(
     from pipelines.mirror.folder import MirrorFolder
     from pipelines.mirror.follow import Mirror
     from pipelines.quorum import KAFKA
-    from pipelines.quorum.client import Quorum, addresses_of
+    from pipelines.quorum.client import QuorumClient, addresses_of
     from pipelines.quorum.connection import Halted
     from pipelines.quorum.security import security_of
     from pipelines.settings import load
@@ -55,7 +55,7 @@ def mirror(
         stopped: list[int] = []
         interrupts.stop = lambda: stopped.append(1)
         folder = MirrorFolder(into)
-        source = Quorum(
+        source = QuorumClient(
             addresses,
             security,
             stop=lambda: bool(stopped),

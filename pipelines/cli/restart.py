@@ -14,7 +14,7 @@ from pipelines.lake.times import parse_span
 from pipelines.show.columns import RESTART, RESTART_PLAN
 
 if TYPE_CHECKING:
-    from pipelines.ask.restart import Verdict
+    from pipelines.ask.restart import RestartVerdict
 
 _LOOKS = 1.0
 """Seconds between two looks of --wait."""
@@ -78,7 +78,7 @@ class _Manner(NamedTuple):
 
 def _waited(
     query: Inquiry, nodes: list[int], how: _Manner, max_age: float, wait: str | None
-) -> tuple[Verdict, Inquiry]:
+) -> tuple[RestartVerdict, Inquiry]:
     """The answer, and the inquiry that gave it: with ``wait``, the first that is safe, or the last one in time."""
     from pipelines.ask.restart import NOT_SAFE, SAFE, safe_to_restart
     from pipelines.show.restart import headline

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from jbod_model.errors import first_line_of
 from jbod_model.formats.records import TYPE_NAMES, NoOpRecord
-from pipelines.fleet.clusters import Cluster
+from pipelines.fleet.clusters import FleetCluster
 from pipelines.fleet.patience import Patience
 from pipelines.lake import files
 from pipelines.lake.delta import data_files, open_table
@@ -53,7 +53,7 @@ STALE_AFTER = timedelta(minutes=15)
 
 
 @dataclass(frozen=True)
-class Answer:
+class FleetAnswer:
     """What a question has to say about one cluster."""
 
     name: str
@@ -80,13 +80,13 @@ class Answer:
         return "; ".join(filter(None, (", ".join(counted), self.line)))
 
 
-def states_of(answers: Iterable[Answer]) -> dict[str, int]:
+def states_of(answers: Iterable[FleetAnswer]) -> dict[str, int]:
     """How many clusters are in each state, the worst first."""
     counts = Counter(answer.state for answer in answers)
     return {state: counts[state] for state in STATES if counts[state]}
 
 
-def headline(answers: Sequence[Answer]) -> str:
+def headline(answers: Sequence[FleetAnswer]) -> str:
     """``3 clusters: 1 unreachable, 2 clean``"""
     said = ", ".join(f"{count} {state}" for state, count in states_of(answers).items())
     return f"{many(len(answers), 'cluster', 'clusters')}: {said}"
@@ -160,7 +160,7 @@ _MORE = {"status": "offline"}
 """The command that says more, where it is not the question itself."""
 
 
-def ask_all(question: str, clusters: Sequence[Cluster], *, now: datetime | None = None) -> Iterator[Answer]:
+def ask_all(question: str, clusters: Sequence[FleetCluster], *, now: datetime | None = None) -> Iterator[FleetAnswer]:
     """The answers of all clusters, in any order, as they come. A lake that cannot be read is an answer, too."""
     now = now or datetime.now(UTC)
     stamp = _code()
@@ -174,13 +174,13 @@ def ask_all(question: str, clusters: Sequence[Cluster], *, now: datetime | None 
         yield from pool.map(_ask, [question] * count, clusters, [now] * count, [stamp] * count, chunksize=size)
 
 
-def _ask(question: str, cluster: Cluster, now: datetime, stamp: str) -> Answer:
+def _ask(question: str, cluster: FleetCluster, now: datetime, stamp: str) -> FleetAnswer:
     more = f"jbod {_MORE.get(question, question)} --lake {quote(cluster.lake)}"
     try:
         found = Patience(PATIENCE).ask(cluster.lake, lambda: _kept(question, cluster, stamp))
     except Exception as problem:  # whatever a damaged table raises
         said = " ".join(first_line_of(problem).split())
-        return Answer(
+        return FleetAnswer(
             cluster.name, cluster.lake, UNREACHABLE, line=said, todo=f"jbod status --lake {quote(cluster.lake)}"
         )
     time, counts = datetime.fromisoformat(found["time"]), found["counts"]
@@ -188,12 +188,12 @@ def _ask(question: str, cluster: Cluster, now: datetime, stamp: str) -> Answer:
     if state == STALE:
         more = f"jbod replay {quote(cluster.log)} --lake {quote(cluster.lake)}"
     line = "; ".join(filter(None, (found["incomplete"], found["line"])))
-    return Answer(
+    return FleetAnswer(
         cluster.name, cluster.lake, state, found["offset"], time, counts, line, "" if state == CLEAN else more
     )
 
 
-def keep_status(cluster: Cluster) -> None:
+def keep_status(cluster: FleetCluster) -> None:
     """Keeps the status of a cluster that was just replayed, so that ``jbod fleet status`` need not ask its lake.
 
     Does nothing if it cannot: the question says why.
@@ -202,7 +202,7 @@ def keep_status(cluster: Cluster) -> None:
         _kept("status", cluster, _code())
 
 
-def _kept(question: str, cluster: Cluster, stamp: str) -> dict[str, Any]:
+def _kept(question: str, cluster: FleetCluster, stamp: str) -> dict[str, Any]:
     """The answer that was kept if no record came since that may change it, or a new one."""
     settings = cluster.settings
     said = json.dumps([question, cluster.lake, asdict(settings.ask), asdict(settings.check), stamp])
@@ -225,7 +225,7 @@ def _kept(question: str, cluster: Cluster, stamp: str) -> dict[str, Any]:
     return found
 
 
-def _answered(question: str, cluster: Cluster) -> dict[str, Any]:
+def _answered(question: str, cluster: FleetCluster) -> dict[str, Any]:
     lake = Lake.open(cluster.lake)
     counts, line = QUESTIONS[question](lake, cluster.settings)
     incomplete = lake.incomplete_since

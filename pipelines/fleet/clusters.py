@@ -29,7 +29,7 @@ ANY = "*"
 
 
 @dataclass(frozen=True)
-class Cluster:
+class FleetCluster:
     """A cluster of a fleet. ``settings`` name its lake."""
 
     name: str
@@ -42,7 +42,7 @@ class Cluster:
         return self.settings.lake
 
 
-def read_fleet(path: Path) -> list[Cluster]:
+def read_fleet(path: Path) -> list[FleetCluster]:
     """The clusters of a file. Raises UsageError that names the file, the cluster and what is wrong."""
     content = read_yaml(path, "clusters")
     listed = content.get("clusters")
@@ -51,7 +51,7 @@ def read_fleet(path: Path) -> list[Cluster]:
     if not isinstance(listed, list) or not listed:
         raise UsageError(f"{path}: clusters: is no list of clusters, each with name, log and lake")
     common = load()
-    found: list[Cluster] = []
+    found: list[FleetCluster] = []
     for number, raw in enumerate(listed, 1):
         found += _clusters(path, f"{path}: cluster {number}", raw, common)
     for what, values in (("name", [one.name for one in found]), ("lake", [one.lake for one in found])):
@@ -60,7 +60,7 @@ def read_fleet(path: Path) -> list[Cluster]:
     return found
 
 
-def _clusters(path: Path, where: str, raw: Any, common: Settings) -> Iterator[Cluster]:
+def _clusters(path: Path, where: str, raw: Any, common: Settings) -> Iterator[FleetCluster]:
     if not isinstance(raw, Mapping):
         raise UsageError(f"{where}: is no mapping of name, log and lake")
     if unknown := [key for key in raw if key not in _KEYS]:
@@ -73,12 +73,12 @@ def _clusters(path: Path, where: str, raw: Any, common: Settings) -> Iterator[Cl
     if ANY not in log:
         if not isinstance(raw.get("name"), str) or not raw["name"]:
             raise UsageError(f"{where}: name is missing")
-        yield Cluster(raw["name"], log, _settings(where, own, common, lake))
+        yield FleetCluster(raw["name"], log, _settings(where, own, common, lake))
         return
     if log.count(ANY) != 1 or lake.count(ANY) != 1 or "name" in raw:
         raise UsageError(f"{where}: a pattern has one {ANY} in log and in lake, which is the name, and no name")
     for name in _matches(where, log):
-        yield Cluster(name, log.replace(ANY, name), _settings(where, own, common, lake.replace(ANY, name)))
+        yield FleetCluster(name, log.replace(ANY, name), _settings(where, own, common, lake.replace(ANY, name)))
 
 
 def _placed(path: Path, location: str) -> str:

@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from jbod_model.errors import JbodError
-from pipelines.fleet.clusters import Cluster
+from pipelines.fleet.clusters import FleetCluster
 from pipelines.fleet.patience import Patience
 from pipelines.metrics import declared
 from pipelines.metrics.measure import gauge
@@ -22,7 +22,9 @@ PATIENCE = 20.0
 class FleetMeasured(Collector):
     """The metrics of a fleet. Each lake is measured again when it has advanced (pipelines.metrics.serve)."""
 
-    def __init__(self, clusters: Sequence[Cluster], tell: Callable[[str], None], patience: float = PATIENCE) -> None:
+    def __init__(
+        self, clusters: Sequence[FleetCluster], tell: Callable[[str], None], patience: float = PATIENCE
+    ) -> None:
         """``tell`` gets a line when a lake or a log cannot be read, and when it can be read again."""
         self._patience = Patience(patience)
         self._measured = {

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from pipelines.fleet.answers import CLEAN, STALE, STATES, UNREACHABLE, WRONG, Answer, headline
+from pipelines.fleet.answers import CLEAN, STALE, STATES, UNREACHABLE, WRONG, FleetAnswer, headline
 from pipelines.report.page import STYLE
 from pipelines.show.text import age, when
 
@@ -34,7 +34,7 @@ _CRITICAL = (
 """What makes the page of a cluster critical, too (pipelines.report.content)."""
 
 
-def fleet_page(answers: Sequence[Answer], out: Path, now: datetime) -> str:
+def fleet_page(answers: Sequence[FleetAnswer], out: Path, now: datetime) -> str:
     """One HTML document of the answers to the question ``status``, worst first.
 
     The name of a cluster links to its own page if there is one beside ``out``: NAME.html, as ``jbod report`` writes it.
@@ -56,7 +56,7 @@ def fleet_page(answers: Sequence[Answer], out: Path, now: datetime) -> str:
     )
 
 
-def _verdict(answers: Sequence[Answer]) -> str:
+def _verdict(answers: Sequence[FleetAnswer]) -> str:
     """Critical if data is lost, clients are affected, or a lake cannot be read."""
     if any((one.counts or {}).get(name) for one in answers for name in _CRITICAL):
         return "critical"

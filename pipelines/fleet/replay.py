@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from jbod_model.errors import JbodError, Retriable, first_line_of
-from pipelines.fleet.clusters import Cluster
+from pipelines.fleet.clusters import FleetCluster
 from pipelines.quorum import KAFKA
 from pipelines.run.decision import PRELOAD, Way, decide
 from pipelines.run.options import Replay
@@ -78,7 +78,7 @@ class Done:
 class _Attempt:
     """What goes on about a cluster in a round."""
 
-    cluster: Cluster
+    cluster: FleetCluster
     notices: list[str] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
     sign: float = field(default_factory=time.monotonic)
@@ -113,12 +113,12 @@ class Fleet:
 
     def __init__(
         self,
-        clusters: Sequence[Cluster],
+        clusters: Sequence[FleetCluster],
         spark: Spark,
         parallel: int,
         relabel: Callable[[Settings], Sequence[str]],
         *,
-        keep: Callable[[Cluster], None] = lambda _: None,
+        keep: Callable[[FleetCluster], None] = lambda _: None,
         brief: bool = True,
         look_seconds: float = LOOK_SECONDS,
         replay_seconds: float = REPLAY_SECONDS,
@@ -174,7 +174,7 @@ class Fleet:
         slow = sum(one.phase == "looks" and one.silence > _SLOW_SECONDS for one in [*self._running])
         return len(self._running) - slow < self._parallel + _LOOKS
 
-    def _begin(self, cluster: Cluster) -> Iterator[Done]:
+    def _begin(self, cluster: FleetCluster) -> Iterator[Done]:
         attempt = _Attempt(cluster)
         hangs = self._hangs.pop(cluster.name, None)
         if self._stop.is_set():

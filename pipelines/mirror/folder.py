@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.formats.log import PARTITION_DIRECTORY, MetadataLog
 from jbod_model.storage.properties import parse_properties, render_properties
-from pipelines.quorum.batches import Place, sound_batches
+from pipelines.quorum.batches import EndOfLog, sound_batches
 from pipelines.quorum.client import SnapshotId
 
 ROLL_BYTES = 64 << 20
@@ -87,7 +87,7 @@ class MirrorFolder:
 
     # -- the end of the log ---------------------------------------------------------------------------------------
 
-    def append(self, data: memoryview, first: int, end: Place) -> None:
+    def append(self, data: memoryview, first: int, end: EndOfLog) -> None:
         """Adds whole batches, from offset ``first`` on, which is the end so far, up to ``end``."""
         if self._file is None or self._size >= ROLL_BYTES or time.time() - self._began >= ROLL_SECONDS:
             self._finish_segment()
@@ -95,7 +95,7 @@ class MirrorFolder:
         self._write(data)
         self.end = end
 
-    def begin_at(self, end: Place) -> None:
+    def begin_at(self, end: EndOfLog) -> None:
         """Sets the end of a log that has no segment yet."""
         self.end = end
 
@@ -118,17 +118,17 @@ class MirrorFolder:
             self._file.close()
             self._file = None
 
-    def _cut(self) -> Place | None:
+    def _cut(self) -> EndOfLog | None:
         """Removes what follows the last whole batch. Returns the end of the log, None if there is no log yet."""
         while segments := self.segments():
             newest = segments[-1]
             data = newest.read_bytes()
-            end, size = Place(int(newest.stem), -1), 0
+            end, size = EndOfLog(int(newest.stem), -1), 0
             try:
                 for batch in sound_batches(data, str(newest)):
                     if batch.base_offset != end.offset:
                         break
-                    end, size = Place(batch.last_offset + 1, batch.epoch), batch.end
+                    end, size = EndOfLog(batch.last_offset + 1, batch.epoch), batch.end
             except MalformedLog:
                 pass  # what a kill left, or a disk: fetched again
             if size < len(data):
@@ -139,7 +139,7 @@ class MirrorFolder:
                 return end
             newest.unlink()
         begins = [one for one, _ in self.snapshots() if one.end_offset > 0]
-        return Place(*begins[-1]) if begins else None
+        return EndOfLog(*begins[-1]) if begins else None
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class MirrorFolder:
 
     # -- a copy as the beginning ----------------------------------------------------------------------------------
 
-    def take(self, seed: MetadataLog, end: Place) -> None:
+    def take(self, seed: MetadataLog, end: EndOfLog) -> None:
         """Copies the files of another log up to ``end``, which lies between two batches."""
         first = seed.segments[0].base_offset
         for snapshot in [one for one in seed.snapshots if one.end_offset >= first][:1] if first else ():

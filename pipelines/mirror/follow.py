@@ -28,10 +28,10 @@ from jbod_model.formats.batch import write_batch
 from jbod_model.formats.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from jbod_model.formats.log import MetadataLog
 from pipelines.mirror.folder import WAITING, MirrorFolder, cluster_id_of
-from pipelines.quorum.batches import BatchPlace, Place, check_follows, sound_batches
-from pipelines.quorum.client import Fetched, Quorum, SnapshotGone, SnapshotId
+from pipelines.quorum.batches import BatchPlace, EndOfLog, check_follows, sound_batches
+from pipelines.quorum.client import Fetched, QuorumClient, SnapshotGone, SnapshotId
 from pipelines.quorum.connection import Fault
-from pipelines.quorum.state import QuorumState, read_state
+from pipelines.quorum.state import WatchedQuorum, read_state
 
 WAIT_MS = 500
 _WAIT_FOR_COMMIT_MS = 20
@@ -61,7 +61,7 @@ class Progress:
 class Mirror:
     """A folder that follows a quorum. ``begin`` comes first, then ``step`` again and again."""
 
-    def __init__(self, quorum: Quorum, folder: MirrorFolder, told: Callable[[str], None]) -> None:
+    def __init__(self, quorum: QuorumClient, folder: MirrorFolder, told: Callable[[str], None]) -> None:
         self.quorum = quorum
         self.folder = folder
         self.progress = Progress()
@@ -69,7 +69,7 @@ class Mirror:
         self._held: deque[tuple[BatchPlace, memoryview]] = deque()
         self._held_bytes = 0
         self._doubts = 0
-        self._state: QuorumState | None = read_state(folder.folder)
+        self._state: WatchedQuorum | None = read_state(folder.folder)
         quorum.when_silent(self._note_silence)
 
     # -- the beginning --------------------------------------------------------------------------------------------
@@ -105,14 +105,14 @@ class Mirror:
             self._begin_late(found)
             return
         if first is None or first.base_offset == 0:
-            self.folder.begin_at(Place(0, -1))
+            self.folder.begin_at(EndOfLog(0, -1))
             self.progress.begins = "all history, from offset 0 on"
             with suppress(SnapshotGone):
                 self._fetch_snapshot(SnapshotId(0, 0))
             return
         whole = self.quorum.fetch(0, 0)
         if whole.records:
-            self.folder.begin_at(Place(0, -1))
+            self.folder.begin_at(EndOfLog(0, -1))
             self.progress.begins = "all history, from offset 0 on"
             return
         self._write_empty(SnapshotId(first.base_offset, first.epoch), first.max_timestamp)
@@ -141,7 +141,7 @@ class Mirror:
         for epoch in range(first.epoch, max(first.epoch - _EPOCHS, -1), -1) if first is not None else ():
             with suppress(SnapshotGone):
                 self._fetch_snapshot(SnapshotId(start, epoch))
-                self.folder.begin_at(Place(start, epoch))
+                self.folder.begin_at(EndOfLog(start, epoch))
                 self.progress.begins = f"history from offset {start} on: the quorum deleted what was before"
                 return
         if found.snapshot is None:
@@ -154,14 +154,14 @@ class Mirror:
 
     def _begin_with(self, snapshot: SnapshotId) -> None:
         self._fetch_snapshot(snapshot)
-        self.folder.begin_at(Place(snapshot.end_offset, snapshot.epoch))
+        self.folder.begin_at(EndOfLog(snapshot.end_offset, snapshot.epoch))
 
     def _write_empty(self, snapshot: SnapshotId, timestamp: int) -> None:
         parts = (SnapshotHeaderRecord(last_contained_log_timestamp=timestamp), SnapshotFooterRecord())
         with self.folder.snapshot_file(snapshot) as file:
             for at, part in enumerate(parts):
                 file.write(write_batch([part], base_offset=at, epoch=snapshot.epoch, timestamp=timestamp))
-        self.folder.begin_at(Place(snapshot.end_offset, snapshot.epoch))
+        self.folder.begin_at(EndOfLog(snapshot.end_offset, snapshot.epoch))
 
     def _take_seed(self, seed: str) -> None:
         """Begins with a copy of files, up to the last offset that the quorum has too and has committed."""
@@ -169,10 +169,10 @@ class Mirror:
         theirs, ours = cluster_id_of(log.directory.parent), self.quorum.cluster_id
         if theirs and ours and theirs != ours:
             raise Diverged(f"{seed}: is of cluster {theirs}, the quorum is {ours}")
-        ends = [Place(0, -1)]
+        ends = [EndOfLog(0, -1)]
         for segment in log.segments:
             data = segment.path.read_bytes()
-            ends += [Place(one.last_offset + 1, one.epoch) for one in sound_batches(data, str(segment.path))]
+            ends += [EndOfLog(one.last_offset + 1, one.epoch) for one in sound_batches(data, str(segment.path))]
         while len(ends) > 1:
             found = self.quorum.fetch(ends[-1].offset, min(ends[-1].epoch, self.quorum.leader_epoch))
             if found.snapshot is not None:
@@ -218,18 +218,18 @@ class Mirror:
         self._note_answer(found)
         return took and (bool(self._held) or self._end().offset >= self.progress.high_watermark)
 
-    def _fetch(self, end: Place, wait_ms: int) -> Fetched:
+    def _fetch(self, end: EndOfLog, wait_ms: int) -> Fetched:
         found = self.quorum.fetch(end.offset, max(end.epoch, 0), wait_ms, self.progress.high_watermark)
         return found if end.offset or found.snapshot is None else self.quorum.fetch(1, None)
 
-    def _end(self) -> Place:
+    def _end(self) -> EndOfLog:
         if self._held:
-            return Place(self._held[-1][0].last_offset + 1, self._held[-1][0].epoch)
+            return EndOfLog(self._held[-1][0].last_offset + 1, self._held[-1][0].epoch)
         if self.folder.end is None:
             raise ValueError("step before begin")
         return self.folder.end
 
-    def _take(self, found: Fetched, end: Place) -> bool:
+    def _take(self, found: Fetched, end: EndOfLog) -> bool:
         """Returns whether the leader said what comes next, or that nothing does."""
         if (found.diverging is not None or found.snapshot is not None) and self._held:
             self._drop()
@@ -250,13 +250,13 @@ class Mirror:
         while self._held and self._held[0][0].last_offset < mark:
             held, data = self._held.popleft()
             self._held_bytes -= len(data)
-            self.folder.append(data, held.base_offset, Place(held.last_offset + 1, held.epoch))
+            self.folder.append(data, held.base_offset, EndOfLog(held.last_offset + 1, held.epoch))
         early = len(batches) if not self._held else 0
         while early and batches[early - 1].last_offset >= mark:
             early -= 1
         if early:
             last = batches[early - 1]
-            self.folder.append(found.records[: last.end], begins, Place(last.last_offset + 1, last.epoch))
+            self.folder.append(found.records[: last.end], begins, EndOfLog(last.last_offset + 1, last.epoch))
         for batch in batches[early:]:
             self._held.append((batch, memoryview(bytes(found.records[batch.start : batch.end]))))
             self._held_bytes += batch.end - batch.start
@@ -268,7 +268,7 @@ class Mirror:
         self._held.clear()
         self._held_bytes = 0
 
-    def _resync(self, found: Fetched, end: Place) -> None:
+    def _resync(self, found: Fetched, end: EndOfLog) -> None:
         """The quorum deleted what comes next. What is here is set aside, and the mirror begins anew."""
         if found.log_start <= end.offset and end.offset:
             raise MalformedLog(str(self.folder.folder), end.offset, "the quorum answers with a snapshot for no reason")
@@ -290,7 +290,7 @@ class Mirror:
 
     def _note_answer(self, found: Fetched) -> None:
         controller = "" if self.quorum.address is None else str(self.quorum.address)
-        self._state = QuorumState(self.progress.high_watermark, found.leader, controller, datetime.now(UTC))
+        self._state = WatchedQuorum(self.progress.high_watermark, found.leader, controller, datetime.now(UTC))
         self._state.write(self.folder.folder)
 
     def _note_silence(self, seconds: float) -> None:
@@ -327,7 +327,7 @@ class Mirror:
                 self._fetch_snapshot(found.snapshot, WAITING)
 
 
-def _other_history(end: Place, diverging: Place) -> str:
+def _other_history(end: EndOfLog, diverging: EndOfLog) -> str:
     return (
         f"the quorum has another history: it shares epoch {diverging.epoch} up to offset {diverging.offset}, this "
         f"mirror has epoch {end.epoch} up to {end.offset}: another cluster, or one that lost committed records"

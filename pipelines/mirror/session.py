@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from jbod_model.errors import JbodError
 from pipelines.mirror.folder import MirrorFolder
 from pipelines.mirror.follow import Mirror
-from pipelines.quorum.client import Quorum, addresses_of
+from pipelines.quorum.client import QuorumClient, addresses_of
 from pipelines.quorum.connection import Halted
 from pipelines.quorum.security import security_of
 
@@ -37,7 +37,9 @@ def mirrored(
     ended = threading.Event()
     patience = _PATIENCE if failed is None else float("inf")
     files = MirrorFolder(folder)
-    quorum = Quorum(addresses_of(url), security_of(command_config), stop=ended.is_set, patience=patience, told=told)
+    quorum = QuorumClient(
+        addresses_of(url), security_of(command_config), stop=ended.is_set, patience=patience, told=told
+    )
     mirror = Mirror(quorum, files, told)
     problems: list[JbodError] = []
 

@@ -19,7 +19,7 @@ from pipelines.plan.goals import BYTES, LEADERS, Goal
 from pipelines.plan.judge import blocked
 from pipelines.plan.problem import ANY, CORDONED, DOWN, HEADROOM, OFFLINE, Problem, problem
 from pipelines.plan.solve import Lack, Solution, least, solve, spread
-from pipelines.plan.steps import Failure, Limits, Step, changed, final_state, in_steps, steps
+from pipelines.plan.steps import Limits, PlanStep, WorstFailure, changed, final_state, in_steps, steps
 
 BOOTSTRAP = "HOST:PORT"
 DEADLOCK = "no order of the moves leaves every disk enough room while both copies exist"
@@ -35,12 +35,12 @@ class MovePlan:
     """What it does, after the number of replicas: ``leave /data/a of broker 1``."""
     aim: str
     """The same as an order: ``empty /data/a of broker 1``."""
-    steps: Sequence[Step]
+    steps: Sequence[PlanStep]
     lacks: Sequence[Lack]
     """Why the goal is not reached; the smallest reason first. Empty if it is reached."""
     notes: Sequence[str]
     sized: bool
-    now: tuple[Failure, Failure]
+    now: tuple[WorstFailure, WorstFailure]
     """What the worst failure of a disk, and of a broker, would cost before the first step."""
     measure: str
     """What is even afterwards: bytes, replicas or leaders; empty for other goals."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from jbod_model.errors import UsageError
 from jbod_model.plan import Target
-from pipelines.ask.plan_check import Entry
+from pipelines.ask.plan_check import ReassignedPartition
 from pipelines.plan.problem import ANY, Problem
 from pipelines.plan.solve import Solution
 from pipelines.plan.steps import final_state
@@ -24,7 +24,7 @@ WAIT = "sleep 60"
 Rows = npt.NDArray[np.int64]
 
 
-def entries(it: Problem, solution: Solution, rows: Rows) -> dict[Target, Entry]:
+def entries(it: Problem, solution: Solution, rows: Rows) -> dict[Target, ReassignedPartition]:
     """The partitions of a plan: where each replica has to be. A path only for those that move."""
     place, target, _ = final_state(it, solution)
     moves = (target != place)[rows]
@@ -32,7 +32,7 @@ def entries(it: Problem, solution: Solution, rows: Rows) -> dict[Target, Entry]:
     return _entries(it, rows, disks, moves, order)
 
 
-def undo(it: Problem, rows: Rows, solution: Solution | None = None) -> dict[Target, Entry]:
+def undo(it: Problem, rows: Rows, solution: Solution | None = None) -> dict[Target, ReassignedPartition]:
     """The same partitions as they are now, with a path for each replica that a plan moves, or for all.
 
     Those with a replica on a broker that is down are left out: Kafka's tool refuses them.
@@ -46,7 +46,7 @@ def undo(it: Problem, rows: Rows, solution: Solution | None = None) -> dict[Targ
     return _entries(it, rows, it.state.directory[rows], moves, order)
 
 
-def document(of: dict[Target, Entry]) -> dict[str, Any]:
+def document(of: dict[Target, ReassignedPartition]) -> dict[str, Any]:
     """What is written."""
     return {
         "version": 1,
@@ -78,7 +78,7 @@ def _order(solution: Solution, rows: Rows, width: int) -> npt.NDArray[np.int64]:
     return moved
 
 
-def _entries(it: Problem, rows: Rows, disks: Any, moves: Any, order: Any) -> dict[Target, Entry]:
+def _entries(it: Problem, rows: Rows, disks: Any, moves: Any, order: Any) -> dict[Target, ReassignedPartition]:
     disks, moves = np.take_along_axis(disks, order, axis=1), np.take_along_axis(moves, order, axis=1)
     named = it.state.table.select(["topic", "partition"]).take(rows)
     brokers = it.state.brokers[it.disks.broker[disks]].tolist()
@@ -88,7 +88,7 @@ def _entries(it: Problem, rows: Rows, disks: Any, moves: Any, order: Any) -> dic
         for replicas, at, moving in zip(brokers, disks.tolist(), moves.tolist(), strict=True)
     ]
     return {
-        (topic, number): Entry(
+        (topic, number): ReassignedPartition(
             tuple(broker for broker, disk in zip(replicas, at, strict=True) if disk >= 0),
             tuple(path for path, disk in zip(log_dirs, at, strict=True) if disk >= 0),
         )

@@ -19,7 +19,7 @@ MOST_PASSES = 100
 """Times that all partitions are gone through to hand the first place on from broker to broker."""
 
 
-class Cluster(NamedTuple):
+class ClusterArrays(NamedTuple):
     """What the kernels read and change."""
 
     place: Any

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jbod_model.ids import ID_TABLES, IdTable, Uuid
-from pipelines.ask.log_dirs import LogDir
+from pipelines.ask.log_dirs import BrokerLogDir
 from pipelines.ask.restart_columns import Columns, Flags, Numbers, columns
 from pipelines.ask.sizes import CERTAIN, LIKELY, Sizes, sizes
 from pipelines.lake.reader import Lake
@@ -46,7 +46,7 @@ CLOSED = {
 
 
 @dataclass(frozen=True)
-class Disks:
+class PlanDisks:
     """The disks. Arrays have an element for each."""
 
     broker: Numbers
@@ -79,7 +79,7 @@ class Problem:
     """A cluster at an offset, as plans see it."""
 
     state: Columns
-    disks: Disks
+    disks: PlanDisks
     place: Numbers
     """Partition, slot -> the disk, as the solver sees it: ``state.directory``, as the first disks are its directories.
     Where Kafka chooses the directory, all replicas of the broker are on one disk."""
@@ -259,7 +259,7 @@ class _Table:
                     found[disk] = into
         return found
 
-    def disks(self, load: Loads, sized: bool, ids: IdTable) -> Disks:
+    def disks(self, load: Loads, sized: bool, ids: IdTable) -> PlanDisks:
         closed = np.array(self.closed, np.int8)
         unknown = np.array([not path for path in self.path], bool)
         closed = np.where((closed == OPEN) & unknown, NO_PATH, closed)
@@ -271,7 +271,7 @@ class _Table:
         whole = ~np.isin(broker, [*broker[(closed == OFFLINE) & ~nowhere].tolist(), *self.lost])
         several = np.bincount(broker[closed == OPEN], minlength=len(self.state.brokers))[broker] > 1
         closed = np.where((closed == OPEN) & ~whole & several, HALTED, closed)
-        return Disks(
+        return PlanDisks(
             broker=broker,
             ids=[directory for _, directory in self.keys],
             paths=self.path,
@@ -300,7 +300,7 @@ class _Rows:
     """Index of the directory in the sources."""
 
 
-def _rows_of(state: Columns, log_dirs: Sequence[LogDir]) -> _Rows:
+def _rows_of(state: Columns, log_dirs: Sequence[BrokerLogDir]) -> _Rows:
     told = [one for one in log_dirs if one.broker_id is not None]
     counts = [len(one.replicas) for one in told]
     every = [replica for one in told for replica in one.replicas]

@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.plan.goals import LEADERS, REPLICAS, Goal
-from pipelines.plan.kernels import NO_BROKER, NO_RACK, NO_ROOM, Cluster, even, lead, settle
+from pipelines.plan.kernels import NO_BROKER, NO_RACK, NO_ROOM, ClusterArrays, even, lead, settle
 from pipelines.plan.problem import OPEN, Bytes, Loads, Problem
 
 SPREAD = 0.02
@@ -79,7 +79,7 @@ def solve(it: Problem, goal: Goal) -> Solution:
     return Solution(cluster.place, _copies(it, place, cluster), lacks)
 
 
-def _copies(it: Problem, place: Numbers, cluster: Cluster) -> Bytes:
+def _copies(it: Problem, place: Numbers, cluster: ClusterArrays) -> Bytes:
     """The bytes of each copy that is made: of the largest replica on another broker, else its own."""
     was, now = np.where(place >= 0, place, 0), np.where(cluster.place >= 0, cluster.place, 0)
     stays = (place >= 0) & (it.disks.broker[was] == it.disks.broker[now])
@@ -88,11 +88,11 @@ def _copies(it: Problem, place: Numbers, cluster: Cluster) -> Bytes:
     return found
 
 
-def _cluster(it: Problem, goal: Goal, place: Numbers, bytes_of: Bytes) -> Cluster:
+def _cluster(it: Problem, goal: Goal, place: Numbers, bytes_of: Bytes) -> ClusterArrays:
     counted = goal.even == REPLICAS or not it.sized
     there = (place >= 0).astype(np.int64)
     load = np.bincount(place[place >= 0], minlength=len(it.disks)).astype(np.float64) if counted else it.disks.load
-    return Cluster(
+    return ClusterArrays(
         place=place,
         began=place.copy(),
         load=load.copy(),
@@ -112,7 +112,7 @@ def _cluster(it: Problem, goal: Goal, place: Numbers, bytes_of: Bytes) -> Cluste
 # REPLICAS THAT HAVE TO GO
 
 
-def _settle(it: Problem, goal: Goal, cluster: Cluster) -> list[Lack]:
+def _settle(it: Problem, goal: Goal, cluster: ClusterArrays) -> list[Lack]:
     """Finds targets for the replicas that leave or are added. Returns why some have none."""
     free = cluster.place < 0
     padded = np.pad(goal.leaves, ((0, 0), (0, free.shape[1] - goal.leaves.shape[1])))
@@ -192,7 +192,7 @@ def _closed(it: Problem, goal: Goal) -> str:
 # EVEN DISKS
 
 
-def _even(it: Problem, goal: Goal, cluster: Cluster) -> None:
+def _even(it: Problem, goal: Goal, cluster: ClusterArrays) -> None:
     """Moves replicas until the disks are even."""
     width = _tolerance(it, cluster, goal.gives | cluster.takes)
     window = narrowest(cluster.load, cluster.fit, goal.gives, cluster.takes, width)
@@ -219,7 +219,7 @@ def least(it: Problem, goal: Goal, after: float) -> float:
     return narrowest(began.load, began.fit, goal.gives, began.takes, width).bound
 
 
-def _tolerance(it: Problem, cluster: Cluster, pool: Flags) -> float:
+def _tolerance(it: Problem, cluster: ClusterArrays, pool: Flags) -> float:
     """How far apart the levels may be, in their unit."""
     if it.by_size and cluster.weight is cluster.bytes:
         return SPREAD

@@ -21,7 +21,7 @@ from pipelines.plan.problem import Bytes, Loads, Problem
 from pipelines.plan.solve import Solution
 
 COSTS = ("last_replicas", "unclean", "under_min_isr")
-"""What a failure costs, the worst first: the numbers of ``Failure``."""
+"""What a failure costs, the worst first: the numbers of ``WorstFailure``."""
 MOVES, STEP_BYTES = 500, 1 << 40
 """Replicas and bytes of a step at most, unless others are given."""
 
@@ -37,7 +37,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Failure:
+class WorstFailure:
     """What the worst failure of one disk or broker would cost."""
 
     place: str
@@ -51,7 +51,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """Partitions that move together."""
 
     number: int
@@ -65,9 +65,9 @@ class Step:
     """Copies that stay on their broker."""
     seconds: float | None
     """At the rate, if every broker uses all of it."""
-    disk: Failure
+    disk: WorstFailure
     """The worst failure of a disk after the step."""
-    broker: Failure
+    broker: WorstFailure
     """The same of a broker."""
     waits: bool = False
     """Whether it needs room that the steps before it made: Kafka frees it after a while."""
@@ -110,7 +110,7 @@ def in_steps(it: Problem, solution: Solution, limits: Limits) -> Numbers:
 
 def steps(
     it: Problem, solution: Solution, step: Numbers, limits: Limits
-) -> tuple[Sequence[Step], tuple[Failure, Failure]]:
+) -> tuple[Sequence[PlanStep], tuple[WorstFailure, WorstFailure]]:
     """The steps, and the worst failures of a disk and of a broker before the first."""
     place, target, size = final_state(it, solution)
     copied = (target >= 0) & (target != place)
@@ -130,7 +130,7 @@ def steps(
         own = copies & _own(it, place[rows], target[rows])
         amount = int(size[rows][copies].sum())
         found.append(
-            Step(
+            PlanStep(
                 number=number,
                 rows=rows,
                 partitions=len(rows),
@@ -281,7 +281,7 @@ class _Safety:
             np.isin(it.state.brokers, [one.broker_id for one in alive]),
         )
 
-    def worst(self) -> tuple[Failure, Failure]:
+    def worst(self) -> tuple[WorstFailure, WorstFailure]:
         """The worst failure of a disk, and of a broker."""
         it = self._it
         by_broker = np.zeros((len(COSTS), len(it.state.brokers)), np.int64)
@@ -305,6 +305,6 @@ def _others(flags: Flags) -> Numbers:
     return found
 
 
-def _failure(name: str, counts: npt.NDArray[np.int64], at: int) -> Failure:
+def _failure(name: str, counts: npt.NDArray[np.int64], at: int) -> WorstFailure:
     costs = [int(counts[number, at]) if at >= 0 else 0 for number in range(len(COSTS))]
-    return Failure(name if any(costs) else "", *costs)
+    return WorstFailure(name if any(costs) else "", *costs)

@@ -22,7 +22,7 @@ _LEAST = 49
 """The least length of a batch that its header may announce."""
 
 
-class Place(NamedTuple):
+class EndOfLog(NamedTuple):
     """The end of a log: the offset of the next record, and the epoch of the last one (-1 if there is none)."""
 
     offset: int
@@ -59,10 +59,10 @@ def sound_batches(data: Data, source: str) -> Iterator[BatchPlace]:
         at = end
 
 
-def check_follows(batch: BatchPlace, end: Place, leader_epoch: int, source: str) -> Place:
+def check_follows(batch: BatchPlace, end: EndOfLog, leader_epoch: int, source: str) -> EndOfLog:
     """The end after a batch. Raises MalformedLog for one that is not the next of the log."""
     if batch.base_offset != end.offset:
         raise MalformedLog(source, batch.base_offset, f"a batch comes where offset {end.offset} is next")
     if not end.epoch <= batch.epoch <= leader_epoch:
         raise MalformedLog(source, batch.base_offset, f"epoch {batch.epoch} comes after {end.epoch}")
-    return Place(batch.last_offset + 1, batch.epoch)
+    return EndOfLog(batch.last_offset + 1, batch.epoch)

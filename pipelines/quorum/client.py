@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from jbod_model.errors import UsageError
 from jbod_model.ids import Uuid
 from pipelines.quorum import KAFKA
-from pipelines.quorum.batches import Place
+from pipelines.quorum.batches import EndOfLog
 from pipelines.quorum.connection import Address, Connection, Fault, Halted
 from pipelines.quorum.messages import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, FETCH, FETCH_SNAPSHOT, Message
 from pipelines.quorum.security import Security
@@ -76,7 +76,7 @@ class Fetched:
     log_start: int
     leader: int
     leader_epoch: int
-    diverging: Place | None
+    diverging: EndOfLog | None
     """The end of the newest epoch that leader and reader may share."""
     snapshot: SnapshotId | None
     """The leader's newest snapshot, in place of records."""
@@ -105,7 +105,7 @@ def addresses_of(url: str) -> tuple[Address, ...]:
     return tuple(found)
 
 
-class Quorum:
+class QuorumClient:
     """The leader of a quorum, whoever it is. ``patience``: seconds without one after which a call raises Fault."""
 
     def __init__(
@@ -393,6 +393,6 @@ def _fetched(answer: Message) -> Fetched:
         log_start=answer["log_start_offset"],
         leader=-1 if leader is None else leader["id"],
         leader_epoch=-1 if leader is None else leader["epoch"],
-        diverging=None if diverging is None else Place(diverging["end_offset"], diverging["epoch"]),
+        diverging=None if diverging is None else EndOfLog(diverging["end_offset"], diverging["epoch"]),
         snapshot=None if snapshot is None else SnapshotId(snapshot["end_offset"], snapshot["epoch"]),
     )

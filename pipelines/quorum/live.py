@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from jbod_model.ids import Uuid
-from pipelines.quorum.client import Quorum
+from pipelines.quorum.client import QuorumClient
 from pipelines.quorum.messages import Message
 
 _NO_DIRECTORY = Uuid(0, 0)
@@ -39,7 +39,7 @@ class LiveQuorum:
     followers: tuple[Follower, ...]
 
 
-def live_quorum(quorum: Quorum) -> LiveQuorum:
+def live_quorum(quorum: QuorumClient) -> LiveQuorum:
     """Asks the leader. Raises Fault."""
     said = quorum.describe()
     end = max([one["log_end_offset"] for one in said["voters"]], default=-1)

@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class QuorumState:
+class WatchedQuorum:
     """The quorum, as its leader answered last."""
 
     high_watermark: int
@@ -37,18 +37,18 @@ class QuorumState:
             part.write_text(json.dumps(asdict(self), default=str), encoding="utf-8")
             part.replace(mirror / _NAME)
 
-    def silent(self, since: datetime) -> QuorumState:
+    def silent(self, since: datetime) -> WatchedQuorum:
         """The same quorum, without a leader that answers."""
         return replace(self, silent_since=since)
 
 
-def read_state(mirror: Path) -> QuorumState | None:
+def read_state(mirror: Path) -> WatchedQuorum | None:
     """The state that a mirror keeps; None if the folder is no mirror, or its quorum never answered."""
     try:
         with (mirror / _NAME).open("rb") as file:
             kept = json.loads(file.read(_MOST_BYTES))
         silent = kept["silent_since"]
-        return QuorumState(
+        return WatchedQuorum(
             int(kept["high_watermark"]),
             int(kept["leader_id"]),
             str(kept["controller"]),

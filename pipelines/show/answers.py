@@ -15,7 +15,7 @@ from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, Losses
 from pipelines.ask.offline_replicas import Offline, OfflineReplica
 from pipelines.ask.partition_history import PartitionHistory
 from pipelines.ask.troubled_partitions import Leaderless
-from pipelines.quorum.state import QuorumState
+from pipelines.quorum.state import WatchedQuorum
 from pipelines.show.rows import Chosen
 from pipelines.show.text import Screen, age, copying, in_units, listed, many, say, show_selection, show_table, when
 
@@ -273,7 +273,7 @@ def show_status(out: Screen, answer: Status) -> None:
         say(out, f"{'trouble':<12} none", "green")
 
 
-def _show_quorum(out: Screen, quorum: QuorumState, end: int) -> None:
+def _show_quorum(out: Screen, quorum: WatchedQuorum, end: int) -> None:
     """How far a lake that ends at offset ``end`` is behind its quorum, and who answers there."""
     now, behind = datetime.now(UTC), quorum.high_watermark - end
     lag = f"{many(behind, 'committed record')} behind" if behind > 0 else "the lake has all that was committed"

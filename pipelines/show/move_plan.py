@@ -8,7 +8,7 @@ from pipelines.plan.answer import MovePlan, Undo
 from pipelines.plan.files import WAIT
 from pipelines.plan.problem import ANY
 from pipelines.plan.solve import Lack
-from pipelines.plan.steps import Failure, Step
+from pipelines.plan.steps import PlanStep, WorstFailure
 from pipelines.show.rows import Chosen
 from pipelines.show.text import Screen, in_units, listed, many, say, show_selection, show_table, when
 
@@ -76,7 +76,7 @@ def _level(answer: MovePlan, spread: float) -> str:
     return in_units(round(spread)) if answer.measure == "bytes" else f"{spread:,.0f} {answer.measure}"
 
 
-def _show_steps(out: Screen, answer: MovePlan, steps: Sequence[Step]) -> None:
+def _show_steps(out: Screen, answer: MovePlan, steps: Sequence[PlanStep]) -> None:
     columns = (
         "STEP",
         "PARTITIONS",
@@ -110,7 +110,7 @@ def _show_steps(out: Screen, answer: MovePlan, steps: Sequence[Step]) -> None:
     )
 
 
-def _cost(one: Failure) -> str:
+def _cost(one: WorstFailure) -> str:
     """``2 unavailable, 3 under min ISR (/data/a of broker 1)``: of the worst failure."""
     said = [f"{one.last_replicas:,} unavailable"] if one.last_replicas else []
     said += [f"{one.unclean:,} elected uncleanly"] if one.unclean else []

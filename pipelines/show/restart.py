@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from jbod_model.restart import DECIDING, Harm
-from pipelines.ask.restart import NOT_DECIDABLE, SAFE, Verdict
+from pipelines.ask.restart import NOT_DECIDABLE, SAFE, RestartVerdict
 from pipelines.ask.restart_judge import Stake
 from pipelines.ask.restart_waits import Blocking
 from pipelines.show.next_start import show_next_starts
@@ -33,7 +33,7 @@ _NOW = {
 }
 
 
-def show_verdict(out: Screen, answer: Verdict, chosen: Chosen, every: bool = False) -> None:
+def show_verdict(out: Screen, answer: RestartVerdict, chosen: Chosen, every: bool = False) -> None:
     """Whether brokers can be restarted."""
     at = f"offset {answer.offset}, {when(answer.time)}"
     say(out, f"{headline(answer)} ({at}).", _style(answer.verdict))
@@ -68,7 +68,7 @@ def show_verdict(out: Screen, answer: Verdict, chosen: Chosen, every: bool = Fal
         _show_stakes(out, rows, every)
 
 
-def headline(answer: Verdict) -> str:
+def headline(answer: RestartVerdict) -> str:
     """``Not now: broker 3 cannot be restarted in order``"""
     kind = "controller" if set(answer.brokers) == set(answer.controllers) else "broker"
     nodes = f"{kind}{'' if len(answer.brokers) == 1 else 's'} {listed([*map(str, answer.brokers)])}"
@@ -84,7 +84,7 @@ def _style(verdict: str) -> str:
     return "green" if verdict == SAFE else "bold yellow" if verdict == NOT_DECIDABLE else "bold red"
 
 
-def _show_harms(out: Screen, answer: Verdict) -> None:
+def _show_harms(out: Screen, answer: RestartVerdict) -> None:
     for harm in Harm:
         hit = answer.caused(harm)
         if harm == Harm.LAST_COPY:  # where no replica is online, this goes without saying
@@ -102,7 +102,7 @@ def _show_harms(out: Screen, answer: Verdict) -> None:
         say(out, f"Kafka's own controller would fail on this: {answer.fault}", "bold red")
 
 
-def _around(answer: Verdict) -> Sequence[str]:
+def _around(answer: RestartVerdict) -> Sequence[str]:
     """What else there is to know."""
     said = []
     if answer.down:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.ask.restart_plan import DONE, GO, WAIT, Plan, PlannedNode
+from pipelines.ask.restart_plan import DONE, GO, WAIT, PlannedNode, RestartPlan
 from pipelines.show.rows import Chosen
 from pipelines.show.text import Screen, listed, many, say, show_selection, show_table, when
 
@@ -12,7 +12,7 @@ SCREENFUL = 20
 """Ids of a batch that are shown, unless all are asked for."""
 
 
-def show_plan(out: Screen, answer: Plan, chosen: Chosen, every: bool = False) -> None:
+def show_plan(out: Screen, answer: RestartPlan, chosen: Chosen, every: bool = False) -> None:
     """The plan."""
     at = f"offset {answer.offset}, {when(answer.time)}"
     planned = [one for one in answer.nodes if one.batch is not None]
@@ -53,7 +53,7 @@ def show_plan(out: Screen, answer: Plan, chosen: Chosen, every: bool = False) ->
             say(out, f"  {one.role} {one.node_id}: {where}")
 
 
-def _verdict(answer: Plan, at: str) -> str:
+def _verdict(answer: RestartPlan, at: str) -> str:
     left_out = len(answer.impossible)
     if not answer.batches and not answer.next.why:
         return f"No node can be restarted without harm ({at})." if left_out else f"Nothing is left to restart ({at})."
@@ -63,13 +63,13 @@ def _verdict(answer: Plan, at: str) -> str:
     )
 
 
-def _best(answer: Plan) -> str:
+def _best(answer: RestartPlan) -> str:
     if answer.is_best:
         return "no plan has fewer"
     return f"no plan has fewer than {answer.bound}, and whether one has fewer than {len(answer.batches)} is not known"
 
 
-def _now(answer: Plan) -> str:
+def _now(answer: RestartPlan) -> str:
     following = answer.next
     if following.state == GO:
         return f"restart {listed([*map(str, following.batch)])}."
@@ -84,7 +84,7 @@ def _leaders(planned: Sequence[PlannedNode], number: int) -> int:
     return sum(one.leaders for one in planned if one.batch == number)
 
 
-def _ids(answer: Plan, batch: Sequence[int], every: bool) -> str:
+def _ids(answer: RestartPlan, batch: Sequence[int], every: bool) -> str:
     names = [_name(one) for one in answer.nodes if one.node_id in batch]
     return listed(names, len(names) if every else SCREENFUL)
 
@@ -94,14 +94,14 @@ def _name(one: PlannedNode) -> str:
     return f"{one.node_id}{what}"
 
 
-def _by_finding(answer: Plan) -> list[list[int]]:
+def _by_finding(answer: RestartPlan) -> list[list[int]]:
     groups: dict[str, list[int]] = {}
     for one in answer.impossible:
         groups.setdefault(one.finding, []).append(one.node_id)
     return [*groups.values()]
 
 
-def _reason(answer: Plan, node: int) -> str:
+def _reason(answer: RestartPlan, node: int) -> str:
     (one,) = [one for one in answer.impossible if one.node_id == node]
     names = one.reasons[0].names if one.reasons else ()
     return one.finding + (f" ({listed(names, 4)})" if names else "")

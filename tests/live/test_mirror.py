@@ -19,7 +19,7 @@ from pipelines import open_lake, read_log
 from pipelines.frames import Frames
 from pipelines.mirror.folder import MirrorFolder
 from pipelines.mirror.follow import Diverged, Mirror
-from pipelines.quorum.client import Quorum, addresses_of
+from pipelines.quorum.client import QuorumClient, addresses_of
 from pipelines.quorum.connection import Fault
 from pipelines.quorum.security import Security
 from tests.live.kafka import CONTROLLER, Cluster, wait_for
@@ -86,7 +86,7 @@ def mirror(cluster: Cluster, folder: Path, *words: str) -> subprocess.Popen[byte
 def leader(cluster: Cluster, without: int = -1) -> tuple[int, int]:
     """The leader and the high watermark, as it says itself. ``without``: a controller that is not asked."""
     asked = ",".join(f"127.0.0.1:{cluster.ports[node]}" for node in cluster.controllers if node != without)
-    reader = Quorum(addresses_of(f"kafka://{asked}"), Security(), patience=60)
+    reader = QuorumClient(addresses_of(f"kafka://{asked}"), Security(), patience=60)
     said = reader.describe()
     reader.close()
     assert all(one["replica_id"] in cluster.ports for one in said["observers"])
@@ -200,7 +200,7 @@ def test_mirror_behind_a_proxy_that_delays_cuts_doubles_and_garbles_is_the_commi
     proxy, folder = FaultyProxy(cluster_of_one.ports[CONTROLLER], seed=34), tmp_path / "mirror"
     end = time.monotonic() + 10 * SECONDS
     while proxy.faults < FAULTS and time.monotonic() < end:
-        quorum = Quorum(addresses_of(f"kafka://127.0.0.1:{proxy.port}"), Security(), patience=60.0)
+        quorum = QuorumClient(addresses_of(f"kafka://127.0.0.1:{proxy.port}"), Security(), patience=60.0)
         files = MirrorFolder(str(folder))
         copy = Mirror(quorum, files, print)
         try:

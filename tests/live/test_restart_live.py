@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pytest
 
 from pipelines.ask.next_start import HOWS, How, next_starts
-from pipelines.ask.restart import Verdict, safe_to_restart
+from pipelines.ask.restart import RestartVerdict, safe_to_restart
 from pipelines.ask.restart_plan import restart_plan
 from pipelines.lake.reader import Lake
 from pipelines.run.log_lake import LogLake
@@ -133,7 +133,7 @@ def harms(cluster: Cluster) -> Harms:
     return found
 
 
-def said(answer: Verdict, before: Harms) -> Harms:
+def said(answer: RestartVerdict, before: Harms) -> Harms:
     """The same, as it was said: what is caused, what is so already, and elsewhere what was so."""
     stakes = [one for one in answer.stakes if one.topic in TOPICS]
     here = {one.name for one in stakes if {*one.replicas} & {*answer.brokers}}
@@ -149,7 +149,7 @@ def said(answer: Verdict, before: Harms) -> Harms:
 def execute(cluster: Cluster, batch: Sequence[int], how: signal.Signals) -> None:
     """Restart a batch as soon as it is safe; while it is down nothing is harmed."""
 
-    def safe() -> Verdict | None:
+    def safe() -> RestartVerdict | None:
         answer = safe_to_restart(lake_of(cluster), batch, kill=how is signal.SIGKILL, max_age=60)
         return answer if answer.verdict == "safe" else None
 

@@ -14,7 +14,7 @@ import pytest
 
 from jbod_model.storage.meta_properties import read_meta_properties
 from pipelines.ask.label_sources import read_sources
-from pipelines.ask.log_dirs import LogDir, read_brokers, read_log_dirs
+from pipelines.ask.log_dirs import BrokerLogDir, read_brokers, read_log_dirs
 from pipelines.ask.plan_watch import watch_plan
 from pipelines.ask.sizes import CERTAIN, sizes
 from pipelines.run.log_lake import LogLake
@@ -53,14 +53,14 @@ def log(cluster: Cluster) -> LogLake:
     return LogLake.of(LogOptions(path=str(cluster.metadata)))
 
 
-def printed(cluster: Cluster, path: Path) -> list[LogDir]:
+def printed(cluster: Cluster, path: Path) -> list[BrokerLogDir]:
     """What Kafka's own tool says."""
     words = ("--bootstrap-server", cluster.bootstrap, "--describe")
     path.write_text(cluster.tool("org.apache.kafka.tools.LogDirsCommand", *words))
     return [*read_log_dirs(path, path.read_text())]
 
 
-def held(log_dirs: list[LogDir]) -> dict[tuple[int | None, str], tuple[bool, list[Any]]]:
+def held(log_dirs: list[BrokerLogDir]) -> dict[tuple[int | None, str], tuple[bool, list[Any]]]:
     return {(one.broker_id, one.path): (bool(one.error), sorted(one.replicas)) for one in log_dirs}
 
 

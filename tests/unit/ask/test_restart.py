@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from jbod_model.formats.metadata_version import ELR_FEATURE
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
-from pipelines.ask.restart import Verdict, safe_to_restart
+from pipelines.ask.restart import RestartVerdict, safe_to_restart
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, in_memory_of, lake_of, one_topic, partition
@@ -35,7 +35,7 @@ def with_elr(made: Image) -> Image:
     return replace(made, features={**made.features, ELR_FEATURE: 1})
 
 
-def ask(made: Image, *nodes: int, kill: bool = False) -> Verdict:
+def ask(made: Image, *nodes: int, kill: bool = False) -> RestartVerdict:
     return safe_to_restart(in_memory_of(made), nodes or (1,), kill=kill)
 
 
@@ -43,7 +43,7 @@ def fenced(broker: int) -> dict[int, BrokerRegistration]:
     return {**REGISTERED, broker: replace(REGISTERED[broker], fenced=True)}
 
 
-def reasons(answer: Verdict) -> dict[str, tuple[int, ...]]:
+def reasons(answer: RestartVerdict) -> dict[str, tuple[int, ...]]:
     """Reason -> the brokers that are waited for."""
     return {one.reason: tuple(one.waits_for) for one in answer.blocking}
 

@@ -19,8 +19,8 @@ from jbod_model.formats.kafka_errors import ControllerFault
 from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image, Partition
 from jbod_model.restart import settled
-from pipelines.ask.restart_batches import Limits, fewest
-from pipelines.ask.restart_plan import Plan, restart_plan
+from pipelines.ask.restart_batches import BatchLimits, fewest
+from pipelines.ask.restart_plan import RestartPlan, restart_plan
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, images, in_memory_of, one_topic, partition
@@ -36,7 +36,7 @@ def on(*ids: int, **fields: object) -> Partition:
     return partition(*((one, DIRS[one]) for one in ids), **fields)
 
 
-def plan(*partitions: Partition, size: int = 6, min_isr: str = "2", **options: object) -> Plan:
+def plan(*partitions: Partition, size: int = 6, min_isr: str = "2", **options: object) -> RestartPlan:
     made = one_topic(*partitions, registered=brokers(*((DIRS[one],) for one in range(1, size + 1))))
     made = replace(made, configs={(4, ""): {"min.insync.replicas": min_isr}})
     return restart_plan(in_memory_of(made), **options)  # type: ignore[arg-type]
@@ -70,7 +70,7 @@ def test_search_finds_the_fewest_batches_and_proves_it(seed: int) -> None:
         if len(some) > limit:
             limits.append((some, limit))
     most = chance.choice([nodes, 2, 3])
-    found = fewest(Limits.of(nodes, limits, most))
+    found = fewest(BatchLimits.of(nodes, limits, most))
     assert len(found.batches) == found.bound == smallest(nodes, limits, most)
     assert sorted(node for batch in found.batches for node in batch) == [*range(nodes)]
     for batch in found.batches:
@@ -81,7 +81,7 @@ def test_search_finds_the_fewest_batches_and_proves_it(seed: int) -> None:
 def test_search_that_gives_up_still_has_batches_and_an_honest_bound() -> None:
     chance = random.Random(1)
     edges = [(pair, 1) for pair in itertools.combinations(range(40), 2) if chance.random() < 0.5]
-    found = fewest(Limits.of(40, edges), steps=1)
+    found = fewest(BatchLimits.of(40, edges), steps=1)
     assert sum(map(len, found.batches)) == 40
     assert found.bound < len(found.batches)
     for batch in found.batches:
@@ -258,7 +258,7 @@ def harmed(image: Image, brokers: Sequence[int], *, kill: bool) -> dict[Place, s
         return played(image, brokers, kill=kill, profile=REPAIRED).caused
 
 
-def is_judged_otherwise(answer: Plan, broker: int, image: Image) -> bool:
+def is_judged_otherwise(answer: RestartPlan, broker: int, image: Image) -> bool:
     """A start with a disk that is not online (test_next_start.py), a state on which Kafka's own controller fails, or
     another broker that is shutting down: the plan counts on none that leaves."""
     (one,) = [one for one in answer.nodes if one.node_id == broker]

@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from jbod_model.formats import records as r
 from pipelines.cli.main import application
-from pipelines.fleet.answers import CLEAN, QUESTIONS, STALE, STALE_AFTER, UNREACHABLE, WRONG, Answer, ask_all
-from pipelines.fleet.clusters import Cluster, read_fleet
+from pipelines.fleet.answers import CLEAN, QUESTIONS, STALE, STALE_AFTER, UNREACHABLE, WRONG, FleetAnswer, ask_all
+from pipelines.fleet.clusters import FleetCluster, read_fleet
 from pipelines.fleet.metrics import FleetMeasured
 from pipelines.fleet.page import fleet_page
 from pipelines.lake.reader import Lake
@@ -52,7 +52,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-def clusters(lakes: Path, *names: str) -> list[Cluster]:
+def clusters(lakes: Path, *names: str) -> list[FleetCluster]:
     return [one for one in read_fleet(lakes / "fleet.yaml") if one.name in names]
 
 
@@ -91,7 +91,7 @@ def test_answer_is_kept_until_the_ledger_has_another_version(
     records = read_log(metadata_dir("kafka-4.1.2"), "log")
     write_lake(tmp_path / "lake", records[:300])
     (named,) = clusters(lakes, "fine")
-    mine = Cluster("mine", named.log, type(named.settings)(lake=str(tmp_path / "lake")))
+    mine = FleetCluster("mine", named.log, type(named.settings)(lake=str(tmp_path / "lake")))
     (first,) = ask_all("status", [mine])
     asked: list[Any] = []
     monkeypatch.setitem(QUESTIONS, "status", lambda *given: asked.append(given) or ({}, ""))  # type: ignore[func-returns-value]
@@ -115,7 +115,7 @@ def test_answer_is_kept_while_only_records_come_that_change_nothing(
     record = r.NoOpRecord() if name == "NoOpRecord" else config
     local.replay(log_of(log, BROKER, *CREATED), lake)
     (named,) = clusters(lakes, "fine")
-    mine = Cluster("mine", named.log, type(named.settings)(lake=str(lake)))
+    mine = FleetCluster("mine", named.log, type(named.settings)(lake=str(lake)))
     (first,) = ask_all(question, [mine])
     local.replay(log_of(log, BROKER, *CREATED, record, r.NoOpRecord()), lake)
     asked, ask = [], QUESTIONS[question]
@@ -181,7 +181,7 @@ def test_page_has_every_cluster_worst_first_and_links_to_the_pages_that_are_besi
 
 def test_page_shows_a_hostile_name_as_text(tmp_path: Path) -> None:
     name = '<b>"x" & y</b>'
-    answer = Answer(name, "/lake", WRONG, 9, datetime.now(UTC), {"offline_replicas": 1}, "<i>", "jbod offline")
+    answer = FleetAnswer(name, "/lake", WRONG, 9, datetime.now(UTC), {"offline_replicas": 1}, "<i>", "jbod offline")
     page = fleet_page([answer], tmp_path / "all.html", datetime.now(UTC))
     assert "<b>" not in page and "<i>" not in page
 

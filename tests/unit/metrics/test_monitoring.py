@@ -29,7 +29,7 @@ from pipelines.metrics import serve
 from pipelines.metrics.declared import METRICS
 from pipelines.metrics.measure import behind, measure, of_lake, recorded
 from pipelines.metrics.serve import Measured, MetricsServer
-from pipelines.quorum.state import QuorumState, mirror_of
+from pipelines.quorum.state import WatchedQuorum, mirror_of
 from tests.support.lakes import write_lake
 from tests.support.local import replay
 from tests.support.logs import read_log
@@ -59,7 +59,7 @@ def test_every_declared_metric_is_measured_with_its_labels_and_no_other(lake: Pa
     mirror = mirror_of(str(lake))
     mirror.mkdir(exist_ok=True)
     now = datetime.now(UTC)
-    QuorumState(210, 1, "localhost:9093", now, now).write(mirror)
+    WatchedQuorum(210, 1, "localhost:9093", now, now).write(mirror)
     families = list(measure(opened, datetime.now(UTC), log=log, findings=recorded(opened)))
     assert sorted(family.name for family in families) == sorted(DECLARED)
     for family in families:

@@ -17,7 +17,7 @@ from jbod_model.formats.codec import encode
 from jbod_model.formats.records import NoOpRecord, VersionedRecord
 from pipelines.mirror.folder import MirrorFolder
 from pipelines.mirror.follow import Diverged, Mirror
-from pipelines.quorum.client import Quorum, SnapshotId, addresses_of
+from pipelines.quorum.client import QuorumClient, SnapshotId, addresses_of
 from pipelines.quorum.security import Security
 from pipelines.run.log_lake import LogLake
 from pipelines.source.log_options import LogOptions
@@ -58,7 +58,7 @@ class Opened:
 
     def __init__(self, url: str, folder: Path, seed: Path | None = None) -> None:
         self.said: list[str] = []
-        self.quorum = Quorum(addresses_of(url), Security(), patience=5.0)
+        self.quorum = QuorumClient(addresses_of(url), Security(), patience=5.0)
         self.folder = MirrorFolder(str(folder))
         self.mirror = Mirror(self.quorum, self.folder, self.said.append)
         try:

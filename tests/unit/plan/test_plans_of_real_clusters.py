@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.ask.plan_check import Entry, judge
+from pipelines.ask.plan_check import ReassignedPartition, judge
 from pipelines.ask.whatif_places import find_place
 from pipelines.lake.reader import Lake
 from pipelines.plan.answer import plan
@@ -48,7 +48,9 @@ def test_no_step_of_any_plan_of_a_real_cluster_is_blocked(cluster_lakes: Mapping
             assert answer.steps or answer.lacks or answer.exit_code == 0
             for step in answer.steps:
                 asked = {
-                    (one["topic"], one["partition"]): Entry(tuple(one["replicas"]), tuple(one["log_dirs"]))
+                    (one["topic"], one["partition"]): ReassignedPartition(
+                        tuple(one["replicas"]), tuple(one["log_dirs"])
+                    )
                     for one in answer.documents[f"step-{step.number}.json"]["partitions"]
                 }
                 assert judge(lake, asked).ok

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
-from pipelines.ask.log_dirs import LogDir, ReplicaSize, read_brokers
+from pipelines.ask.log_dirs import BrokerLogDir, ReplicaSize, read_brokers
 from pipelines.ask.sizes import CERTAIN, sizes
 from pipelines.cli.main import application
 from pipelines.quorum.connection import Fault
@@ -32,7 +32,7 @@ def peers() -> Iterator[dict[int, Controller]]:
         peer.close()
 
 
-def asked(url: str) -> tuple[list[LogDir], list[str]]:
+def asked(url: str) -> tuple[list[BrokerLogDir], list[str]]:
     _, found, faults = read_brokers(url, "")
     return found, faults
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jbod_model.errors import UsageError
-from pipelines.quorum.client import Quorum, SnapshotGone, SnapshotId, addresses_of
+from pipelines.quorum.client import QuorumClient, SnapshotGone, SnapshotId, addresses_of
 from pipelines.quorum.connection import Address, Fault, Halted
 from pipelines.quorum.security import Security
 from tests.support.controller import OFFERED, Controller, Log, quorum_of, url_of
@@ -33,8 +33,8 @@ def peers(log: Log) -> Iterator[dict[int, Controller]]:
         peer.close()
 
 
-def reader(url: str, **options: Any) -> Quorum:
-    return Quorum(addresses_of(url), Security(), **{"patience": 5.0, **options})
+def reader(url: str, **options: Any) -> QuorumClient:
+    return QuorumClient(addresses_of(url), Security(), **{"patience": 5.0, **options})
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_answers_that_are_cut_or_garbled_are_asked_for_again(peers: dict[int, Co
     assert one.fetch(1, None).records == DATA
 
 
-def refusal(one: Quorum) -> str:
+def refusal(one: QuorumClient) -> str:
     with pytest.raises(Fault) as refused:
         one.fetch(1, None)
     assert "\n" not in str(refused.value)

@@ -13,7 +13,7 @@ from scramp import ScramMechanism
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.cli.main import main
-from pipelines.quorum.client import Quorum, addresses_of
+from pipelines.quorum.client import QuorumClient, addresses_of
 from pipelines.quorum.security import security_of
 from tests.support.certificates import Authority
 from tests.support.controller import Controller, Log
@@ -40,7 +40,7 @@ def jaas(user: str = "jbod", password: str = PASSWORD) -> str:
 
 
 def fetched(one: Controller, config: str) -> bytes:
-    reader = Quorum(addresses_of(one.url), security_of(config), patience=2.0)
+    reader = QuorumClient(addresses_of(one.url), security_of(config), patience=2.0)
     try:
         return bytes(reader.fetch(1, None).records)
     finally:

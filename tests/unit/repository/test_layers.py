@@ -131,6 +131,16 @@ def test_laboratory_has_at_most_10_000_lines() -> None:
     assert sum(module.read_text(encoding="utf-8").count("\n") for module in modules("lab")) <= 10_000
 
 
+def test_public_classes_have_names_of_their_own() -> None:
+    """A name means one thing in the whole product."""
+    homes: dict[str, list[str]] = {}
+    for name, module in NAMES.items():
+        for node in ast.parse(module.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(name)
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
 def test_every_package_has_its_layer() -> None:
     roots = {"jbod_model", "pipelines"}
     assert {package_of(name) for name in NAMES} - roots == set().union(*LAYERS)
