@@ -177,7 +177,7 @@ class Planner:
         if self.first_offset() > position.offset:  # segments were deleted meanwhile
             return self.advance(asked, max_records)
         if begun is not None:
-            check_follows(begun, self.scanned())
+            check_follows(begun, self._scan.files())
         if self._scan.transactions.violation is not None:  # look again: the log may have been rewritten meanwhile
             self._forget()
             self.refresh(position)
@@ -244,14 +244,15 @@ class Planner:
 
     def end(self) -> int:
         """Offset after the last record that may be read: in a complete batch, not held back, in no open transaction."""
-        headers = self.headers()
-        end = self._settle.end(headers, self._scan.next_offset)
+        end = self._scan.next_offset
+        if self._settle != Settle():
+            end = self._settle.end(self.headers(), end)
         stops = [
             self.limit,
             None if self._scan.transactions.violation is None else self._scan.transactions.violation.offset,
         ]
         stop = min((stop for stop in stops if stop is not None), default=end)
-        if stop < end and len(headers):
+        if stop < end and len(headers := self.headers()):
             ends = headers["base_offset"] + headers["count"]
             whole = ends[ends <= stop]
             end = int(whole[-1]) if len(whole) else int(headers["base_offset"][0])
@@ -298,10 +299,6 @@ class Planner:
     def headers(self) -> np.ndarray:
         """Headers (BATCH_DTYPE) of all batches scanned, in log order."""
         return self._scan.headers()
-
-    def scanned(self) -> list[tuple[str, np.ndarray]]:
-        """Path and headers (BATCH_DTYPE) of what was scanned, in log order."""
-        return self._scan.scanned()
 
     def position(self, offset: int, snapshot: int) -> Position:
         """The position at ``offset``, with the fingerprint of the batch before it."""

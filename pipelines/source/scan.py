@@ -6,7 +6,7 @@ The sound batches before some damage are scanned like any others (R-READ-1).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -88,20 +88,20 @@ def batches_of(log: LogDir, snapshot: Snapshot) -> tuple[np.ndarray, int]:
     return headers, time
 
 
-def check_follows(snapshot: Snapshot, scanned: Iterable[tuple[str, np.ndarray]]) -> None:
+def check_follows(snapshot: Snapshot, scanned: Iterable[tuple[Segment, np.ndarray]]) -> None:
     """R-LOG-5: a snapshot ends where a batch ends, and epochs do not decrease after it.
 
-    ``scanned``: path and headers (BATCH_DTYPE) in log order. Raises MalformedLog that names the first batch that
+    ``scanned``: segments and headers (BATCH_DTYPE) in log order. Raises MalformedLog that names the first batch that
     breaks the rule.
     """
-    for path, headers in scanned:
+    for segment, headers in scanned:
         ends = headers["base_offset"] + headers["count"]
         for header in headers[ends > snapshot.end_offset][:1]:
             base, epoch = int(header["base_offset"]), int(header["epoch"])
             if base < snapshot.end_offset:
-                raise MalformedLog(path, base, f"the snapshot ends inside this batch, at {snapshot.end_offset}")
+                raise MalformedLog(segment.path, base, f"the snapshot ends inside this batch, at {snapshot.end_offset}")
             if epoch < snapshot.epoch:
-                raise MalformedLog(path, base, f"epoch {epoch} follows epoch {snapshot.epoch} of the snapshot")
+                raise MalformedLog(segment.path, base, f"epoch {epoch} follows epoch {snapshot.epoch} of the snapshot")
 
 
 _WINDOW = 4 << 20
@@ -109,11 +109,29 @@ _WINDOW_ON_S3 = 16 << 20
 """Bytes read at once: each is a request on S3."""
 
 
-@dataclass
 class _File:
-    segment: Segment
-    scanned: int = 0
-    headers: list[np.ndarray] = field(default_factory=list)
+    """A segment and the headers of its batches. Their array doubles: an idle controller adds one batch at a time."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.scanned = 0
+        self._count = 0
+        self._held = np.empty(0, BATCH_DTYPE)
+
+    @property
+    def headers(self) -> np.ndarray:
+        """Headers (BATCH_DTYPE) of the batches scanned, in log order."""
+        return self._held[: self._count]
+
+    def add(self, headers: np.ndarray) -> None:
+        """Adds the headers of the batches that follow."""
+        end = self._count + len(headers)
+        if end > len(self._held):
+            grown = np.empty(max(end, 2 * len(self._held)), BATCH_DTYPE)
+            grown[: self._count] = self.headers
+            self._held = grown
+        self._held[self._count : end] = headers
+        self._count = end
 
 
 class Scan:
@@ -150,10 +168,10 @@ class Scan:
             behind = file.segment.path not in sizes and file.segment.base_offset < first
             if not behind and sizes.get(file.segment.path, -1) < file.scanned:
                 return True
-        read = [file for file in self._files.values() if file.headers and file.segment.path in sizes]
+        read = [file for file in self._files.values() if len(file.headers) and file.segment.path in sizes]
         if not read:
             return False
-        last = read[-1].headers[-1][-1]
+        last = read[-1].headers[-1]
         start = int(last["position"])
         head = self._log.read(read[-1].segment.path, start, start + HEADER_BYTES).tobytes()
         said = head[:8], head[12:16], head[17:21]
@@ -225,7 +243,7 @@ class Scan:
         if len(stirring):
             self._stirred = int(headers["base_offset"][stirring[-1]] + headers["count"][stirring[-1]])
         headers["position"] += file.scanned
-        file.headers.append(headers)
+        file.add(headers)
         last = headers[-1]
         self.epoch = int(last["epoch"])
         self.next_offset = int(last["base_offset"]) + int(last["count"])
@@ -235,34 +253,23 @@ class Scan:
 
     def headers(self) -> np.ndarray:
         """Headers (BATCH_DTYPE) of all batches scanned, in log order."""
-        return np.concatenate([np.empty(0, BATCH_DTYPE), *(headers for _, headers in self.scanned())])
-
-    def scanned(self) -> list[tuple[str, np.ndarray]]:
-        """Path and headers (BATCH_DTYPE) of what was scanned, in log order."""
-        return [(file.segment.path, headers) for file in self._files.values() for headers in file.headers]
+        pieces = [headers for _, headers in self.files()]
+        return pieces[0] if len(pieces) == 1 else np.concatenate([np.empty(0, BATCH_DTYPE), *pieces])
 
     def position(self, offset: int, snapshot: int) -> Position:
         """The position at ``offset``, with the fingerprint of the batch before it."""
-        for file in reversed(self._files.values()):
-            for headers in reversed(file.headers):
-                rows = np.flatnonzero(headers["base_offset"] < offset)
-                if len(rows):
-                    header = headers[rows[-1]]
-                    return Position(
-                        offset, int(header["base_offset"]), int(header["epoch"]), int(header["crc"]), snapshot
-                    )
-        return Position(offset, snapshot=snapshot)
+        header = self._before(offset)
+        if header is None:
+            return Position(offset, snapshot=snapshot)
+        return Position(offset, int(header["base_offset"]), int(header["epoch"]), int(header["crc"]), snapshot)
 
     def changed(self, position: Position) -> bool:
         """Whether the batch before ``position`` has changed: history was rewritten below it."""
         if position.base < 0:
             return False
-        for file in self._files.values():
-            for headers in file.headers:
-                at = np.flatnonzero(headers["base_offset"] == position.base)
-                if len(at):
-                    found = headers[at[0]]
-                    return (int(found["epoch"]), int(found["crc"])) != (position.epoch, position.crc)
+        found = self._before(position.base + 1)
+        if found is not None and int(found["base_offset"]) == position.base:
+            return (int(found["epoch"]), int(found["crc"])) != (position.epoch, position.crc)
         scanned = [file.segment.base_offset for file in self._files.values()]
         if not scanned or min(scanned) <= position.base:
             # A log that merely ends earlier does not prove a rewrite.
@@ -270,6 +277,15 @@ class Scan:
         # The position lies before the oldest segment: only an older epoch at the log's start proves a rewrite.
         first = self.headers()[:1]
         return len(first) > 0 and int(first[0]["epoch"]) < position.epoch
+
+    def _before(self, offset: int) -> np.void | None:
+        """The header of the last batch that begins before ``offset``, None if none was scanned."""
+        for file in reversed(self._files.values()):
+            at = int(np.searchsorted(file.headers["base_offset"], offset))
+            if at:
+                found: np.void = file.headers[at - 1]
+                return found
+        return None
 
     def covers(self, start: Position, end: Position) -> bool:
         """Whether the batches between two positions are scanned."""
@@ -285,13 +301,12 @@ class Scan:
 
     def time(self, offset: int) -> int:
         """Append time in milliseconds of the last batch before ``offset``, -1 if none was scanned."""
-        headers = self.headers()
-        rows = np.flatnonzero(headers["base_offset"] < offset)
-        return int(headers["timestamp"][rows[-1]]) if len(rows) else -1
+        header = self._before(offset)
+        return -1 if header is None else int(header["timestamp"])
 
     def files(self) -> list[tuple[Segment, np.ndarray]]:
         """The segments that have batches, and the headers of these batches."""
-        return [(file.segment, np.concatenate(file.headers)) for file in self._files.values() if file.headers]
+        return [(file.segment, file.headers) for file in self._files.values() if len(file.headers)]
 
     def first_offset(self) -> int | None:
         """First offset of the first scanned segment, None if there is none."""

@@ -68,6 +68,23 @@ def test_stream_that_waits_does_not_return_for_a_record_of_an_idle_controller(
     assert time.monotonic() - began >= 0.3
 
 
+def test_look_at_an_idle_controllers_log_costs_as_little_after_hours(log: Path, controller: Controller) -> None:
+    """Two NoOpRecords a second: a look that reads all of them again would take more each time."""
+    stream, offset = reader(log, 0)
+
+    def look(times: int) -> float:
+        began = time.thread_time()
+        for _ in range(times):
+            stream.latestOffset(offset, ReadAllAvailable())
+        return time.thread_time() - began
+
+    fresh = min(look(20) for _ in range(5))
+    for _ in range(500):
+        controller.append(NoOpRecord())
+        stream.latestOffset(offset, ReadAllAvailable())
+    assert min(look(20) for _ in range(5)) < 5 * fresh
+
+
 def test_stream_that_ends_does_not_wait(log: Path) -> None:
     stream, offset = reader(log, PATIENCE)
     stream.prepareForTriggerAvailableNow()
