@@ -30,6 +30,7 @@ from jbod_model.profiles.releases import NEWEST
 from jbod_model.replay.transactions import committed
 from jbod_model.storage.meta_properties import FILE_NAME, read_meta_properties
 from pipelines.audit.table import records_as_json, write_audit
+from pipelines.lake.uris import LakeUri
 
 SHOWN = 100
 """The number of differences, and of breaches per invariant, kept in full. The table has all differences."""
@@ -232,7 +233,7 @@ def out_of_place(judged: Judged) -> list[tuple[str, int, int]]:
 
 
 def audit(
-    log_dir: Path, logs: Sequence[RequestLog], lake: str | None, configs: Mapping[str, str], *, invariants: bool
+    log_dir: Path, logs: Sequence[RequestLog], lake: LakeUri | None, configs: Mapping[str, str], *, invariants: bool
 ) -> Summary:
     """Judges the requests of ``logs`` by the metadata log in ``log_dir``, and checks the log's own ``invariants``.
 

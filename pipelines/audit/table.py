@@ -25,6 +25,7 @@ from jbod_model.formats.request_log import RequestLine
 from jbod_model.formats.requests import BrokerHeartbeatRequest
 from pipelines.lake.delta import delta_at, uri_of
 from pipelines.lake.tables import TIME, Table, column
+from pipelines.lake.uris import LakeUri
 from pipelines.storage.objects import storage_options
 
 AUDIT = Table(
@@ -63,7 +64,7 @@ _YEAR_ONE = -62_135_596_800_000
 """Milliseconds from 1970 back to the year 1."""
 
 
-def write_audit(lake: str, judged: Iterable[Judged]) -> int:
+def write_audit(lake: LakeUri, judged: Iterable[Judged]) -> int:
     """Replaces the table in the lake at ``lake`` by ``judged``, as a stream. Returns the number of rows.
 
     Raises UsageError if there is no lake, or if it cannot be written.

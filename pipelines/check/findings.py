@@ -22,6 +22,7 @@ from pipelines.lake.delta import delta_at, uri_of
 from pipelines.lake.foreign import commit_info
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import TIME, Table, column
+from pipelines.lake.uris import LakeUri
 from pipelines.storage.objects import storage_options
 
 FINDINGS = Table(
@@ -108,7 +109,7 @@ def record(lake: Lake, ran: Iterable[Check], findings: Sequence[Finding]) -> Rec
     return Recorded(len(now) - lasting, lasting, len(gone))
 
 
-def findings(lake: str, *, only_open: bool = False) -> list[dict[str, Any]]:
+def findings(lake: LakeUri, *, only_open: bool = False) -> list[dict[str, Any]]:
     """The rows of the table in the order of first seen. Empty if no check ran yet."""
     try:
         table = delta_at(uri_of(f"{lake}/{FINDINGS.name}"))
@@ -150,47 +151,47 @@ def _row(lake: Lake, one: Finding) -> dict[str, Any]:
     }
 
 
-def _kept(location: str, table: DeltaTable) -> pa.Table:
+def _kept(lake: LakeUri, table: DeltaTable) -> pa.Table:
     try:
         return table.to_pyarrow_dataset().to_table()
     except (DeltaError, OSError, pa.ArrowInvalid) as problem:
         raise UsageError(
-            f"{location}: cannot be read ({first_line_of(problem)}): --no-keep checks without writing findings"
+            f"{lake}: cannot be read ({first_line_of(problem)}): --no-keep checks without writing findings"
         ) from None
 
 
-def _open_or_create(location: str) -> DeltaTable:
+def _open_or_create(lake: LakeUri) -> DeltaTable:
     try:
-        table = delta_at(uri_of(location))
+        table = delta_at(uri_of(lake))
     except TableNotFoundError:
-        return _create(location)
+        return _create(lake)
     except (DeltaError, OSError) as problem:
-        raise UsageError(f"{location}: cannot be opened ({first_line_of(problem)})") from None
+        raise UsageError(f"{lake}: cannot be opened ({first_line_of(problem)})") from None
     if [field.name for field in table.schema().fields] != FINDINGS.schema.names:
-        raise UsageError(f"{location}: findings of another version of jbod: move that folder away, and check again")
+        raise UsageError(f"{lake}: findings of another version of jbod: move that folder away, and check again")
     return table
 
 
-def _create(location: str) -> DeltaTable:
+def _create(lake: LakeUri) -> DeltaTable:
     try:
         table = DeltaTable.create(
-            uri_of(location),
+            uri_of(lake),
             FINDINGS.schema,
             name=FINDINGS.name,
             description=FINDINGS.comment,
             configuration={"delta.enableDeletionVectors": "false"},
-            storage_options=storage_options(location),
+            storage_options=storage_options(lake),
         )
         for name, expression in FINDINGS.checks.items():
             table.alter.add_constraint({name: expression})
     except (DeltaError, OSError) as problem:
         raise UsageError(
-            f"{location}: cannot be created ({first_line_of(problem)}): --no-keep checks without writing findings"
+            f"{lake}: cannot be created ({first_line_of(problem)}): --no-keep checks without writing findings"
         ) from None
     return table
 
 
-def _merge(location: str, table: DeltaTable, rows: list[dict[str, Any]]) -> None:
+def _merge(lake: LakeUri, table: DeltaTable, rows: list[dict[str, Any]]) -> None:
     """Merges rows in one commit: a row replaces the open row of the same finding, otherwise it is added."""
     try:
         (
@@ -206,8 +207,8 @@ def _merge(location: str, table: DeltaTable, rows: list[dict[str, Any]]) -> None
             .execute()
         )
     except CommitFailedError:
-        raise Retriable(f"{location}: another check was written at the same time: run again") from None
+        raise Retriable(f"{lake}: another check was written at the same time: run again") from None
     except (DeltaError, OSError) as problem:
         raise UsageError(
-            f"{location}: cannot be written ({first_line_of(problem)}): --no-keep checks without writing findings"
+            f"{lake}: cannot be written ({first_line_of(problem)}): --no-keep checks without writing findings"
         ) from None

@@ -24,6 +24,7 @@ from jbod_model.errors import JbodError, UsageError
 from pipelines.cli import options, progress
 from pipelines.cli.lakes import open_lake, print_json, refuse_damage
 from pipelines.lake.times import parse_span
+from pipelines.lake.uris import LakeUri
 from pipelines.show.columns import DIRECTORIES
 from pipelines.show.rows import Chosen, Format, RowTable, Wanted, split, write_rows
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 class Given:
     """The values of the options of all questions."""
 
-    lake: str | None
+    lake: LakeUri | None
     logs: Sequence[str]
     labels: Sequence[str]
     at_offset: int | None

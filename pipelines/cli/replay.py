@@ -16,6 +16,7 @@ from jbod_model.errors import UsageError
 from pipelines.cli import progress
 from pipelines.cli.piped import is_piped, take_pipe
 from pipelines.cli.process import Interrupts, Stopped
+from pipelines.lake.uris import LakeUri
 from pipelines.quorum import KAFKA
 from pipelines.quorum.state import link_mirror, mirror_of
 from pipelines.run.decision import PRELOAD, Way, decide
@@ -218,7 +219,7 @@ def _from_snapshot(before: int, snapshot: int) -> str:
 
 
 def _report(
-    outcome: RunOutcome, lake: str, seconds: float, as_json: bool, requests: RequestQuery | None, ended_well: bool
+    outcome: RunOutcome, lake: LakeUri, seconds: float, as_json: bool, requests: RequestQuery | None, ended_well: bool
 ) -> None:
     start, end = max(outcome.start_offset, 0), max(outcome.end_offset, 0)
     asked = None if requests is None else dict(+requests.outcomes)

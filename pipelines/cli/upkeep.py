@@ -11,6 +11,7 @@ import typer
 from pipelines.cli import progress
 from pipelines.cli.lakes import print_json
 from pipelines.cli.options import AsJson, MaintainedLake
+from pipelines.lake.uris import LakeUri
 
 
 def optimize(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
@@ -111,7 +112,7 @@ def warm(
     main()
 
 
-def _location(lake: str | None) -> str:
+def _location(lake: LakeUri | None) -> str:
     from pipelines.settings import load
 
     return load(lake=lake).lake

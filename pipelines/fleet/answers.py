@@ -36,6 +36,7 @@ from pipelines.lake.delta import data_files, open_table
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import LEDGER, RECORDS
+from pipelines.lake.uris import LakeUri
 from pipelines.settings import Settings
 from pipelines.show.text import many
 from pipelines.start.session import cache_dir
@@ -57,7 +58,7 @@ class FleetAnswer:
     """What a question has to say about one cluster."""
 
     name: str
-    lake: str
+    lake: LakeUri
     state: str
     offset: int | None = None
     time: datetime | None = None
@@ -240,7 +241,7 @@ def _answered(question: str, cluster: FleetCluster) -> dict[str, Any]:
     }
 
 
-def _advanced(lake: str, ledger: DeltaTable, known: Mapping[str, Any]) -> dict[str, Any] | None:
+def _advanced(lake: LakeUri, ledger: DeltaTable, known: Mapping[str, Any]) -> dict[str, Any] | None:
     """The known answer at the newest record of the lake, None if another record than a NoOpRecord came since."""
     newest = max(data_files(ledger), key=lambda file: file["max.end_offset"] or 0)
     columns = ["end_offset", "end_time", "published_time", "versions"]

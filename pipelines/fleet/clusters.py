@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from jbod_model.errors import UsageError
+from pipelines.lake.uris import LakeUri
 from pipelines.settings import Settings, load, read_yaml
 from pipelines.storage import objects
 
@@ -101,7 +102,7 @@ def _own(path: Path, where: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     return {**own, "labels": {"sources": [_placed(path, str(one)) for one in labels]}} if labels else dict(own)
 
 
-def _settings(where: str, own: Mapping[str, Any], common: Settings, lake: str) -> Settings:
+def _settings(where: str, own: Mapping[str, Any], common: Settings, lake: LakeUri) -> Settings:
     if not own:
         return replace(common, lake=lake)
     try:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from jbod_model.errors import JbodError, Retriable, first_line_of
 from pipelines.fleet.clusters import FleetCluster
+from pipelines.lake.uris import LakeUri
 from pipelines.quorum import KAFKA
 from pipelines.run.decision import PRELOAD, Way, decide
 from pipelines.run.options import Replay
@@ -52,7 +53,7 @@ class Done:
     """What a round did about a cluster."""
 
     name: str
-    lake: str
+    lake: LakeUri
     state: str
     code: int
     """The exit code that ``jbod replay`` of this cluster would have."""
@@ -315,7 +316,7 @@ class Fleet:
                 raise JbodError(f"the Spark session has ended ({first_line_of(problem)}): run again") from None
 
 
-def _fault(lake: str, problem: Exception) -> tuple[int, str]:
+def _fault(lake: LakeUri, problem: Exception) -> tuple[int, str]:
     """The exit code and the line of an error."""
     known = problem if isinstance(problem, JbodError) else fault_of_disk(lake, problem)
     if known is not None:

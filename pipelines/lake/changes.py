@@ -21,6 +21,7 @@ from pipelines.lake.delta import RowHash, connect, delta_at, read_parquet, row_h
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
 from pipelines.lake.tables import CHANGES
+from pipelines.lake.uris import LakeUri
 from pipelines.lake.written_lake import WrittenLake
 
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -37,41 +38,41 @@ def in_force(rows: str) -> str:
     return f"(FROM (FROM {rows} WHERE what <> '{HISTORY}' QUALIFY {newest}) WHERE NOT retraction)"
 
 
-def same_changes(root: str, connection: duckdb.DuckDBPyConnection, rows: str, wanted: RowHash) -> bool:
+def same_changes(lake: LakeUri, connection: duckdb.DuckDBPyConnection, rows: str, wanted: RowHash) -> bool:
     """Whether the rows of ``changes`` have the hash ``wanted`` (columns CONTENT), and none of them was ever retracted.
 
     If not, the rows in force may still be the same.
     """
     ((newest, retracted),) = run_query(
-        root, connection, f"SELECT max(generation), bool_or(retraction) FROM {rows} WHERE what <> '{HISTORY}'"
+        lake, connection, f"SELECT max(generation), bool_or(retraction) FROM {rows} WHERE what <> '{HISTORY}'"
     )
     if newest or retracted:
         return False
-    return row_hash(root, connection, CONTENT, f"(FROM {rows} WHERE what <> '{HISTORY}')") == wanted
+    return row_hash(lake, connection, CONTENT, f"(FROM {rows} WHERE what <> '{HISTORY}')") == wanted
 
 
-def generation_of(location: str, delta: DeltaTable) -> int:
+def generation_of(lake: LakeUri, delta: DeltaTable) -> int:
     """The generation of the newest row, 0 for a table without rows."""
     found = live_files(delta)
     bounds: list[Any] = [file.statistics.get("max.generation") for file in found]
     if None not in bounds:
         return max(map(int, bounds), default=0)
-    with connect(location) as connection:
-        rows = connection.execute(f"SELECT max(generation) FROM {_all(location, delta, found)}").fetchall()
+    with connect(lake) as connection:
+        rows = connection.execute(f"SELECT max(generation) FROM {_all(lake, delta, found)}").fetchall()
     return int(rows[0][0] or 0)
 
 
-def taken_back(location: str, delta: DeltaTable, offset: int, before: int, at: datetime) -> list[DataFile]:
+def taken_back(lake: LakeUri, delta: DeltaTable, offset: int, before: int, at: datetime) -> list[DataFile]:
     """Writes rows that retract everything from ``offset`` on. The lake ended at ``before``, now at ``offset``."""
     found = [file for file in live_files(delta) if not _ends_before(file, offset)]
-    wanted = f"(FROM {in_force(_all(location, delta, found))} WHERE log_offset >= {offset})"
-    generation = generation_of(location, delta) + 1
-    with connect(location) as connection:
+    wanted = f"(FROM {in_force(_all(lake, delta, found))} WHERE log_offset >= {offset})"
+    generation = generation_of(lake, delta) + 1
+    with connect(lake) as connection:
         rows = connection.sql(_retractions(wanted, generation)).to_arrow_table()
-    return [_write(location, [_said(offset, before, offset, "rolled back", at, generation), rows])]
+    return [_write(lake, [_said(offset, before, offset, "rolled back", at, generation), rows])]
 
 
-def settled(location: str, delta: DeltaTable, version: int | None, at: datetime, end_offset: int) -> list[DataFile]:
+def settled(lake: LakeUri, delta: DeltaTable, version: int | None, at: datetime, end_offset: int) -> list[DataFile]:
     """Writes rows so that the rows in force are those of ``version`` (None: no rows). Writes none if they are already.
 
     A run that died between its commit to this table and its row of the ledger leaves rows that do not count.
@@ -80,37 +81,37 @@ def settled(location: str, delta: DeltaTable, version: int | None, at: datetime,
     then = [] if version is None else live_files(delta_at(delta.table_uri, version))
     known = {file.path for file in then}
     new = [file for file in now if file.path not in known]
-    old = _all(location, delta, then)
-    late = _all(location, delta, new)
+    old = _all(lake, delta, then)
+    late = _all(lake, delta, new)
     # Only keys that the new files name can differ.
     touched = f"(SELECT DISTINCT {', '.join(KEY)} FROM {late} WHERE what <> '{HISTORY}')"
     same = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in KEY)
     before = f"(SELECT a.* FROM {old} a SEMI JOIN {touched} b ON {same})"
     return _difference(
-        location, delta, f"(SELECT * FROM {before} UNION ALL BY NAME SELECT * FROM {late})", before, end_offset,
+        lake, delta, f"(SELECT * FROM {before} UNION ALL BY NAME SELECT * FROM {late})", before, end_offset,
         "not published", at,
     )  # fmt: skip
 
 
 def rebuilt(
-    location: str, delta: DeltaTable, wanted: Sequence[DataFile], at: datetime, end_offset: int
+    lake: LakeUri, delta: DeltaTable, wanted: Sequence[DataFile], at: datetime, end_offset: int
 ) -> list[DataFile]:
     """Writes rows so that exactly the rows of the files ``wanted`` are in force, and one row about the rollback."""
-    listed = read_parquet(location, CHANGES.name, delta, [file.path for file in wanted])
-    have = _all(location, delta, live_files(delta))
-    return _difference(location, delta, have, listed, end_offset, "rebuilt", at, always=True)
+    listed = read_parquet(lake, CHANGES.name, delta, [file.path for file in wanted])
+    have = _all(lake, delta, live_files(delta))
+    return _difference(lake, delta, have, listed, end_offset, "rebuilt", at, always=True)
 
 
 def next_generation(lake: WrittenLake) -> int | None:
     """The generation of new rows, None for a lake without them."""
-    return generation_of(lake.location, lake.tables[CHANGES.name]) if lake.keeps_changes else None
+    return generation_of(lake.uri, lake.tables[CHANGES.name]) if lake.keeps_changes else None
 
 
 def settle_changes(lake: WrittenLake) -> None:
     """Retracts the rows that a dead run left. It appends rows for this, because a stream may have read the others."""
     if lake.half is None:
         version = None if lake.ledger is None else lake.ledger["versions"].get(CHANGES.name)
-        added = settled(lake.location, lake.tables[CHANGES.name], version, *_end(lake))
+        added = settled(lake.uri, lake.tables[CHANGES.name], version, *_end(lake))
         lake.commit(CHANGES, added, (), *2 * (_end(lake)[1],))
 
 
@@ -118,14 +119,14 @@ def rebuild_changes(lake: WrittenLake, wanted: Sequence[DataFile]) -> None:
     """Appends rows so that the rows of ``wanted`` are in force, and deletes these files."""
     delta = lake.tables[CHANGES.name]
     if lake.keeps_changes:
-        added = rebuilt(lake.location, delta, wanted, *_end(lake))
+        added = rebuilt(lake.uri, delta, wanted, *_end(lake))
         if delta.metadata().configuration.get("delta.appendOnly") != "true":
             # Another engine changed it.
             info = commit_info({REWRITTEN: "true"}, "made the table append-only")
             delta.alter.set_table_properties(APPEND_ONLY, commit_properties=CommitProperties(info))
             lake.tables.refresh(CHANGES.name)
         lake.commit_marked(CHANGES, added, (), {REBUILT: "true"})
-    fs, root = lake_filesystem(lake.location)
+    fs, root = lake_filesystem(lake.uri)
     for file in wanted:
         fs.delete_file(f"{root}/{CHANGES.name}/{file.path}")
 
@@ -136,13 +137,13 @@ def _end(lake: WrittenLake) -> tuple[datetime, int]:
 
 
 def _difference(
-    location: str, delta: DeltaTable, have: str, wanted: str, end: int, why: str, at: datetime, *, always: bool = False
+    lake: LakeUri, delta: DeltaTable, have: str, wanted: str, end: int, why: str, at: datetime, *, always: bool = False
 ) -> list[DataFile]:
-    generation = generation_of(location, delta) + 1
+    generation = generation_of(lake, delta) + 1
     columns = ", ".join(CONTENT)
-    with connect(location) as connection:
-        if same_changes(location, connection, have, row_hash(location, connection, CONTENT, wanted)):
-            return [_write(location, [_said(end, end, end, why, at, generation)])] if always else []
+    with connect(lake) as connection:
+        if same_changes(lake, connection, have, row_hash(lake, connection, CONTENT, wanted)):
+            return [_write(lake, [_said(end, end, end, why, at, generation)])] if always else []
         connection.execute(f"CREATE TEMP TABLE have AS SELECT {columns} FROM {in_force(have)}")
         connection.execute(f"CREATE TEMP TABLE due AS SELECT {columns} FROM {in_force(wanted)}")
         gone = connection.sql(_retractions("(FROM have EXCEPT ALL FROM due)", generation)).to_arrow_table()
@@ -153,7 +154,7 @@ def _difference(
     if not gone.num_rows and not made.num_rows and not always:
         return []
     firsts = [table["log_offset"][0].as_py() for table in (gone.slice(max(len(gone) - 1, 0)), made) if len(table)]
-    return [_write(location, [_said(min(firsts, default=end), end, end, why, at, generation), gone, made])]
+    return [_write(lake, [_said(min(firsts, default=end), end, end, why, at, generation), gone, made])]
 
 
 def _retractions(rows: str, generation: int) -> str:
@@ -181,15 +182,15 @@ def _said(offset: int, before: int, after: int, why: str, at: datetime, generati
     return pa.Table.from_pylist([row], schema=CHANGES.schema)
 
 
-def _write(location: str, parts: Sequence[pa.Table]) -> DataFile:
+def _write(lake: LakeUri, parts: Sequence[pa.Table]) -> DataFile:
     names = CHANGES.schema.names
     return files.write(
-        location, CHANGES.name, pa.concat_tables([part.select(names).cast(CHANGES.schema) for part in parts])
+        lake, CHANGES.name, pa.concat_tables([part.select(names).cast(CHANGES.schema) for part in parts])
     )
 
 
-def _all(location: str, delta: DeltaTable, found: Sequence[LiveFile]) -> str:
-    return read_parquet(location, CHANGES.name, delta, [file.path for file in found])
+def _all(lake: LakeUri, delta: DeltaTable, found: Sequence[LiveFile]) -> str:
+    return read_parquet(lake, CHANGES.name, delta, [file.path for file in found])
 
 
 def _ends_before(file: LiveFile, offset: int) -> bool:

@@ -19,6 +19,7 @@ from pipelines.lake.files import DataFile, partition_values
 from pipelines.lake.foreign import commit_info
 from pipelines.lake.lock import check_held
 from pipelines.lake.tables import OPEN_SHARD, Table
+from pipelines.lake.uris import LakeUri
 from pipelines.storage.objects import fault_of_disk, is_object
 
 _SHARD = f"partition.{OPEN_SHARD}"
@@ -60,7 +61,7 @@ def live_files(delta: DeltaTable, shards: Iterable[int] | None = None) -> list[L
 
 
 def commit_files(
-    location: str,
+    lake: LakeUri,
     table: Table,
     delta: DeltaTable,
     added: Sequence[DataFile],
@@ -74,9 +75,9 @@ def commit_files(
 
     Raises Overtaken if that version exists already, and LakeConflict if Delta refuses the commit for another reason.
     """
-    check_held(location)
+    check_held(lake)
     now = int(time.time() * 1000)
-    where = f"{location}/{table.name}"
+    where = f"{lake}/{table.name}"
     actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.size, file.partition_values, file.modified or now, changes, file.stats)
         for file in added
@@ -86,7 +87,7 @@ def commit_files(
     ]
     properties = CommitProperties(commit_info(marks), max_commit_retries=0, app_transactions=list(transactions))
     # On S3 the writer of the lake decides about checkpoints, and ``jbod optimize`` deletes old commits.
-    hooks = PostCommitHookProperties(False, False) if is_object(location) else None
+    hooks = PostCommitHookProperties(False, False) if is_object(lake) else None
     try:
         delta.create_write_transaction(
             actions,
@@ -97,7 +98,7 @@ def commit_files(
             post_commithook_properties=hooks,
         )
     except DeltaError as problem:
-        disk = fault_of_disk(location, problem)
+        disk = fault_of_disk(lake, problem)
         if disk is not None:
             raise disk from None
         if delta_at(where).version() != delta.version():

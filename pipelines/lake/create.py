@@ -20,7 +20,7 @@ from pipelines.lake.foreign import last_own
 from pipelines.lake.head import HEAD
 from pipelines.lake.lock import LOCK, RUN
 from pipelines.lake.tables import CHANGES, LEDGER, REQUESTS, TABLES, Table
-from pipelines.lake.uris import commit_name
+from pipelines.lake.uris import LakeUri, commit_name
 from pipelines.storage import objects
 from pipelines.storage.filesystem import filesystem_of
 from pipelines.storage.objects import fault_of_disk, storage_options
@@ -42,24 +42,24 @@ class Identity:
     shards: int
 
 
-def described(location: str, ledger: DeltaTable | None = None) -> dict[str, Any]:
+def described(lake: LakeUri, ledger: DeltaTable | None = None) -> dict[str, Any]:
     """Reads the format and the fields of ``Identity`` from the description of the lake's ledger.
 
     If another engine replaced the description, the previous one counts. Raises UsageError if there is no lake.
     """
-    uri = f"{location}/{LEDGER.name}"
+    uri = f"{lake}/{LEDGER.name}"
     try:
         ledger = ledger or delta_at(uri)
         found = _parsed(ledger)
         if found is None:
-            found = _parsed(delta_at(uri, last_own(location, ledger) or 0))
+            found = _parsed(delta_at(uri, last_own(lake, ledger) or 0))
     except (DeltaError, OSError) as problem:
-        if fault := fault_of_disk(location, problem):
+        if fault := fault_of_disk(lake, problem):
             raise fault from None
         what = first_line_of(problem)
-        raise UsageError(f"{location}: no lake there ({what}): make one with jbod replay LOG_DIR") from None
+        raise UsageError(f"{lake}: no lake there ({what}): make one with jbod replay LOG_DIR") from None
     if found is None:
-        raise UsageError(f"{location}: the description of its ledger, which says what lake it is, is lost")
+        raise UsageError(f"{lake}: the description of its ledger, which says what lake it is, is lost")
     return found
 
 
@@ -102,27 +102,27 @@ def create_table(uri: str, table: Table, identity: Identity, *, changes: bool = 
     return delta
 
 
-def cannot_be_opened(location: str, table: Table, problem: Exception) -> JbodError:
+def cannot_be_opened(lake: LakeUri, table: Table, problem: Exception) -> JbodError:
     """Returns the error for a table whose log cannot be read. A run that is killed during creation may leave one."""
-    if fault := fault_of_disk(location, problem):
+    if fault := fault_of_disk(lake, problem):
         return fault
-    if nothing_published(location):
-        advice = f"nothing was published into this lake yet: delete {quote(location)} and run again"
+    if nothing_published(lake):
+        advice = f"nothing was published into this lake yet: delete {quote(lake)} and run again"
     elif table is LEDGER:
         advice = "restore it, or replay into another --lake"
     else:
         advice = "jbod rebuild recreates the tables from the records"
-    return UsageError(f"{location}/{table.name}: cannot be opened ({first_line_of(problem)}): {advice}")
+    return UsageError(f"{lake}/{table.name}: cannot be opened ({first_line_of(problem)}): {advice}")
 
 
-def nothing_published(location: str) -> bool:
+def nothing_published(lake: LakeUri) -> bool:
     """Whether the ledger, which is created last, is missing or has only its first version."""
     try:
-        return delta_at(f"{location}/{LEDGER.name}").version() == 0
+        return delta_at(f"{lake}/{LEDGER.name}").version() == 0
     except TableNotFoundError:
         return True
     except (DeltaError, OSError):
-        log = Path(local_path(location), LEDGER.name, "_delta_log")
+        log = Path(local_path(lake), LEDGER.name, "_delta_log")
         return [path.name for path in log.glob("*.json")] == [commit_name(0)]
 
 
@@ -134,7 +134,7 @@ def add_checks(delta: DeltaTable, table: Table) -> None:
             delta.alter.add_constraint({name: expression})
 
 
-def check_folder(lake: str) -> None:
+def check_folder(lake: LakeUri) -> None:
     """Raises UsageError if a folder without a ledger holds files that no replay made.
 
     Names that begin with ``_`` or ``.`` are ignored: jbod and file systems use them.
@@ -155,7 +155,7 @@ def check_folder(lake: str) -> None:
         )
 
 
-def remove_lake(lake: str, home: str, more: Sequence[str]) -> None:
+def remove_lake(lake: LakeUri, home: str, more: Sequence[str]) -> None:
     """Removes the tables and locks of a lake, and the folders ``more`` of ``home``, where its checkpoints are."""
     fs, root = filesystem_of(home)
     for name in more:

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import duckdb
 
 from jbod_model.errors import JbodError, UsageError, first_line_of
-from pipelines.lake.uris import commit_path
+from pipelines.lake.uris import LakeUri, commit_path
 from pipelines.storage import objects
 from pipelines.storage.objects import fault_of_storage, is_object, storage_options
 
@@ -81,19 +81,19 @@ def is_table(location: str) -> bool:
     return DeltaTable.is_deltatable(location, storage_options(location))
 
 
-def open_table(root: str, name: str, version: int | None) -> DeltaTable:
+def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
-        return delta_at(uri_of(f"{root}/{name}"), version)
+        return delta_at(uri_of(f"{lake}/{name}"), version)
     except (TableNotFoundError, DeltaError, OSError) as problem:
-        if fault := fault_of_storage(root, problem):
+        if fault := fault_of_storage(lake, problem):
             raise fault from None
         if name == "ledger":
-            raise UsageError(f"{root}: no lake there: make one with jbod replay LOG_DIR --lake {quote(root)}") from None
+            raise UsageError(f"{lake}: no lake there: make one with jbod replay LOG_DIR --lake {quote(lake)}") from None
         what = first_line_of(problem)
         raise UsageError(
-            f"{root}/{name}: cannot be opened at version {version}, which the ledger names ({what}): jbod optimize "
+            f"{lake}/{name}: cannot be opened at version {version}, which the ledger names ({what}): jbod optimize "
             "searches for a newer one with the same rows, and jbod rebuild recreates the tables from the records"
         ) from None
 
@@ -105,13 +105,13 @@ class DeltaTables(Mapping[str, "DeltaTable"]):
     a table that is gone is reported by every question, whether the question needs it or not.
     """
 
-    def __init__(self, root: str, versions: Mapping[str, int]) -> None:
-        self._root = root
+    def __init__(self, lake: LakeUri, versions: Mapping[str, int]) -> None:
+        self._root = lake
         self._versions = versions
         self._opened: dict[str, DeltaTable] = {}
         for name, version in versions.items():
-            if not _is_there(commit_path(f"{root}/{name}", version)):
-                self._opened[name] = open_table(root, name, version)
+            if not _is_there(commit_path(f"{lake}/{name}", version)):
+                self._opened[name] = open_table(lake, name, version)
 
     def __getitem__(self, name: str) -> DeltaTable:
         if name not in self._opened:
@@ -148,13 +148,13 @@ STREAMED_ROWS = 2_000
 """The rows of a batch."""
 
 
-def connect(root: str = "") -> duckdb.DuckDBPyConnection:
-    """Opens DuckDB, for the files of the lake at ``root`` if it reads any.
+def connect(lake: LakeUri = "") -> duckdb.DuckDBPyConnection:
+    """Opens DuckDB, for the files of the lake at ``lake`` if it reads any.
 
     It and its cursors take times without a zone, as Spark writes them, for UTC.
     """
     connection = duckdb.connect()
-    if is_object(root):
+    if is_object(lake):
         from pipelines.storage.duck import register
 
         register(connection)
@@ -179,7 +179,7 @@ def data_files(table: DeltaTable) -> list[dict[str, Any]]:
     ]
 
 
-def read_parquet(root: str, name: str, table: DeltaTable, files: Sequence[str], *, by_name: bool = False) -> str:
+def read_parquet(lake: LakeUri, name: str, table: DeltaTable, files: Sequence[str], *, by_name: bool = False) -> str:
     """SQL for the rows of some files of a table, without partition columns. The session's time zone must be UTC.
 
     ``by_name``: a column that some of the files lack is null there.
@@ -187,7 +187,7 @@ def read_parquet(root: str, name: str, table: DeltaTable, files: Sequence[str], 
     if not files:
         columns = (f"NULL::{_sql_type(field.type)} AS {field.name}" for field in _columns(table))
         return f"(SELECT {', '.join(columns)} WHERE false)"
-    listed = file_list(root, name, files)
+    listed = file_list(lake, name, files)
     if all(file.rpartition("/")[2].startswith(_OURS) for file in files):
         return f"read_parquet({listed}, hive_partitioning = false{', union_by_name = true' if by_name else ''})"
     # Files of other engines may have partition columns, columns in another order, and times without a zone (INT96).
@@ -201,9 +201,9 @@ def _columns(table: DeltaTable) -> list[Any]:
     return [field for field in table.schema().fields if field.name not in partitions]
 
 
-def file_list(root: str, name: str, files: Sequence[str]) -> str:
+def file_list(lake: LakeUri, name: str, files: Sequence[str]) -> str:
     """An SQL list of the files of a table."""
-    return f"[{', '.join(_quoted(f'{root}/{name}/{file}') for file in files)}]"
+    return f"[{', '.join(_quoted(f'{lake}/{name}/{file}') for file in files)}]"
 
 
 def _quoted(path: str) -> str:
@@ -226,35 +226,35 @@ def _sql_type(kind: Any) -> str:
 
 
 @contextmanager
-def reading(root: str) -> Iterator[None]:
+def reading(lake: LakeUri) -> Iterator[None]:
     """Raises UsageError if a file that the block reads is damaged or gone. DuckDB also opens files to create a view."""
     try:
         yield
     except (duckdb.Error, JbodError) as problem:
-        if fault := fault_of_storage(root, problem):
+        if fault := fault_of_storage(lake, problem):
             raise fault from None
         if not isinstance(problem, (duckdb.IOException, duckdb.InvalidInputException)):
             raise
         what = first_line_of(problem)
         raise UsageError(
-            f"{root}: a file of the lake is damaged or gone ({what}): ask again; if it stays, jbod optimize "
+            f"{lake}: a file of the lake is damaged or gone ({what}): ask again; if it stays, jbod optimize "
             "searches for the file that another engine wrote in its place, and jbod rebuild recreates the tables "
             "from the records"
         ) from None
 
 
 def run_query(
-    root: str, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
+    lake: LakeUri, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
 ) -> list[tuple[Any, ...]]:
-    with reading(root):
+    with reading(lake):
         return connection.execute(sql, list(parameters)).fetchall()
 
 
 def stream_query(
-    root: str, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
+    lake: LakeUri, connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
 ) -> Iterator[list[tuple[Any, ...]]]:
     """The rows of a query in batches. The connection takes no other query until the last one is read."""
-    with reading(root):
+    with reading(lake):
         found = connection.execute(sql, list(parameters))
         while rows := found.fetchmany(STREAMED_ROWS):
             yield rows
@@ -279,7 +279,7 @@ def hashed(columns: Sequence[str]) -> str:
     return f"count(*), coalesce(sum({one}), 0), coalesce(bit_xor({one}), 0)"
 
 
-def row_hash(root: str, connection: duckdb.DuckDBPyConnection, columns: Sequence[str], rows: str) -> RowHash:
-    """The hash of ``rows`` (SQL), of these columns in this order. ``root``: the lake that an error names."""
-    (found,) = run_query(root, connection, f"SELECT {hashed(columns)} FROM {rows}")
+def row_hash(lake: LakeUri, connection: duckdb.DuckDBPyConnection, columns: Sequence[str], rows: str) -> RowHash:
+    """The hash of ``rows`` (SQL), of these columns in this order. ``lake``: the lake that an error names."""
+    (found,) = run_query(lake, connection, f"SELECT {hashed(columns)} FROM {rows}")
     return RowHash(*found)

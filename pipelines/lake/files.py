@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from jbod_model.errors import UsageError
 from pipelines.lake.tables import BY_NAME, IDS, LEDGER, Table
+from pipelines.lake.uris import LakeUri
 from pipelines.storage.filesystem import filesystem_of
 from pipelines.storage.objects import is_object
 
@@ -71,12 +72,12 @@ def partition_values(table: str, shard: int) -> dict[str, str | None]:
     return {name: None if shard < 0 else str(shard) for name in BY_NAME[table].partition_by}
 
 
-def lake_filesystem(lake: str) -> tuple[pafs.FileSystem, str]:
+def lake_filesystem(lake: LakeUri) -> tuple[pafs.FileSystem, str]:
     """The file system of a lake (a path or a URI) and the lake's root in it."""
     return filesystem_of(lake)
 
 
-def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1, order: pa.Array | None = None) -> DataFile:
+def write(lake: LakeUri, table: str, rows: pa.Table, *, shard: int = -1, order: pa.Array | None = None) -> DataFile:
     """Writes ``rows`` (columns of the table's schema, dictionaries allowed) as one Parquet file of the table.
 
     ``order``: the indices of the rows in the order to write them. A row group at a time is copied.
@@ -90,14 +91,14 @@ def write(lake: str, table: str, rows: pa.Table, *, shard: int = -1, order: pa.A
     return _write(lake, table, schema, parts, shard)
 
 
-def merge(lake: str, table: Table, paths: Sequence[str]) -> DataFile:
+def merge(lake: LakeUri, table: Table, paths: Sequence[str]) -> DataFile:
     """Writes the rows of files, in the order of ``paths``, as one file, with a row group at a time in memory."""
     schema = _with_nulls(lake, table, paths)
     parts = (part.cast(schema) for part in _row_groups(_read(lake, table, paths, encoded=True)))
     return _write(lake, table.name, schema, parts, -1)
 
 
-def _with_nulls(lake: str, table: Table, paths: Sequence[str]) -> pa.Schema:
+def _with_nulls(lake: LakeUri, table: Table, paths: Sequence[str]) -> pa.Schema:
     """The table's schema, where a column is nullable if a file may have a null in it."""
     fs, root = lake_filesystem(lake)
     found = [pq.read_schema(f"{root}/{table.name}/{path}", filesystem=fs) for path in paths]
@@ -142,7 +143,7 @@ def _dictionary_bytes(values: pa.Array) -> int:
     return values.dictionary.nbytes if pa.types.is_dictionary(values.type) else 0
 
 
-def _write(lake: str, table: str, schema: pa.Schema, parts: Iterable[pa.Table], shard: int) -> DataFile:
+def _write(lake: LakeUri, table: str, schema: pa.Schema, parts: Iterable[pa.Table], shard: int) -> DataFile:
     """``parts``: the row groups."""
     fs, root = lake_filesystem(lake)
     name = new_path(table, shard)
@@ -173,7 +174,7 @@ def new_path(table: str, shard: int) -> str:
     return f"{''.join(folders)}{'open' if shard >= 0 else 'closed'}-{uuid.uuid4().hex}.parquet"
 
 
-def _output(fs: pafs.FileSystem, lake: str, folder: str, name: str) -> Any:
+def _output(fs: pafs.FileSystem, lake: LakeUri, folder: str, name: str) -> Any:
     try:
         return fs.open_output_stream(f"{folder}/{name}")
     except FileNotFoundError:
@@ -185,7 +186,7 @@ def _output(fs: pafs.FileSystem, lake: str, folder: str, name: str) -> Any:
 
 
 def read(
-    lake: str, table: Table, paths: Sequence[str], columns: Sequence[str] | None = None, *, encoded: bool = False
+    lake: LakeUri, table: Table, paths: Sequence[str], columns: Sequence[str] | None = None, *, encoded: bool = False
 ) -> pa.Table:
     """Reads files of a table, also those of other engines, in the table's schema (or only ``columns`` of it).
 
@@ -196,7 +197,7 @@ def read(
 
 
 def _read(
-    lake: str, table: Table, paths: Sequence[str], columns: Sequence[str] | None = None, *, encoded: bool
+    lake: LakeUri, table: Table, paths: Sequence[str], columns: Sequence[str] | None = None, *, encoded: bool
 ) -> Iterator[pa.Table]:
     """No rows, then those of each file."""
     fs, root = lake_filesystem(lake)
@@ -234,7 +235,7 @@ def _encoded(kind: pa.DataType) -> pa.DataType:
     return pa.dictionary(pa.int32(), pa.string()) if pa.types.is_string(kind) else kind
 
 
-def check_there(lake: str, written: Sequence[DataFile]) -> None:
+def check_there(lake: LakeUri, written: Sequence[DataFile]) -> None:
     """Raises UsageError if a file is not in the lake: then the executor's lake is on another storage."""
     if is_object(lake):
         # Written files are readable by everyone.
@@ -246,7 +247,7 @@ def check_there(lake: str, written: Sequence[DataFile]) -> None:
             raise _elsewhere(lake, f"{file.table}/{file.path} was written and is not there")
 
 
-def _elsewhere(lake: str, what: str) -> UsageError:
+def _elsewhere(lake: LakeUri, what: str) -> UsageError:
     return UsageError(
         f"{lake}: on {socket.gethostname()} {what}: the lake must be on storage that the driver and all executors share"
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from pipelines.lake.delta import delta_at
-from pipelines.lake.uris import commit_path
+from pipelines.lake.uris import LakeUri, commit_path
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -101,7 +101,7 @@ def commit_info(marks: Mapping[str, str], what: str = "") -> dict[str, str]:
     return {**marks, "userMetadata": said}
 
 
-def since(location: str, table: Table, delta: DeltaTable, published: int) -> CommitsSince:
+def since(lake: LakeUri, table: Table, delta: DeltaTable, published: int) -> CommitsSince:
     """Returns the commits of the table (opened at its newest version) after version ``published``."""
     found = CommitsSince()
     version = delta.version()
@@ -109,14 +109,14 @@ def since(location: str, table: Table, delta: DeltaTable, published: int) -> Com
         found.refused = f"the ledger names version {published}, but the newest version is {version}"
         return found
     while version > published:
-        commit = read_commit(location, table.name, version)
+        commit = read_commit(lake, table.name, version)
         if commit is None:
             found.refused = f"Delta's log no longer says what version {version} did, and the ledger names {published}"
             return found
         if REBUILT in commit.marks:
             break
         back = commit.restores
-        if back is not None and published <= back < version and _same_files(location, table.name, version, back):
+        if back is not None and published <= back < version and _same_files(lake, table.name, version, back):
             if not commit.marks:
                 found.foreign.append(commit)
             version = back
@@ -130,23 +130,23 @@ def since(location: str, table: Table, delta: DeltaTable, published: int) -> Com
             if commit.changes_data and not found.refused:
                 found.refused = f"{commit} was not written by jbod and changes data"
         version -= 1
-    if found.foreign and not found.refused and (misfit := _misfit_at(location, table, delta, found.restore_to)):
+    if found.foreign and not found.refused and (misfit := _misfit_at(lake, table, delta, found.restore_to)):
         culprit = next((commit for commit in found.foreign if commit.changes_metadata), found.foreign[0])
         found.refused = f"{culprit} was not written by jbod, and now {misfit}"
     return found
 
 
-def last_own(location: str, ledger: DeltaTable) -> int | None:
+def last_own(lake: LakeUri, ledger: DeltaTable) -> int | None:
     """The newest version of the ledger that jbod published, None if it published none."""
-    newest = read_commit(location, "ledger", ledger.version())
+    newest = read_commit(lake, "ledger", ledger.version())
     if newest is not None and PUBLISHED in newest.marks:
         return newest.version
     return ledger.transaction_version(VERSION)
 
 
-def read_commit(location: str, table: str, version: int) -> Commit | None:
+def read_commit(lake: LakeUri, table: str, version: int) -> Commit | None:
     """Reads a commit from its file in Delta's log. Returns None if the file was cleaned up."""
-    text = _commit_text(location, table, version)
+    text = _commit_text(lake, table, version)
     if text is None:
         return None
     actions = [json.loads(line) for line in text.splitlines() if line.strip()]
@@ -168,21 +168,21 @@ def read_commit(location: str, table: str, version: int) -> Commit | None:
     )
 
 
-def files_added(location: str, table: str, version: int) -> set[str] | None:
+def files_added(lake: LakeUri, table: str, version: int) -> set[str] | None:
     """The paths of the files that a commit added. Returns None if its file was cleaned up."""
-    text = _commit_text(location, table, version)
+    text = _commit_text(lake, table, version)
     if text is None:
         return None
     actions = [json.loads(line) for line in text.splitlines() if line.strip()]
     return {unquote(action["add"]["path"]) for action in actions if "add" in action}
 
 
-def _misfit_at(location: str, table: Table, delta: DeltaTable, version: int | None) -> str:
+def _misfit_at(lake: LakeUri, table: Table, delta: DeltaTable, version: int | None) -> str:
     """The same for the version that a rollback would restore, if there is one."""
     from deltalake.exceptions import DeltaError
 
     try:
-        return misfit_of(delta if version is None else delta_at(f"{location}/{table.name}", version), table)
+        return misfit_of(delta if version is None else delta_at(f"{lake}/{table.name}", version), table)
     except (DeltaError, OSError) as problem:
         return f"version {version}, which must be restored, cannot be opened ({_plain(problem)})"
 
@@ -234,14 +234,13 @@ def _describes(description: str | None) -> bool:
         return False
 
 
-def _same_files(location: str, table: str, version: int, other: int) -> bool:
+def _same_files(lake: LakeUri, table: str, version: int, other: int) -> bool:
     """Whether both versions have the same files."""
     from deltalake.exceptions import DeltaError
 
     try:
         mine, theirs = (
-            set(delta_at(f"{location}/{table}", at).get_add_actions().column("path").to_pylist())
-            for at in (version, other)
+            set(delta_at(f"{lake}/{table}", at).get_add_actions().column("path").to_pylist()) for at in (version, other)
         )
     except (DeltaError, OSError):
         return False
@@ -254,19 +253,19 @@ def _plain(text: object) -> str:
     return words if len(words) <= _LONGEST else words[: _LONGEST - 3] + "..."
 
 
-def _commit_text(location: str, table: str, version: int) -> str | None:
+def _commit_text(lake: LakeUri, table: str, version: int) -> str | None:
     path = commit_path(table, version)
-    if "://" in location:
+    if "://" in lake:
         from pipelines.lake.files import lake_filesystem
 
-        fs, root = lake_filesystem(location)
+        fs, root = lake_filesystem(lake)
         try:
             with fs.open_input_file(f"{root}/{path}") as source:
                 return bytes(source.read()).decode()
         except FileNotFoundError:
             return None
     try:
-        with open(f"{location}/{path}", encoding="utf-8") as file:  # noqa: PTH123  as light as can be
+        with open(f"{lake}/{path}", encoding="utf-8") as file:  # noqa: PTH123  as light as can be
             return file.read()
     except FileNotFoundError:
         return None

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from pipelines.lake import FORMAT_VERSION
-from pipelines.lake.uris import commit_path
+from pipelines.lake.uris import LakeUri, commit_path
 from pipelines.storage import objects
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _DAMAGED = (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError)
 _KEPT = ("end_offset", "epoch", "fingerprint", "log_end")
 
 
-def write_head(location: str, identity: DataclassInstance, row: Mapping[str, Any], ledger: int) -> None:
+def write_head(lake: LakeUri, identity: DataclassInstance, row: Mapping[str, Any], ledger: int) -> None:
     """Writes the head of a lake on S3. ``row``: the newest one of the ledger, which has the version ``ledger``."""
     head = {
         "format": FORMAT_VERSION,
@@ -32,14 +32,14 @@ def write_head(location: str, identity: DataclassInstance, row: Mapping[str, Any
         "identity": asdict(identity),
         "row": {name: row.get(name) for name in _KEPT},
     }
-    objects.put(f"{location}/{HEAD}", json.dumps(head).encode())
+    objects.put(f"{lake}/{HEAD}", json.dumps(head).encode())
 
 
-def read_head(location: str) -> dict[str, Any] | None:
+def read_head(lake: LakeUri) -> dict[str, Any] | None:
     """The head of a lake on S3: ``identity`` and ``row``. None if there is none, or if the ledger has a newer row."""
     try:
-        head: dict[str, Any] = json.loads(objects.get(f"{location}/{HEAD}"))
-        newer = objects.head(commit_path(f"{location}/ledger", head["ledger"] + 1))
+        head: dict[str, Any] = json.loads(objects.get(f"{lake}/{HEAD}"))
+        newer = objects.head(commit_path(f"{lake}/ledger", head["ledger"] + 1))
         return head if newer is None and head["format"] == FORMAT_VERSION else None
     except _DAMAGED:
         return None

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pipelines.lake.names import KINDS, LABELS, Statement
 from pipelines.lake.side_tables import write_side_table
 from pipelines.lake.tables import TIME, Table, column
+from pipelines.lake.uris import LakeUri
 
 TABLE = Table(
     LABELS,
@@ -28,10 +29,10 @@ TABLE = Table(
 )
 
 
-def write_statements(root: str, statements: Sequence[Statement]) -> None:
+def write_statements(lake: LakeUri, statements: Sequence[Statement]) -> None:
     """Replaces the statements of a lake in one commit.
 
     Raises UsageError if that is not possible, and Retriable if another process wrote at the same time.
     """
     rows = [one._asdict() for one in statements]
-    write_side_table(root, TABLE, rows, mode="overwrite", other="another jbod label")
+    write_side_table(lake, TABLE, rows, mode="overwrite", other="another jbod label")

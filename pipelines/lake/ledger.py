@@ -15,6 +15,7 @@ from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.delta import data_files, open_table, read_parquet, run_query
 from pipelines.lake.foreign import last_own, since
+from pipelines.lake.uris import LakeUri
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -50,30 +51,30 @@ _PUBLISHED = (
 )
 
 
-def open_ledger(root: str) -> DeltaTable:
+def open_ledger(lake: LakeUri) -> DeltaTable:
     """Opens the ledger at jbod's last commit. Another engine may have merged its files, but must not change its rows.
 
     Raises UsageError if there is no ledger, or if it has another format.
     """
-    ledger = open_table(root, "ledger", None)
+    ledger = open_table(lake, "ledger", None)
     try:
         said = json.loads(ledger.metadata().description or "{}").get("format", FORMAT_VERSION)
     except ValueError:
         said = FORMAT_VERSION
     if said != FORMAT_VERSION:
         raise UsageError(
-            f"{root}: lake of format {said}, this jbod reads {FORMAT_VERSION}: replay the log into a new lake"
+            f"{lake}: lake of format {said}, this jbod reads {FORMAT_VERSION}: replay the log into a new lake"
         )
-    own = last_own(root, ledger)
+    own = last_own(lake, ledger)
     if own is None or own == ledger.version():
         return ledger
     from pipelines.lake.tables import LEDGER
 
-    return open_table(root, "ledger", own) if since(root, LEDGER, ledger, own).refused else ledger
+    return open_table(lake, "ledger", own) if since(lake, LEDGER, ledger, own).refused else ledger
 
 
 def read_ledger(
-    root: str, ledger: DeltaTable, connection: duckdb.DuckDBPyConnection
+    lake: LakeUri, ledger: DeltaTable, connection: duckdb.DuckDBPyConnection
 ) -> tuple[Published | None, list[tuple[int, int]]]:
     """The newest publication and the ranges [first, end) of offsets that the lake knows.
 
@@ -90,8 +91,8 @@ def read_ledger(
             unread.append(file["path"])
         else:
             spans.append((end, first, None))
-    source = read_parquet(root, "ledger", ledger, unread, by_name=True)
-    rows = run_query(root, connection, f"SELECT {_PUBLISHED} FROM {source} ORDER BY end_offset, published_time")
+    source = read_parquet(lake, "ledger", ledger, unread, by_name=True)
+    rows = run_query(lake, connection, f"SELECT {_PUBLISHED} FROM {source} ORDER BY end_offset, published_time")
     found = [
         Published(start, end, time_of(ended), time_of(written), *rest) for start, end, ended, written, *rest in rows
     ]
@@ -108,26 +109,26 @@ def read_ledger(
     return found[-1], ranges
 
 
-def log_end(root: str, ledger: DeltaTable, connection: duckdb.DuckDBPyConnection, end_offset: int) -> int | None:
+def log_end(lake: LakeUri, ledger: DeltaTable, connection: duckdb.DuckDBPyConnection, end_offset: int) -> int | None:
     """The log's end offset at the last run, if it was before the lake's end (``end_offset``), otherwise None."""
     newest = [file["path"] for file in data_files(ledger) if file["max.end_offset"] in (None, end_offset)]
-    rows = read_parquet(root, "ledger", ledger, newest, by_name=True)
+    rows = read_parquet(lake, "ledger", ledger, newest, by_name=True)
     found = run_query(
-        root, connection, f"SELECT log_end FROM {rows} WHERE end_offset = {end_offset} ORDER BY published_time"
+        lake, connection, f"SELECT log_end FROM {rows} WHERE end_offset = {end_offset} ORDER BY published_time"
     )
     end: int | None = found[-1][0]
     return end
 
 
-def check_known(root: str, ranges: Sequence[tuple[int, int]], offset: int) -> None:
+def check_known(lake: LakeUri, ranges: Sequence[tuple[int, int]], offset: int) -> None:
     first, newest = ranges[0][0], ranges[-1][1] - 1
     if offset < first:
-        raise UsageError(f"{root}: offset {offset} is before the first this lake knows, {first}")
+        raise UsageError(f"{lake}: offset {offset} is before the first this lake knows, {first}")
     if offset > newest:
-        raise UsageError(f"{root}: offset {offset} is after the newest published one, {newest}")
+        raise UsageError(f"{lake}: offset {offset} is after the newest published one, {newest}")
     for (_, end), (begin, _) in itertools.pairwise(ranges):
         if end <= offset < begin:
             raise UsageError(
-                f"{root}: offset {offset} was never read: the log went from {end - 1} to the snapshot at {begin}; "
+                f"{lake}: offset {offset} was never read: the log went from {end - 1} to the snapshot at {begin}; "
                 "ask for either of them"
             )

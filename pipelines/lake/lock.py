@@ -11,6 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from jbod_model.errors import JbodError, UsageError
+from pipelines.lake.uris import LakeUri
 from pipelines.storage.lease import LEASE, HeldLease, Lease, holder
 from pipelines.storage.objects import Tag, fault_of_disk, is_object
 
@@ -21,7 +22,7 @@ PATIENCE = 600.0
 
 
 @contextmanager
-def alone(lake: str) -> Iterator[None]:
+def alone(lake: LakeUri) -> Iterator[None]:
     """Holds the lock of a lake. Raises UsageError if another process holds it for more than PATIENCE seconds.
 
     The lock is reentrant, and excludes the threads of a process, too. On S3 it is an object with a lease
@@ -40,7 +41,7 @@ def alone(lake: str) -> Iterator[None]:
 
 
 @contextmanager
-def _alone_here(lake: str) -> Iterator[None]:
+def _alone_here(lake: LakeUri) -> Iterator[None]:
     """The same among the threads of this process."""
     with _of_leases:
         lock = _threads.setdefault(lake, threading.RLock())
@@ -53,7 +54,7 @@ def _alone_here(lake: str) -> Iterator[None]:
 
 
 @contextmanager
-def _file_lock(lake: str) -> Iterator[None]:
+def _file_lock(lake: LakeUri) -> Iterator[None]:
     path = Path(lake)
     with _told(lake):
         path.mkdir(parents=True, exist_ok=True)
@@ -71,7 +72,7 @@ def _file_lock(lake: str) -> Iterator[None]:
 
 
 @contextmanager
-def only_run(lake: str) -> Iterator[str]:
+def only_run(lake: LakeUri) -> Iterator[str]:
     """Ensures that only one replay runs on a lake. Raises UsageError at once if another one runs.
 
     Two runs would share a checkpoint. The operating system releases the lock of a process that dies. On S3, such a
@@ -99,7 +100,7 @@ def only_run(lake: str) -> Iterator[str]:
 class RunWatch:
     """Tells another process whether the run that ``only_run`` named still holds its lock."""
 
-    def __init__(self, lake: str, run: str) -> None:
+    def __init__(self, lake: LakeUri, run: str) -> None:
         self._lake = lake
         self._run = run
         self._seen: tuple[Tag, float] | None = None
@@ -129,7 +130,7 @@ class RunWatch:
         return False
 
 
-def check_held(lake: str) -> None:
+def check_held(lake: LakeUri) -> None:
     """Raises Lost if another process may have taken a lock that this process held on a lake on S3."""
     for location, (lease, holders) in _leases.items():
         if holders and location.startswith(f"{lake}/"):
@@ -144,30 +145,30 @@ _of_leases = threading.RLock()
 
 
 @contextmanager
-def _leased(location: str, patience: float) -> Iterator[Lease]:
+def _leased(lake: LakeUri, patience: float) -> Iterator[Lease]:
     with _of_leases:
-        lease, holders = _leases.get(location) or (Lease(location), 0)
+        lease, holders = _leases.get(lake) or (Lease(lake), 0)
         if not holders:
             try:
                 lease.acquire(patience)
             except HeldLease as held:
                 what = f"after {patience:.0f} s" if patience else "a jbod replay runs on this lake"
                 raise UsageError(
-                    f"{location.rpartition('/')[0]}: {held}, {what}: end it, try again later, or use another --lake"
+                    f"{lake.rpartition('/')[0]}: {held}, {what}: end it, try again later, or use another --lake"
                 ) from None
-        _leases[location] = lease, holders + 1
+        _leases[lake] = lease, holders + 1
     try:
         yield lease
     finally:
         with _of_leases:
-            lease, holders = _leases[location]
-            _leases[location] = lease, holders - 1
+            lease, holders = _leases[lake]
+            _leases[lake] = lease, holders - 1
             if holders == 1:
                 lease.release()
 
 
 @contextmanager
-def _told(lake: str) -> Iterator[None]:
+def _told(lake: LakeUri) -> Iterator[None]:
     """Raises UsageError for a disk fault."""
     try:
         yield

@@ -33,6 +33,7 @@ from pipelines.lake.ledger import EPOCH, Published, check_known, log_end, open_l
 from pipelines.lake.names import LABELS, Names, Statement
 from pipelines.lake.side_tables import side_table
 from pipelines.lake.times import parse_time
+from pipelines.lake.uris import LakeUri
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -267,12 +268,12 @@ def _ends_after(file: Mapping[str, Any], offset: int) -> bool:
     return not every_row_is_open and _more(file["max.to_offset"], offset)
 
 
-def read_statements(root: str, connection: duckdb.DuckDBPyConnection) -> list[Statement]:
+def read_statements(lake: LakeUri, connection: duckdb.DuckDBPyConnection) -> list[Statement]:
     """The statements of a lake. Empty if jbod label never ran. Raises UsageError if the table cannot be read."""
-    table = side_table(root, LABELS, "remove it, and run jbod label again")
+    table = side_table(lake, LABELS, "remove it, and run jbod label again")
     if table is None:
         return []
     files = [file["path"] for file in data_files(table)]
     columns = ", ".join(name if name != "read_time" else "epoch_us(read_time)" for name in Statement._fields)
-    rows = run_query(root, connection, f"SELECT {columns} FROM {read_parquet(root, LABELS, table, files)}")
+    rows = run_query(lake, connection, f"SELECT {columns} FROM {read_parquet(lake, LABELS, table, files)}")
     return [Statement._make([*row[:-1], time_of(row[-1])]) for row in rows]

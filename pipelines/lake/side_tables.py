@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from jbod_model.errors import Retriable, UsageError, first_line_of
 from pipelines.lake.delta import delta_at, uri_of
+from pipelines.lake.uris import LakeUri
 from pipelines.storage.objects import storage_options
 
 if TYPE_CHECKING:
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
     from pipelines.lake.tables import Table
 
 
-def side_table(root: str, name: str, mend: str) -> DeltaTable | None:
+def side_table(lake: LakeUri, name: str, mend: str) -> DeltaTable | None:
     """A table beside those of the ledger, None if there is none.
 
     Raises UsageError if it cannot be opened, with what to do (``mend``).
     """
-    location = f"{root}/{name}"
-    if "://" not in root and not Path(location).is_dir():
+    location = f"{lake}/{name}"
+    if "://" not in lake and not Path(location).is_dir():
         return None
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -36,7 +37,7 @@ def side_table(root: str, name: str, mend: str) -> DeltaTable | None:
 
 
 def write_side_table(
-    root: str, table: Table, rows: Sequence[Mapping[str, Any]], mode: Literal["append", "overwrite"], other: str
+    lake: LakeUri, table: Table, rows: Sequence[Mapping[str, Any]], mode: Literal["append", "overwrite"], other: str
 ) -> None:
     """Appends rows in one commit, or puts them in place of those of before.
 
@@ -46,7 +47,7 @@ def write_side_table(
     from deltalake import write_deltalake
     from deltalake.exceptions import CommitFailedError, DeltaError
 
-    location = f"{root}/{table.name}"
+    location = f"{lake}/{table.name}"
     target = uri_of(location)
     try:
         write_deltalake(

@@ -5,6 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import TypeAlias
+
+LakeUri: TypeAlias = str
+"""The path or URI of a lake: a folder in which each table is a folder."""
 
 
 def for_all(location: str) -> str:
@@ -12,7 +16,7 @@ def for_all(location: str) -> str:
     return location if "://" in location else str(Path(location).absolute())
 
 
-def home_of(lake: str, named: str = "") -> str:
+def home_of(lake: LakeUri, named: str = "") -> str:
     """Where Spark's checkpoints of a lake are: in the lake, or, for a lake on S3, in a folder below ``named``.
 
     A checkpoint is renamed and deleted as a folder, which S3 cannot do. If it is lost, or if the next run is on another

@@ -29,6 +29,7 @@ from pipelines.check.catalogue import CHECKS
 from pipelines.lake.delta import data_files, is_table, open_table, read_parquet
 from pipelines.lake.ledger import Published
 from pipelines.lake.reader import Lake
+from pipelines.lake.uris import LakeUri
 from pipelines.metrics import declared
 from pipelines.metrics.declared import Metric
 from pipelines.quorum.state import mirror_of, read_state
@@ -139,9 +140,9 @@ class RecordedFindings:
         return {(check, severity): count for check, severity, count in rows}
 
 
-def version(root: str) -> int | None:
-    """The version of the findings of the lake at ``root``, None if no run of checks was kept yet."""
-    return open_table(root, TABLE, None).version() if is_table(f"{root}/{TABLE}") else None
+def version(lake: LakeUri) -> int | None:
+    """The version of the findings of the lake at ``lake``, None if no run of checks was kept yet."""
+    return open_table(lake, TABLE, None).version() if is_table(f"{lake}/{TABLE}") else None
 
 
 def recorded(lake: Lake) -> RecordedFindings | None:
@@ -169,7 +170,7 @@ def measure(
     yield from of_lake(lake, default_min_isr=default_min_isr, accepted_until=accepted_until, findings=findings)
 
 
-def of_moment(lake: str, published: Published, now: datetime) -> Iterator[GaugeMetricFamily]:
+def of_moment(lake: LakeUri, published: Published, now: datetime) -> Iterator[GaugeMetricFamily]:
     """The metrics that differ each time they are measured."""
     yield gauge(declared.LAKE_READABLE, 1)
     yield gauge(declared.MEASURED, now.timestamp())
@@ -177,7 +178,7 @@ def of_moment(lake: str, published: Published, now: datetime) -> Iterator[GaugeM
     yield from _of_quorum(lake, published.end_offset)
 
 
-def _of_quorum(lake: str, end_offset: int) -> Iterator[GaugeMetricFamily]:
+def _of_quorum(lake: LakeUri, end_offset: int) -> Iterator[GaugeMetricFamily]:
     """The metrics of the quorum from which the log of a lake comes; none if it comes from files."""
     quorum = read_state(mirror_of(lake))
     if quorum is None:

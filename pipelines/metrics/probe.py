@@ -14,6 +14,7 @@ from jbod_model.errors import JbodError, UsageError
 from pipelines.ask.restart import MAX_AGE, NOT_DECIDABLE, SAFE, node_ids, safe_to_restart
 from pipelines.lake.reader import Lake
 from pipelines.lake.times import parse_span
+from pipelines.lake.uris import LakeUri
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
@@ -28,7 +29,7 @@ _PARAMETERS = {"broker", "kill", "max_age"}
 class Probe:
     """Answers at ``PATH``, and leaves every other path to ``otherwise``. One question at a time."""
 
-    lake: str
+    lake: LakeUri
     otherwise: WSGIApplication
     default_min_isr: int = 1
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake.ledger import Published, open_ledger
 from pipelines.lake.reader import Lake
+from pipelines.lake.uris import LakeUri
 from pipelines.metrics import declared
 from pipelines.metrics.measure import behind, gauge, of_lake, of_log, of_moment, recorded, version
 from pipelines.metrics.probe import Probe
@@ -37,7 +38,7 @@ class Measured(Collector):
     ``tell`` gets a line when the lake or the log cannot be read, and when it can be read again.
     """
 
-    lake: str
+    lake: LakeUri
     tell: Callable[[str], None]
     log_dir: str | None = None
     default_min_isr: int = 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import UsageError
-from pipelines.lake.uris import home_of
+from pipelines.lake.uris import LakeUri, home_of
 from pipelines.start.plain_kernels import choose_kernels_of_replay, log_files
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def nothing_new(
     return outcome, planner
 
 
-def _is_new(lake: str) -> bool:
+def _is_new(lake: LakeUri) -> bool:
     """Whether a lake on this machine has no publication. A run that died before the first leaves an empty ledger."""
     return "://" not in lake and not any(Path(lake, "ledger").glob("*.parquet"))
 
@@ -207,7 +207,7 @@ def _soon_for_known_lake(wanted: Replay, spark: Spark) -> tuple[str, Session | N
     return reason, None
 
 
-def _is_newer(log_dir: str, lake: str) -> bool:
+def _is_newer(log_dir: str, lake: LakeUri) -> bool:
     """Whether a segment of a log on this machine was written after the last publication."""
     try:
         published = max(path.stat().st_mtime for path in Path(lake, "ledger", "_delta_log").iterdir())

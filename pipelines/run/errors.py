@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError, restored
 from pipelines.fold.pack import CorruptState
+from pipelines.lake.uris import LakeUri
 from pipelines.spark.connect import fault_of_connect, is_of_client
 from pipelines.storage.objects import fault_of_disk
 
@@ -52,7 +53,7 @@ def waits_for_executors(spark: SparkSession) -> bool:
     return not is_local(str(spark.sparkContext.master)) and executors(spark) < 2
 
 
-def explained(lake: str, problem: Exception) -> Exception:
+def explained(lake: LakeUri, problem: Exception) -> Exception:
     """Returns jbod's error behind Spark's report of a failed query, or ``problem`` itself if there is none."""
     if isinstance(problem, JbodError):  # of a load: a segment that cannot be read is no fault of the lake's disk
         return problem

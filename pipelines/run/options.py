@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from pipelines.lake.uris import LakeUri
 from pipelines.source.log_options import Settle
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Replay:
     """What to replay, into what, and how. Offsets and counts are of records."""
 
     log_dir: str
-    lake: str
+    lake: LakeUri
     profile: str = "kafka"
     ids: str = "kafka"
     start: str = "auto"

@@ -27,6 +27,7 @@ from pipelines.lake.incomplete import ADVICE
 from pipelines.lake.lock import RunWatch, alone
 from pipelines.lake.publish import LakeWriter, Publication
 from pipelines.lake.tables import BY_NAME, CHANGES, LEDGER
+from pipelines.lake.uris import LakeUri
 from pipelines.run.errors import first_error
 from pipelines.run.options import Requests, RunOutcome
 from pipelines.run.reports import (
@@ -57,7 +58,7 @@ class LakeLock:
     ``taken`` is called each time that this thread takes the lock.
     """
 
-    def __init__(self, lake: str, taken: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, lake: LakeUri, taken: Callable[[], None] = lambda: None) -> None:
         self._lake = lake
         self._taken = taken
         self._held: list[AbstractContextManager[None]] = []
@@ -105,13 +106,13 @@ class ForeachBatch:
         """Publishes reports (kind, payload) of both stages on one micro-batch."""
         with self._lake_lock():
             level = self.lake.ledger["metadata_version"] if self.lake.ledger else -1
-            batch = batch_of(self.lake.location, reports, level)
+            batch = batch_of(self.lake.uri, reports, level)
             if batch is None:
                 return
             self.lake.publish(batch)
             if (requests := self._requests()) is not None:
                 requests.join_waiting()
-        clear_staged(self.lake.location)
+        clear_staged(self.lake.uri)
 
     def _requests(self) -> RequestBatches | None:
         if self.requests is None:
@@ -122,7 +123,7 @@ class ForeachBatch:
 
     def _lake_lock(self) -> LakeLock:
         if self._lock is None:
-            watch = RunWatch(self.lake.location, self.run)
+            watch = RunWatch(self.lake.uri, self.run)
             self.lake.appended = lambda: stamp(self.lake)
 
             def taken() -> None:
@@ -130,7 +131,7 @@ class ForeachBatch:
                 if self.of_requests:
                     self.lake.catch_up()
 
-            self._lock = LakeLock(self.lake.location, taken)
+            self._lock = LakeLock(self.lake.uri, taken)
         return self._lock
 
 
@@ -165,7 +166,7 @@ class Publications:
 
     def look(self, *, last: bool = False) -> None:
         """Counts what was published since the last look. ``last``: waits for a publication that is under way."""
-        location = self.lake.location
+        location = self.lake.uri
         if last:
             with alone(location):
                 self._count()
@@ -205,13 +206,13 @@ def _key(row: dict[str, Any] | None) -> _Key:
 
 def _rows_since(lake: LakeWriter, newest: _Key) -> Iterator[dict[str, Any]]:
     """The rows of the ledger's versions after the known one, in their order, and without those before ``newest``."""
-    while (paths := files_added(lake.location, LEDGER.name, lake.tables.versions[LEDGER.name] + 1)) is not None:
+    while (paths := files_added(lake.uri, LEDGER.name, lake.tables.versions[LEDGER.name] + 1)) is not None:
         lake.tables.committed(LEDGER.name)
-        rows = files.read(lake.location, LEDGER, sorted(paths)).to_pylist()
+        rows = files.read(lake.uri, LEDGER, sorted(paths)).to_pylist()
         yield from sorted((row for row in rows if _key(row) > newest), key=_key)
 
 
-def batch_of(lake: str, rows: Iterable[Any], metadata_version: int) -> Publication | None:
+def batch_of(lake: LakeUri, rows: Iterable[Any], metadata_version: int) -> Publication | None:
     """Returns the batch that ``rows`` (kind, payload) report, None if nothing was read. Raises the error of a stage,
     and UsageError if a file that a stage wrote is missing.
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from pipelines.fold.rules import EngineRules
-from pipelines.lake.uris import for_all, home_of
+from pipelines.lake.uris import LakeUri, for_all, home_of
 
 VERSION = 4
 """The version of keys and states in a checkpoint. A run cannot use those of another version."""
@@ -44,7 +44,7 @@ def keys_of(shards: int) -> tuple[int, ...]:
 class Job:
     """The parameters of both stages: the lake's location, its number of shards, the rules."""
 
-    lake: str
+    lake: LakeUri
     """Empty for a fold in this process only, which writes nothing."""
     shards: int
     rules: EngineRules

@@ -44,6 +44,7 @@ from pipelines.fold.quorum import QUORUM_TYPES
 from pipelines.fold.rows import TableRows, record_rows
 from pipelines.formats.records import Records, unknown_kinds
 from pipelines.lake.tables import BY_NAME
+from pipelines.lake.uris import LakeUri
 from pipelines.run.reports import (
     ClosedRows,
     FileWritten,
@@ -232,7 +233,7 @@ MANY = 4096
 """The number of events in a slice from which on a file is faster."""
 
 
-def stage(lake: str, events: Events, bounds: np.ndarray) -> str | None:
+def stage(lake: LakeUri, events: Events, bounds: np.ndarray) -> str | None:
     """Writes a slice's events (those of shard k between ``bounds`` k and k + 1) and returns the file's name.
 
     Returns None if they must go through Spark.
@@ -245,7 +246,7 @@ def stage(lake: str, events: Events, bounds: np.ndarray) -> str | None:
     return path.name
 
 
-def read_staged(lake: str, name: str, shard: int) -> Part:
+def read_staged(lake: LakeUri, name: str, shard: int) -> Part:
     """The events of one shard in a file that ``stage`` wrote."""
     try:
         with Path(lake, FOLDER, name).open("rb") as file:
@@ -254,7 +255,7 @@ def read_staged(lake: str, name: str, shard: int) -> Part:
         raise JbodError(f"{lake}/{FOLDER}/{name}: was deleted during the run: run again") from None
 
 
-def clear_staged(lake: str) -> None:
+def clear_staged(lake: LakeUri) -> None:
     """Removes staged files: after each publication, and those that a dead run left."""
     if "://" not in lake:
         with contextlib.suppress(FileNotFoundError):

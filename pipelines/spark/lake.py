@@ -27,7 +27,7 @@ from pipelines.lake.delta import data_files
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, LEDGER, Table
-from pipelines.lake.uris import for_spark
+from pipelines.lake.uris import LakeUri, for_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,12 +148,12 @@ class SparkLake:
         return for_spark(f"{self.lake.path}/{name}")
 
 
-def files_of(spark: SparkSession, root: str, name: str, table: DeltaTable) -> DataFrame:
+def files_of(spark: SparkSession, lake: LakeUri, name: str, table: DeltaTable) -> DataFrame:
     """All rows of a table's version, read as Parquet. Its files are those that Delta's log names."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = from_arrow_schema(BY_NAME[name].schema)
-    paths = [f"{root}/{name}/{file['path']}" for file in data_files(table)]
+    paths = [f"{lake}/{name}/{file['path']}" for file in data_files(table)]
     if not paths:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).parquet(*paths)

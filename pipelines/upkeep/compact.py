@@ -34,6 +34,7 @@ from pipelines.lake.kept_sizes import MEND as MEND_SIZES
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.side_tables import side_table
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, Table
+from pipelines.lake.uris import LakeUri
 from pipelines.storage.objects import is_object
 
 TARGET_BYTES = 32 << 20
@@ -67,23 +68,23 @@ class RemovedFiles:
 # -- optimize ---------------------------------------------------------------------------------------------------------
 
 
-def optimize(location: str, *, target: int = TARGET_BYTES) -> list[Merged]:
+def optimize(uri: LakeUri, *, target: int = TARGET_BYTES) -> list[Merged]:
     """Merges the small files of a lake. ``target`` in bytes. Raises LakeConflict if another writer rewrote files."""
-    with LakeWriter.held(location) as lake:
+    with LakeWriter.held(uri) as lake:
         tables = [table for table in (RECORDS, *DERIVED, *REQUESTS) if table.name in lake.tables]
         done = _merge_tables(lake, tables, target)
         if any(merged.after < merged.before for merged in done):
             lake.publish_rewritten()
         done.append(_compacted(LEDGER, lake.tables[LEDGER.name], retries=0))
-        if (sizes := side_table(location, DIRECTORY_SIZES.name, MEND_SIZES)) is not None:
+        if (sizes := side_table(uri, DIRECTORY_SIZES.name, MEND_SIZES)) is not None:
             done.append(_compacted(DIRECTORY_SIZES, sizes))
         lake.tables.refresh(LEDGER.name)
-        if is_object(location):
+        if is_object(uri):
             # Elsewhere, delta-rs does this with every hundredth commit.
             for delta in lake.tables.values():
                 delta.create_checkpoint()
                 delta.cleanup_metadata()
-            write_head(location, lake.identity, lake.ledger or {}, lake.tables.versions[LEDGER.name])
+            write_head(uri, lake.identity, lake.ledger or {}, lake.tables.versions[LEDGER.name])
     return done
 
 
@@ -96,7 +97,7 @@ def _merge_tables(lake: LakeWriter, tables: Sequence[Table], target: int) -> lis
         for table in tables:
             there = live_files(lake.tables[table.name])
             groups = [*_groups(_by_commit(there) if table is CHANGES else _closed_files(there), target)]
-            merging = [workers.submit(_merged, lake.location, table, group) for group in groups]
+            merging = [workers.submit(_merged, lake.uri, table, group) for group in groups]
             begun.append((table, len(there), groups, merging))
         for table, before, groups, merging in begun:
             added = [each.result() for each in merging]
@@ -156,16 +157,16 @@ def _groups(found: Iterable[LiveFile], target: int) -> Iterator[list[LiveFile]]:
         yield group
 
 
-def _merged(location: str, table: Table, group: Sequence[LiveFile]) -> DataFile:
+def _merged(lake: LakeUri, table: Table, group: Sequence[LiveFile]) -> DataFile:
     paths = [file.path for file in group]
     if table is CHANGES:
         # A new stream reads files by their modification time: the merged file takes the place of its last part.
-        return replace(files.merge(location, table, paths), modified=_modified(group[-1]))
-    order = _order(files.read(location, table, paths, table.key, encoded=True))
+        return replace(files.merge(lake, table, paths), modified=_modified(group[-1]))
+    order = _order(files.read(lake, table, paths, table.key, encoded=True))
     if np.array_equal(order, np.arange(len(order), dtype=np.uint64)):  # records mostly are in order
-        return files.merge(location, table, paths)
-    rows = files.read(location, table, paths, encoded=True).unify_dictionaries()
-    return files.write(location, table.name, rows, order=order)
+        return files.merge(lake, table, paths)
+    rows = files.read(lake, table, paths, encoded=True).unify_dictionaries()
+    return files.write(lake, table.name, rows, order=order)
 
 
 def _order(keys: pa.Table) -> pa.Array:
@@ -190,7 +191,7 @@ def _compacted(table: Table, delta: DeltaTable, retries: int | None = None) -> M
 # -- vacuum -----------------------------------------------------------------------------------------------------------
 
 
-def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: datetime | None = None) -> list[RemovedFiles]:
+def vacuum(uri: LakeUri, keep: timedelta, *, dry_run: bool = False, now: datetime | None = None) -> list[RemovedFiles]:
     """Deletes files that belong only to versions replaced more than ``keep`` ago.
 
     It keeps the versions of the newest ledger row and of every row that was the newest since then, the tables' present
@@ -198,13 +199,13 @@ def vacuum(location: str, keep: timedelta, *, dry_run: bool = False, now: dateti
     """
     now = now or datetime.now(UTC)
     done = []
-    with LakeWriter.held(location) as lake:
+    with LakeWriter.held(uri) as lake:
         kept = _kept_versions(lake, now - keep)
-        if side_table(location, DIRECTORY_SIZES.name, MEND_SIZES) is not None:
+        if side_table(uri, DIRECTORY_SIZES.name, MEND_SIZES) is not None:
             kept[DIRECTORY_SIZES.name] = set()
         for name, versions in kept.items():
-            needed = _needed(location, name, versions)
-            done.append(_delete(location, name, needed, now - max(keep, YOUNG), dry_run))
+            needed = _needed(uri, name, versions)
+            done.append(_delete(uri, name, needed, now - max(keep, YOUNG), dry_run))
     return done
 
 
@@ -221,21 +222,21 @@ def _kept_versions(lake: LakeWriter, since: datetime) -> dict[str, set[int]]:
     return kept
 
 
-def _needed(location: str, name: str, versions: set[int]) -> set[str]:
+def _needed(lake: LakeUri, name: str, versions: set[int]) -> set[str]:
     """The files of a table's present version and of ``versions``.
 
     These are the files of the oldest of them, and those that later commits added. On S3 this takes a request for each
     commit, and opening a version would take many.
     """
-    present = delta_at(f"{location}/{name}")
+    present = delta_at(f"{lake}/{name}")
     needed = {file.path for file in live_files(present)}
     if not versions:
         return needed
     first = min(versions)
-    needed |= _files_of(f"{location}/{name}", first)
+    needed |= _files_of(f"{lake}/{name}", first)
     for version in range(first + 1, present.version() + 1):
-        added = files_added(location, name, version)
-        needed |= _files_of(f"{location}/{name}", version) if added is None else added
+        added = files_added(lake, name, version)
+        needed |= _files_of(f"{lake}/{name}", version) if added is None else added
     return needed
 
 
@@ -247,8 +248,8 @@ def _files_of(table: str, version: int) -> set[str]:
         return set()
 
 
-def _delete(location: str, name: str, needed: set[str], before: datetime, dry_run: bool) -> RemovedFiles:
-    fs, root = lake_filesystem(location)
+def _delete(lake: LakeUri, name: str, needed: set[str], before: datetime, dry_run: bool) -> RemovedFiles:
+    fs, root = lake_filesystem(lake)
     folder = f"{root}/{name}"
     found = [
         info

@@ -30,6 +30,7 @@ from pipelines.lake.files import lake_filesystem
 from pipelines.lake.foreign import last_own, since
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, Table
+from pipelines.lake.uris import LakeUri
 from pipelines.upkeep.verify_reference import History, Row
 
 if TYPE_CHECKING:
@@ -67,17 +68,17 @@ class Verification:
     """Commits of other engines since the publication. A change of data is a difference, too."""
 
 
-def verify(location: str, *, by: By | None = None) -> Verification:
+def verify(uri: LakeUri, *, by: By | None = None) -> Verification:
     """Compares all tables of the newest ledger row with the records. ``by``: who replays, chosen by size if None.
 
     Raises UsageError if there is no lake, and MalformedLog or ReplayViolation if its records are not a valid history.
     """
-    lake = Lake.open(location)
+    lake = Lake.open(uri)
     verdict = Verification(by or _by(lake), lake.published.end_offset)
     _look_beyond(lake, verdict)
     for name, delta in lake.tables.items():
         verdict.files += len(delta.file_uris())
-        verdict.differences += _missing_files(location, name, delta)
+        verdict.differences += _missing_files(uri, name, delta)
     if any(one.what.startswith("the file") for one in verdict.differences):
         return verdict
     made = _hashes(lake) if verdict.by == "engine" else {}
@@ -129,9 +130,9 @@ def _look_beyond(lake: Lake, verdict: Verification) -> None:
             verdict.differences.append(Difference(name, f"after version {known}", None, found.refused))
 
 
-def _missing_files(location: str, name: str, delta: Any) -> Iterator[Difference]:
+def _missing_files(lake: LakeUri, name: str, delta: Any) -> Iterator[Difference]:
     """Files of the table's version that are missing on disk or have another size."""
-    fs, root = lake_filesystem(location)
+    fs, root = lake_filesystem(lake)
     actions = pa.table(delta.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
     found = fs.get_file_info([f"{root}/{name}/{action['path']}" for action in actions])
     for action, info in zip(actions, found, strict=True):
