@@ -23,6 +23,10 @@ from pipelines.plan.steps import Limits, PlanStep, WorstFailure, changed, final_
 
 BOOTSTRAP = "HOST:PORT"
 DEADLOCK = "no order of the moves leaves every disk enough room while both copies exist"
+CHOICE = (
+    "Kafka may first make its copy on another disk of the broker, which has too little room: cordon that disk "
+    "(KIP-1066), or lower --headroom"
+)
 
 
 @dataclass(frozen=True)
@@ -120,11 +124,12 @@ class MovePlan:
         """What undoes it: cordons are as before, then the files, from the last step that was begun to the first."""
         found = [*self.uncordons]
         for one in reversed(self.steps):
-            name = files.UNDO_STEP.format(one.number)
-            if name in self.documents:
-                found += [files.WAIT] if one.undo_waits else []
-                file = self.path_of(name)
-                found += [files.undoes(BOOTSTRAP, file), files.verifies(BOOTSTRAP, file)]
+            for part, waits in enumerate(one.undo_waits, 1):
+                name = files.undo_name(one.number, part)
+                if name in self.documents:
+                    file = self.path_of(name)
+                    found += [files.WAIT] if waits else []
+                    found += [files.undoes(BOOTSTRAP, file), files.verifies(BOOTSTRAP, file)]
         return found
 
     def path_of(self, name: str) -> str:
@@ -177,12 +182,13 @@ def plan(
     solution = _without(it, solution, bad)
     if not goal.even:
         lacks += refused
-    step = in_steps(it, solution, limits)
-    never = np.flatnonzero(changed(it, solution) & (step == 0))
-    if len(never):
-        solution = _without(it, solution, never)
-        if not goal.even:
-            lacks.append(Lack(DEADLOCK, len(never), it.state.name(int(never[0]))))
+    step, kindly = in_steps(it, solution, limits)
+    never = changed(it, solution) & (step == 0)
+    for reason, hit in ((DEADLOCK, np.flatnonzero(never & ~kindly)), (CHOICE, np.flatnonzero(never & kindly))):
+        if len(hit):
+            solution = _without(it, solution, hit)
+            if not goal.even:
+                lacks.append(Lack(reason, len(hit), it.state.name(int(hit[0]))))
     if lacks and not goal.partial:
         step = np.zeros_like(step)
     return _answer(lake, it, goal, solution, step, lacks, limits, into)
@@ -207,7 +213,7 @@ class Undo:
     time: datetime
     partitions: Sequence[Back]
     left_out: Sequence[str]
-    """Partitions of the file that it lacks: there is none of that name, or a replica is on a broker that is down."""
+    """Partitions of the file that it lacks: there is none of that name, or a broker or a disk of it is down."""
     path: str
     """Where it was written; empty if it was not."""
 
@@ -250,16 +256,17 @@ def _answer(
     into: str | None,
 ) -> MovePlan:
     listed, now = steps(it, solution, step, limits)
-    rows = np.flatnonzero(step > 0)
+    moved = np.flatnonzero(step > 0)
     documents, undone = {}, 0
     for one in listed:
         documents[files.STEP.format(one.number)] = files.document(files.entries(it, solution, one.rows))
-        if back := files.undo(it, one.rows, solution):
-            documents[files.UNDO_STEP.format(one.number)] = files.document(back)
-            undone += len(back)
+        for part, rows in enumerate(one.undo, 1):
+            if back := files.undo(it, rows, solution):
+                documents[files.undo_name(one.number, part)] = files.document(back)
+                undone += len(back)
     written = files.write(into, documents) if into and listed else {}
     before, uncordons, notes = _cordons(lake, it, goal) if listed else ([], [], [])
-    across = _across(it, solution, rows)
+    across = _across(it, solution, moved)
     down = sorted({*it.state.brokers[_brokers(it, across)].tolist()} - {*it.state.brokers[it.runs].tolist()})
     brokers, topics = [], []
     if down:
@@ -275,7 +282,7 @@ def _answer(
         aim=goal.aim,
         steps=listed,
         lacks=sorted(lacks, key=lambda one: (one.bytes == 0, one.bytes, one.replicas)),
-        notes=[*it.notes, *goal.notes, *notes, *_doubts(it, solution, rows), *_pathless(it, solution, rows)],
+        notes=[*it.notes, *goal.notes, *notes, *_doubts(it, solution, moved), *_pathless(it, solution, moved)],
         sized=it.sized,
         now=now,
         measure=goal.even,

@@ -13,12 +13,12 @@ import numpy.typing as npt
 from jbod_model.errors import UsageError
 from jbod_model.plan import Target
 from pipelines.ask.plan_check import ReassignedPartition
-from pipelines.plan.problem import ANY, Problem
+from pipelines.plan.problem import ANY, OFFLINE, Problem
 from pipelines.plan.solve import Solution
 from pipelines.plan.steps import final_state
 
-STEP, UNDO_STEP, UNDO = "step-{}.json", "undo-{}.json", "undo.json"
-"""The names of the files of a plan, by the number of the step; and of what ``jbod plan undo`` writes."""
+STEP, UNDO = "step-{}.json", "undo.json"
+"""The names of the file of a step, by its number, and of what ``jbod plan undo`` writes."""
 WAIT = "sleep 60"
 """Until Kafka has deleted what moved away: by default log.segment.delete.delay.ms is a minute."""
 Rows = npt.NDArray[np.int64]
@@ -35,15 +35,23 @@ def entries(it: Problem, solution: Solution, rows: Rows) -> dict[Target, Reassig
 def undo(it: Problem, rows: Rows, solution: Solution | None = None) -> dict[Target, ReassignedPartition]:
     """The same partitions as they are now, with a path for each replica that a plan moves, or for all.
 
-    Those with a replica on a broker that is down are left out: Kafka's tool refuses them.
+    Those with a replica on a broker that is down, or that would go back to a disk that is offline, are left out:
+    Kafka's tool refuses them.
     """
-    there = it.state.there[rows]
-    rows = rows[(it.runs[it.state.replicas[rows]] | ~there).all(axis=1)]
-    moves = it.state.directory[rows] >= 0
+    held = it.state.directory
+    moves = held[rows] >= 0
     if solution is not None:
-        moves &= solution.target[rows][:, : it.state.directory.shape[1]] != it.place[rows]
+        moves &= solution.target[rows][:, : held.shape[1]] != it.place[rows]
+    offline = (it.disks.state == OFFLINE) & ~it.disks.nowhere
+    back = (it.runs[it.state.replicas[rows]] | ~it.state.there[rows]) & ~(moves & offline[held[rows]])
+    rows, moves = rows[back.all(axis=1)], moves[back.all(axis=1)]
     order = np.broadcast_to(np.arange(it.state.directory.shape[1]), moves.shape)
     return _entries(it, rows, it.state.directory[rows], moves, order)
+
+
+def undo_name(step: int, part: int) -> str:
+    """The name of a file that undoes a step. Both count from 1."""
+    return f"undo-{step}.json" if part == 1 else f"undo-{step}-{part}.json"
 
 
 def document(of: dict[Target, ReassignedPartition]) -> dict[str, Any]:

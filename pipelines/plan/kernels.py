@@ -272,62 +272,127 @@ def _pour(
     return False
 
 
+class Order(NamedTuple):
+    """What ``sequence`` reads and changes."""
+
+    place: Any
+    """int32, partition and slot -> disk before the plan; -1 for none."""
+    target: Any
+    """The same after it."""
+    size: Any
+    """int64, the bytes of each copy that is made."""
+    was: Any
+    """int64, the bytes of each replica of now."""
+    held: Any
+    """float64, bytes of each disk. Changes."""
+    limit: Any
+    """float64, bytes that each disk may hold."""
+    broker: Any
+    """int32, of each disk."""
+    chosen: Any
+    """bool, the disks that Kafka may choose for a new replica, until it is told which one to take."""
+    count: Any
+    """int64, replicas on each disk: Kafka chooses the disk with the fewest. Changes."""
+    disks: Any
+    """int64, all disks by broker."""
+    starts: Any
+    """int64, where the disks of each broker begin in ``disks``."""
+
+
 @njit(cache=True, nogil=True)
-def sequence(
-    place: Any,
-    target: Any,
-    size: Any,
-    was: Any,
-    held: Any,
-    limit: Any,
-    rows: Any,
-    most: int,
-    most_bytes: int,
-    step: Any,
-) -> int:
+def sequence(it: Any, rows: Any, most: int, most_bytes: int, step: Any) -> int:
     """Puts the partitions ``rows`` into steps from 1 on, the first that fit first. Returns the number of steps.
 
-    ``size``: the bytes of each copy that is made, ``was``: of each replica of now.
-
-    In a step each disk has room for what comes, while nothing that leaves has left. ``step`` stays 0 for a partition
-    that never fits. A step has at most ``most`` copies and ``most_bytes``, but one partition at least.
+    In a step each disk has room for what comes, while nothing that leaves has left; also for replicas that come to its
+    broker, if Kafka may choose it for them. ``step`` stays 0 for a partition that never fits. A step has at most
+    ``most`` copies and ``most_bytes``, but one partition at least.
     """
-    coming = np.zeros(held.shape[0], np.float64)
+    coming = np.zeros(it.held.shape[0], np.float64)
+    new = np.zeros(it.held.shape[0], np.float64)
+    arrives = np.zeros(it.starts.shape[0], np.float64)
+    number = np.zeros(it.starts.shape[0], np.int64)
     left, steps = rows.shape[0], 0
     while left > 0:
-        coming[:] = 0
+        coming[:], new[:], arrives[:], number[:] = 0, 0, 0, 0
         copies, amount, taken = 0, 0, 0
         for index in range(rows.shape[0]):
             row = rows[index]
             if step[row] != 0:
                 continue
             count, more, fits = 0, 0, True
-            for slot in range(target.shape[1]):
-                disk = target[row, slot]
-                if disk >= 0 and disk != place[row, slot]:
+            for slot in range(it.target.shape[1]):
+                disk = it.target[row, slot]
+                if disk >= 0 and disk != it.place[row, slot]:
                     count += 1
-                    more += size[row, slot]
-                    fits = fits and held[disk] + coming[disk] + size[row, slot] <= limit[disk]
+                    more += it.size[row, slot]
+                    fits = fits and _fits(it, row, slot, coming, new, arrives, number)
             if not fits or (taken > 0 and (copies + max(1, count) > most or amount + more > most_bytes)):
                 continue
-            for slot in range(target.shape[1]):
-                disk = target[row, slot]
-                if disk >= 0 and disk != place[row, slot]:
-                    coming[disk] += size[row, slot]
+            for slot in range(it.target.shape[1]):
+                disk = it.target[row, slot]
+                if disk >= 0 and disk != it.place[row, slot]:
+                    coming[disk] += it.size[row, slot]
+                    if _is_new(it, row, slot):
+                        new[disk] += it.size[row, slot]
+                        arrives[it.broker[disk]] += it.size[row, slot]
+                        number[it.broker[disk]] += 1
             step[row] = steps + 1
             copies, amount, taken = copies + max(1, count), amount + more, taken + 1
         if taken == 0:
             break
         steps, left = steps + 1, left - taken
-        held += coming
+        it.held[:] += coming
         for index in range(rows.shape[0]):
             row = rows[index]
             if step[row] == steps:
-                for slot in range(place.shape[1]):
-                    disk = place[row, slot]
-                    if disk >= 0 and disk != target[row, slot]:
-                        held[disk] -= was[row, slot]
+                _leave(it, row)
     return steps
+
+
+@njit(nogil=True)
+def _is_new(it: Any, row: int, slot: int) -> bool:
+    """Whether the replica comes from another broker, or from nowhere."""
+    now = it.place[row, slot]
+    return bool(now < 0 or it.broker[now] != it.broker[it.target[row, slot]])
+
+
+@njit(nogil=True)
+def _leave(it: Any, row: int) -> None:
+    """The replicas of a partition have left where they were."""
+    for slot in range(it.place.shape[1]):
+        disk, target = it.place[row, slot], it.target[row, slot]
+        if disk != target and target >= 0:
+            it.count[target] += 1
+        if disk != target and disk >= 0:
+            it.held[disk] -= it.was[row, slot]
+            it.count[disk] -= 1
+
+
+@njit(nogil=True)
+def _fits(it: Any, row: int, slot: int, coming: Any, new: Any, arrives: Any, number: Any) -> bool:
+    """Whether a copy has room on its disk, and on every disk that Kafka may choose first for what comes to the broker.
+
+    ``coming``, ``new``: what comes to each disk in this step, and the part of it that is new on its broker.
+    ``arrives``, ``number``: the bytes and copies that are new on each broker.
+    """
+    target, size = it.target[row, slot], it.size[row, slot]
+    broker, comes = it.broker[target], _is_new(it, row, slot)
+    if it.held[target] + coming[target] + size > it.limit[target]:
+        return False
+    copies = number[broker] + (1 if comes else 0)
+    first, last = it.starts[broker], it.starts[broker + 1]
+    fewest = -1
+    for at in range(first, last):
+        disk = it.disks[at]
+        if it.chosen[disk] and (fewest < 0 or it.count[disk] < fewest):
+            fewest = it.count[disk]
+    for at in range(first, last):
+        disk = it.disks[at]
+        first_choice = it.chosen[disk] and it.count[disk] < fewest + copies
+        full = it.held[disk] + coming[disk] + arrives[broker] - new[disk] + size > it.limit[disk]
+        if first_choice and full and (comes or disk == target):
+            return False
+    return True
 
 
 @njit(cache=True, nogil=True)

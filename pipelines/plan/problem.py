@@ -153,7 +153,9 @@ def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, h
     rows = _rows_of(state, () if said is None else said.log_dirs)
     if said is not None:
         bytes_of = _bytes(state, rows)
-        busy[rows.row[(rows.row >= 0) & rows.future]] = True
+        moving = np.flatnonzero((rows.row >= 0) & rows.future)
+        # a move between disks ends with the disk that it copies from
+        busy[rows.row[moving[state.online[rows.row[moving], rows.slot[moving]]]]] = True
     held = state.directory
     load = _load(made, said)
     if said is not None:

@@ -16,12 +16,15 @@ import numpy.typing as npt
 from jbod_model.formats.metadata_version import ELR_FEATURE
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.ask.weights import COPY_RATE
-from pipelines.plan.kernels import sequence
-from pipelines.plan.problem import Bytes, Loads, Problem
+from pipelines.plan.kernels import Order, sequence
+from pipelines.plan.problem import HALTED, NO_PATH, NO_SIZE, OPEN, Bytes, Loads, Problem
 from pipelines.plan.solve import Solution
 
 COSTS = ("last_replicas", "unclean", "under_min_isr")
 """What a failure costs, the worst first: the numbers of ``WorstFailure``."""
+Rows = npt.NDArray[np.int64]
+CHOSEN = (OPEN, NO_PATH, NO_SIZE, HALTED)
+"""Disks that Kafka may choose for new replicas: the one with the fewest (LogManager.nextLogDirs)."""
 MOVES, STEP_BYTES = 500, 1 << 40
 """Replicas and bytes of a step at most, unless others are given."""
 
@@ -55,7 +58,7 @@ class PlanStep:
     """Partitions that move together."""
 
     number: int
-    rows: npt.NDArray[np.int64]
+    rows: Rows
     partitions: int
     replicas: int
     """Copies that are made."""
@@ -71,8 +74,10 @@ class PlanStep:
     """The same of a broker."""
     waits: bool = False
     """Whether it needs room that the steps before it made: Kafka frees it after a while."""
-    undo_waits: bool = False
-    """The same of what undoes it, after this step or after the next one is undone."""
+    undo: Sequence[Rows] = ()
+    """What undoes it, in this order: partitions that can go back together."""
+    undo_waits: Sequence[bool] = ()
+    """Whether each of these needs room that was made before it, in this step or since."""
 
 
 def final_state(it: Problem, solution: Solution) -> tuple[Numbers, Numbers, Bytes]:
@@ -91,21 +96,48 @@ def changed(it: Problem, solution: Solution) -> Flags:
     return found
 
 
-def in_steps(it: Problem, solution: Solution, limits: Limits) -> Numbers:
-    """The step of each partition, from 1 on; 0: it does not move, or never fits.
+def in_steps(it: Problem, solution: Solution, limits: Limits) -> tuple[Numbers, Flags]:
+    """The step of each partition, from 1 on; 0: it does not move, or never fits. And those of the latter that would fit
+    if Kafka chose the disks of the plan at once.
 
     Partitions with the fewest replicas in sync come first.
     """
-    place, target, size = final_state(it, solution)
     rows = np.flatnonzero(changed(it, solution))
     in_sync = (it.state.isr & it.state.online).sum(axis=1)
     rows = rows[np.lexsort((rows, in_sync[rows]))].astype(np.int64)
-    step = np.zeros(len(place), np.int32)
+    step = np.zeros(len(it.place), np.int32)
     most = limits.bytes if it.sized else np.iinfo(np.int64).max
-    held = it.disks.load.copy()
+    order = _order(it, solution, it.disks.load)
+    sequence(order, rows, limits.moves, most, step)
+    never = rows[step[rows] == 0]
+    kindly = step.copy()
+    if len(never):
+        sequence(order._replace(chosen=np.zeros(len(it.disks), bool)), never, limits.moves, most, kindly)
+    return step, (step == 0) & (kindly > 0)
+
+
+def _order(it: Problem, solution: Solution, held: Loads, back: bool = False) -> Order:
+    """What has to be put in order, from the loads ``held`` on; ``back``: what undoes it."""
+    place, target, size = final_state(it, solution)
     was = np.pad(it.bytes, ((0, 0), (0, place.shape[1] - it.bytes.shape[1])))
-    sequence(place, target, size, was, held, it.limit, rows, limits.moves, most, step)
-    return step
+    if back:
+        moved = place != target
+        place, target = target, place
+        size, was = np.where(moved, was, 0), np.where(moved, size, was)
+    disks = np.argsort(it.disks.broker, kind="stable").astype(np.int64)
+    return Order(
+        place=place,
+        target=target,
+        size=size,
+        was=was,
+        held=held.copy(),
+        limit=it.limit,
+        broker=it.disks.broker,
+        chosen=np.isin(it.disks.state, CHOSEN) & ~it.disks.nowhere,
+        count=np.bincount(place[place >= 0], minlength=len(it.disks)),
+        disks=disks,
+        starts=np.searchsorted(it.disks.broker[disks], np.arange(len(it.state.brokers) + 1)),
+    )
 
 
 def steps(
@@ -119,9 +151,7 @@ def steps(
     order = np.argsort(step, kind="stable")
     ends = np.searchsorted(step[order], np.arange(1, int(step.max(initial=0)) + 2))
     parts = [np.sort(order[start:end]) for start, end in pairwise(ends)]
-    waits, undo_waits = (
-        _waits(it, *zip(*(_flow(it, solution, rows) for rows in parts), strict=True)) if parts else ([], [])
-    )
+    room = _room(it, solution, parts)
     found = []
     for number, rows in enumerate(parts, 1):
         safety.done(rows)
@@ -142,49 +172,102 @@ def steps(
                 else None,
                 disk=disk,
                 broker=broker,
-                waits=waits[number - 1],
-                undo_waits=undo_waits[number - 1],
+                waits=room.waits[number - 1],
+                undo=room.undo[number - 1],
+                undo_waits=room.undo_waits[number - 1],
             )
         )
     return found, now
 
 
-def _flow(it: Problem, solution: Solution, rows: npt.NDArray[np.int64]) -> tuple[Loads, Loads]:
-    """The bytes that come to each disk, and those that leave it, when ``rows`` move."""
-    place, target, size = (one[rows] for one in final_state(it, solution))
-    moved = place != target
-    came, left = moved & (target >= 0), moved & (place >= 0)
-    was = np.pad(it.bytes[rows], ((0, 0), (0, place.shape[1] - it.bytes.shape[1])))
-    comes, leaves = (
-        np.bincount(target[came], size[came], len(it.disks)),
-        np.bincount(place[left], was[left], len(it.disks)),
-    )
-    return comes.astype(np.float64), leaves.astype(np.float64)
+@dataclass(frozen=True)
+class _Room:
+    """What steps, and what undoes them, need of each disk."""
+
+    waits: list[bool]
+    """Of each step: whether a disk has too little room while it still holds what has left it."""
+    undo: list[Sequence[Rows]]
+    """Of each step: what can go back together."""
+    undo_waits: list[Sequence[bool]]
 
 
-def _waits(it: Problem, coming: Sequence[Loads], leaving: Sequence[Loads]) -> tuple[list[bool], list[bool]]:
-    """Of each step, and of what undoes it: whether a disk has too little room while it still holds what has left it.
+def _room(it: Problem, solution: Solution, parts: Sequence[Rows]) -> _Room:
+    """How the steps ``parts`` are undone, and where they have to wait for room.
 
     Kafka renames the folder of a replica that moved away, and deletes it after log.segment.delete.delay.ms
-    (LogManager.asyncDelete). Plans are undone from the last step to the first, after any of them.
+    (LogManager.asyncDelete). The same holds for a copy that Kafka made on another disk than the plan wants. Plans are
+    undone from the last step to the first, after any of them.
     """
+    forth, back = _order(it, solution, it.disks.load), _order(it, solution, it.disks.load, back=True)
+    back = back._replace(limit=np.maximum(it.limit, it.disks.load))  # a disk that was too full may be so again
+    count = forth.count.copy()
     held, gone = it.disks.load, np.zeros(len(it.disks))
-    waits, after = [], []
-    for comes, leaves in zip(coming, leaving, strict=True):
-        waits.append(_lacks(it, held + gone, comes))
-        gone = leaves if waits[-1] else gone + leaves
-        held = held + comes - leaves
+    found, after = _Room([], [], []), []
+    for rows in parts:
+        flow = _Flow.of(forth, rows)
+        found.waits.append(flow.lacks(held + gone, it.limit))
+        gone = flow.gone(gone, found.waits[-1])
+        held, count = held + flow.comes - flow.leaves, count + flow.copies
         after.append((held, gone))
-    back, gone = [], np.zeros(len(it.disks))
-    for comes, leaves, (held, kept) in zip(reversed(leaving), reversed(coming), reversed(after), strict=True):
-        gone = np.maximum(gone, kept)  # whether this step was the last, or one after it is undone
-        back.append(_lacks(it, held + gone, comes))
-        gone = leaves if back[-1] else gone + leaves
-    return waits, back[::-1]
+        found.undo.append(_parted(back._replace(held=held.copy(), count=count.copy()), rows))
+    gone = np.zeros(len(it.disks))
+    for undone, (left, kept) in zip(reversed(found.undo), reversed(after), strict=True):
+        gone, held = np.maximum(gone, kept), left  # whether this step was the last, or one after it is undone
+        flags = []
+        for rows in undone:
+            flow = _Flow.of(back, rows)
+            flags.append(flow.lacks(held + gone, back.limit))
+            gone = flow.gone(gone, flags[-1])
+            held = held + flow.comes - flow.leaves
+        found.undo_waits.append(flags)
+    found.undo_waits.reverse()
+    return found
 
 
-def _lacks(it: Problem, held: Loads, comes: Loads) -> bool:
-    return bool(((comes > 0) & (held + comes > it.limit)).any())
+def _parted(order: Order, rows: Rows) -> Sequence[Rows]:
+    """Rows that can go together, part after part. Those that never fit come last."""
+    step = np.zeros(len(order.place), np.int32)
+    number = sequence(order, rows, len(order.place) * order.place.shape[1], np.iinfo(np.int64).max, step)
+    mine = step[rows]
+    return [part for one in (*range(1, number + 1), 0) if len(part := rows[mine == one])]
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """What moves when some partitions move together, by disk."""
+
+    comes: Loads
+    leaves: Loads
+    strays: Loads
+    """What may come first, as Kafka chooses among the disks of a broker for new replicas."""
+    copies: Bytes
+    """Replicas that it has more afterwards."""
+
+    @classmethod
+    def of(cls, order: Order, rows: Rows) -> _Flow:
+        """Of ``rows``."""
+        place, target, size, was = order.place[rows], order.target[rows], order.size[rows], order.was[rows]
+        disks, moved = len(order.broker), place != target
+        came, left = moved & (target >= 0), moved & (place >= 0)
+        new = came & ((place < 0) | (order.broker[place] != order.broker[target]))
+        here = np.bincount(target[new], size[new], disks)
+        there = np.bincount(order.broker[target[new]], size[new], len(order.starts))
+        return cls(
+            np.bincount(target[came], size[came], disks).astype(np.float64),
+            np.bincount(place[left], was[left], disks).astype(np.float64),
+            np.where(order.chosen, there[order.broker] - here, 0).astype(np.float64),
+            np.bincount(target[came], minlength=disks) - np.bincount(place[left], minlength=disks),
+        )
+
+    def lacks(self, held: Loads, limit: Loads) -> bool:
+        """Whether a disk has too little room."""
+        more = self.comes + self.strays
+        return bool(((more > 0) & (held + more > limit)).any())
+
+    def gone(self, before: Loads, waited: bool) -> Loads:
+        """What the disks still hold afterwards that has left them, besides ``before`` unless it ``waited`` for that."""
+        mine = self.leaves + self.strays
+        return mine if waited else before + mine
 
 
 def _own(it: Problem, place: Numbers, target: Numbers) -> Flags:
@@ -193,7 +276,7 @@ def _own(it: Problem, place: Numbers, target: Numbers) -> Flags:
     return found
 
 
-def _busiest(it: Problem, rows: npt.NDArray[np.int64], target: Numbers, size: Bytes, own: Flags) -> float:
+def _busiest(it: Problem, rows: Rows, target: Numbers, size: Bytes, own: Flags) -> float:
     """The most bytes that one broker sends, receives, or copies between its disks."""
     brokers = len(it.state.brokers)
     to = it.disks.broker[target]
@@ -234,7 +317,7 @@ class _Safety:
         self._counts = np.zeros((2, len(COSTS), len(it.disks)), np.int64)
         self._count(np.arange(len(place)), 1)
 
-    def done(self, rows: npt.NDArray[np.int64]) -> None:
+    def done(self, rows: Rows) -> None:
         """These partitions are as the plan wants them: what was copied is in sync."""
         self._count(rows, -1)
         new = self._target[rows] != self._place[rows]
@@ -246,7 +329,7 @@ class _Safety:
             flags[rows] &= ~new
         self._count(rows, 1)
 
-    def _count(self, rows: npt.NDArray[np.int64], sign: int) -> None:
+    def _count(self, rows: Rows, sign: int) -> None:
         """Of each slot: what the failure of its directory, and of its broker, would cost its partition."""
         disk, online, able, isr = self._disk[rows], self._online[rows], self._able[rows], self._isr[rows]
         elr, last_known = self._elr[rows], self._last_known[rows]
@@ -305,6 +388,6 @@ def _others(flags: Flags) -> Numbers:
     return found
 
 
-def _failure(name: str, counts: npt.NDArray[np.int64], at: int) -> WorstFailure:
+def _failure(name: str, counts: Rows, at: int) -> WorstFailure:
     costs = [int(counts[number, at]) if at >= 0 else 0 for number in range(len(COSTS))]
     return WorstFailure(name if any(costs) else "", *costs)

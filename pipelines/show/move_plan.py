@@ -130,11 +130,11 @@ def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
     if len(shown) < len(commands):
         say(out, f"  and {len(commands) - len(shown):,} more: --all, or --json", "dim")
     say(out, "  Begin a step when the verification of the one before says that it is complete.")
-    if any(one.waits or one.undo_waits for one in answer.steps):
+    if any(one.waits or any(one.undo_waits) for one in answer.steps):
         say(out, f"  {WAIT}: Kafka keeps what moved away so long; longer, if log.segment.delete.delay.ms is larger.")
     if answer.undone:
         rest = answer.partitions - answer.undone
-        without = f" ({many(rest, 'partition')} cannot go back: a broker of it is down)" if rest else ""
+        without = f" ({many(rest, 'partition')} cannot go back: a broker or a disk of it is down)" if rest else ""
         say(out, f"  To undo it{without}:")
         back = answer.undo
         for command in back if every else back[:SCREENFUL]:
@@ -142,7 +142,7 @@ def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
         if len(back) > SCREENFUL and not every:
             say(out, f"     and {len(back) - SCREENFUL:,} more: --all, or --json", "dim")
     else:
-        say(out, "  It cannot be undone: the brokers of before are down.")
+        say(out, "  It cannot be undone: the brokers or disks of before are down.")
 
 
 def show_undo(out: Screen, answer: Undo) -> None:
@@ -154,7 +154,7 @@ def show_undo(out: Screen, answer: Undo) -> None:
         say(out, f"Of {many(unknown, 'replica')} the path is not known: give --sizes, or see jbod label.", "yellow")
     if answer.left_out:
         said = listed(list(answer.left_out))
-        say(out, f"Left out, as there is no such partition or a broker of it is down: {said}.", "yellow")
+        say(out, f"Left out, as there is no such partition, or a broker or a disk of it is down: {said}.", "yellow")
     if number:
         say(out, "Execute it to undo the file, also while that is under way:")
         say(out, f"  {answer.command}", hang=4)

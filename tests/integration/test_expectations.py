@@ -26,7 +26,7 @@ from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
 from tests.support.tampering import TAMPERINGS, tamper
 from tests.support.volume import exhaustive, rare
-from tests.unit.check.story import asking
+from tests.unit.check.story import Story, asking
 
 pytestmark = pytest.mark.spark
 
@@ -79,6 +79,16 @@ def test_checks_of_requests_on_spark_find_what_they_find_in_duckdb(small: SparkS
         found = spark_checks(small, checks)
     assert found == run_checks(lake, ["B-01", "B-02"])
     assert len({one.finding for one in found}) == 5
+
+
+def test_checks_of_sizes_on_spark_find_what_they_find_in_duckdb(small: SparkSession, tmp_path: Path) -> None:
+    story = Story().broker(1, "abc").sized(1, a=(10, 100, 80), b=(10, 100, 80), c=(1, 100, 90)).pause(43_200)
+    lake = story.sized(1, a=(46, 100, 9), b=(10, 100, 80), c=(1, 100, 90)).lake(tmp_path)
+    checks = chosen(["B-38", "B-39", "B-40"])
+    with spark_views(small, lake, load()):
+        found = spark_checks(small, checks)
+    assert found == run_checks(lake, ["B-38", "B-39", "B-40"])
+    assert {one.check.id for one in found} == {"B-38", "B-39", "B-40"}
 
 
 @pytest.fixture(scope="module")

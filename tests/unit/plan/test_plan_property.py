@@ -5,6 +5,7 @@ The clusters have racks, several disks, fenced brokers, cordons, failed disks, r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from jbod_model.replay.image import Image
 from pipelines.ask.risk import risk
 from pipelines.ask.whatif_image import image_of
 from pipelines.ask.whatif_places import find_place
+from pipelines.lake.reader import Lake
 from pipelines.plan.answer import MovePlan, plan
 from pipelines.plan.files import WAIT
 from pipelines.plan.goals import Goal, balance, drain, fill, repair, replicas
@@ -26,7 +28,7 @@ from pipelines.plan.steps import Limits
 from tests.support.planned import Broker, Cluster, disk_id, path_of
 from tests.support.volume import amount
 
-HEADROOM = 10
+HEADROOM, DISKS = 10, 12
 reached: dict[str, int] = {}
 
 
@@ -63,8 +65,31 @@ def generated(seed: int) -> Cluster:
     return made
 
 
-def goals(cluster: Cluster, chance: Random) -> Mapping[str, Callable[[Problem], Goal]]:
-    lake = cluster.lake()
+def large(seed: int, number: int, partitions: int) -> Cluster:
+    """Brokers of 12 disks in 5 racks, some of them nearly empty or nearly full. Of odd seeds some have failed."""
+    chance = Random(seed)
+    brokers = {one: Broker(DISKS, f"rack {one % 5}", total=4_000_000) for one in range(1, number + 1)}
+    brokers[chance.randint(2, number)].fenced = seed % 2 == 1
+    for one in chance.sample([*brokers], max(2, number // 20)):
+        brokers[one].failed = (chance.randrange(DISKS),) if seed % 2 else ()
+        brokers[one % number + 1].cordoned = (chance.randrange(DISKS),)
+    made = Cluster(brokers, min_isr=2, unclean=True)
+    weights = {one: [chance.choice((0.2, 0.6, 1.0, 1.0, 1.4)) for _ in range(DISKS)] for one in brokers}
+    mean = 0.35 * 4_000_000 * DISKS * number / (partitions * 2.5)
+    for at in range(partitions):
+        first, count = chance.randrange(number), chance.choice((1, 2, 3, 3, 3))
+        of = [(first + step) % number + 1 for step in range(count)]
+        placed = {broker: chance.choices(range(DISKS), weights[broker])[0] for broker in of}
+        key = f"topic-{at // 50:05}", at % 50
+        made.put(f"{key[0]}-{key[1]}", placed, int(mean * chance.lognormvariate(-0.5, 1.0)))
+        if count > 1 and seed % 2 and chance.random() < 0.001:
+            made.adding[key] = (of[-1],)
+        if count > 1 and chance.random() < 0.002:
+            made.out_of_sync[key] = (of[0],)
+    return made
+
+
+def goals(cluster: Cluster, lake: Lake, chance: Random) -> Mapping[str, Callable[[Problem], Goal]]:
     broker = chance.choice([*cluster.brokers])
     disk = (
         find_place(lake, f"{broker}:{disk_id(broker, chance.randrange(cluster.brokers[broker].disks))}")
@@ -104,6 +129,8 @@ class Play:
         self.began = dict(self.used)
         self.renamed: list[tuple[int, int, int]] = []
         """What has left a disk and is not deleted yet: broker, disk, bytes."""
+        self.expected: dict[tuple[str, int], int] = {}
+        """Where a replica goes back to if the undo file does not know the path."""
         self.busy = {f"{topic}-{number}" for topic, number in cluster.adding}
         self.busy |= {f"{topic}-{number}" for (topic, number), _ in cluster.future}
 
@@ -116,23 +143,44 @@ class Play:
             self._check(name, was, now)
             new = sum(was.get(broker) != disk for broker, disk in now.items())
             copies, amount_of_bytes = copies + new, amount_of_bytes + new * self.size[name]
-            self._copy(name, now)
-        for broker, disk in self.used:
-            assert self.used[broker, disk] <= max(self.limit(broker), self.began[broker, disk])
+        self._together(document["partitions"])
         assert len(document["partitions"]) == 1 or (copies <= limits.moves and amount_of_bytes <= limits.bytes)
 
     def undo(self, document: Mapping[str, Any]) -> None:
-        """A file that undoes a step. Kafka chooses the disk of a replica whose path was unknown: any has room."""
+        """A file that undoes a step."""
         for one in document["partitions"]:
             name = f"{one['topic']}-{one['partition']}"
             was = self.cluster.placed[one["topic"], one["partition"]]
             assert [*was] == one["replicas"]
             for broker, path in zip(one["replicas"], one["log_dirs"], strict=True):
                 stays = self.placed[name].get(broker) == was[broker]
+                self.expected[name, broker] = was[broker]
                 assert path == path_of(was[broker]) or (path == "any" and (stays or not self.is_known(broker)))
-            self._copy(name, was)
+        self._together(document["partitions"])
+
+    def _together(self, partitions: Sequence[Mapping[str, Any]]) -> None:
+        """The partitions of a file move. A replica that is new on its broker may come to any of the disks with the
+        fewest replicas first (LogManager.nextLogDirs), and is deleted there as late as one that moved away."""
+        new: dict[int, list[tuple[int, int]]] = {}
+        number = Counter((broker, disk) for placed in self.placed.values() for broker, disk in placed.items())
+        for one in partitions:
+            name = f"{one['topic']}-{one['partition']}"
+            was, now = self.placed[name], self.target(name, one)
+            for broker in now.keys() - was.keys():
+                new.setdefault(broker, []).append((now[broker], self.size[name]))
+            self._copy(name, now)
+        strays = {}
+        for broker, copies in new.items():
+            fewest = min((number[broker, disk] for disk in self.open(broker)), default=0)
+            for disk in self.open(broker) if len(self.open(broker)) > 1 else ():
+                if number[broker, disk] < fewest + len(copies):
+                    strays[broker, disk] = sum(size for at, size in copies if at != disk)
         for broker, disk in self.used:
-            assert self.used[broker, disk] <= max(self.limit(broker), self.began[broker, disk])
+            most = self.used[broker, disk] + strays.get((broker, disk), 0)
+            assert most <= max(self.limit(broker), self.began[broker, disk])
+        for (broker, disk), size in strays.items():
+            self.used[broker, disk] += size
+            self.renamed.append((broker, disk, size))
 
     def _copy(self, name: str, now: Mapping[int, int]) -> None:
         """Both copies are there: what leaves is renamed only."""
@@ -156,7 +204,7 @@ class Play:
         assert len({*one["replicas"]}) == len(one["replicas"]) == len(one["log_dirs"])
         found = {}
         for broker, path in zip(one["replicas"], one["log_dirs"], strict=True):
-            held = self.placed[name].get(broker)
+            held = self.placed[name].get(broker, self.expected.get((name, broker)))
             assert path != "any" or held is not None or len(self.open(broker)) == 1
             found[broker] = (
                 int(path.removeprefix("/data/"))
@@ -209,21 +257,34 @@ class Play:
 @pytest.mark.parametrize("seed", range(amount(6, 400)))
 def test_plan_keeps_every_constraint_at_every_step_and_ends_as_promised(tmp_path: Path, seed: int) -> None:
     print("seed", seed)
-    cluster, chance = generated(seed), Random(seed)
-    source = cluster.sizes(tmp_path / "sizes.txt")
-    for name, goal in goals(cluster, chance).items():
-        limits = Limits(moves=chance.choice((1, 3, 100)), bytes=chance.choice((60, 10_000)))
-        lake = cluster.lake()
-        answer = plan(lake, goal, [source], limits, headroom=HEADROOM)
-        run = Play(cluster, name, image_of(lake, "true"))
+    chance = Random(seed)
+    limits = [Limits(chance.choice((1, 3, 100)), chance.choice((60, 10_000))) for _ in range(8)]
+    check_plans(generated(seed), chance, limits, tmp_path)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_plans_of_a_large_cluster_keep_every_constraint_and_end_as_promised(tmp_path: Path, seed: int) -> None:
+    """With --exhaustive: 100 brokers of 12 disks, 200,000 partitions."""
+    cluster = large(seed, amount(10, 100), amount(2_000, 200_000))
+    check_plans(cluster, Random(seed), [Limits(moves=amount(100, 5_000), bytes=1 << 40)], tmp_path)
+
+
+def check_plans(cluster: Cluster, chance: Random, limits: Sequence[Limits], path: Path) -> None:
+    source, lake = cluster.sizes(path / "sizes.txt"), cluster.lake()
+    image = image_of(lake, "true")
+    for number, (name, goal) in enumerate(goals(cluster, lake, chance).items()):
+        limit = limits[number % len(limits)]
+        answer = plan(lake, goal, [source], limit, headroom=HEADROOM)
+        run = Play(cluster, name, image)
         for document in typed(run, answer.commands, answer):
-            run.step(document, limits)
+            run.step(document, limit)
             run.controller(document)
         check_end(run, name, answer)
-        check_risk(run, answer)
+        check_risk(run, answer, lake)
         for last in {len(answer.steps), chance.randint(0, len(answer.steps))}:
-            check_undo(Play(cluster, name, run.image), answer, last, limits)
+            check_undo(Play(cluster, name, image), answer, last, limit)
         reached[name] = reached.get(name, 0) + bool(answer.steps)
+        print(f"{name}: {len(answer.steps)} steps, {answer.replicas} copies, {len(answer.lacks)} reasons")
 
 
 def check_end(run: Play, name: str, answer: MovePlan) -> None:
@@ -251,18 +312,17 @@ def check_end(run: Play, name: str, answer: MovePlan) -> None:
         assert moved is not None and moved >= answer.bound - 1e-6
 
 
-def check_risk(run: Play, answer: MovePlan) -> None:
+def check_risk(run: Play, answer: MovePlan, lake: Lake) -> None:
     """The worst failures before the first step, and after the last one, are those of jbod risk."""
-    ends = [answer.now]
-    clusters = [run.cluster]
+    ends, lakes = [answer.now], [lake]
     if answer.steps:
         moved = {key for key, placed in run.cluster.placed.items() if run.placed[f"{key[0]}-{key[1]}"] != placed}
         end = {(topic, number): run.placed[f"{topic}-{number}"] for topic, number in run.cluster.placed}
         late = {key: brokers for key, brokers in run.cluster.out_of_sync.items() if key not in moved}
         ends.append((answer.steps[-1].disk, answer.steps[-1].broker))
-        clusters.append(replace(run.cluster, placed=end, out_of_sync=late))
-    for told, cluster in zip(ends, clusters, strict=True):
-        said = risk(cluster.lake())
+        lakes.append(replace(run.cluster, placed=end, out_of_sync=late).lake())
+    for told, now in zip(ends, lakes, strict=True):
+        said = risk(now)
         for failure, exposures in zip(told, (said.directories, said.brokers), strict=True):
             costs = [(one.last_replicas, one.unclean, one.under_min_isr) for one in exposures]
             assert (failure.last_replicas, failure.unclean, failure.under_min_isr) == max(costs, default=(0, 0, 0))
@@ -288,7 +348,7 @@ def check_undo(run: Play, answer: MovePlan, last: int, limits: Limits) -> None:
     forth, back = [*answer.commands], [*answer.undo]
     for document in typed(run, forth[: 1 + index(forth, f"step-{last}.json")], answer):
         run.step(document, limits)
-    files = [file_of(one) for one in back if "--execute" in one and int(file_of(one)[5:-5]) <= last]
+    files = [file_of(one) for one in back if "--execute" in one and int(file_of(one)[5:-5].split("-")[0]) <= last]
     if files:
         first = index(back, files[0])
         for document in typed(run, back[first - (first > 0 and back[first - 1] == WAIT) :], answer):

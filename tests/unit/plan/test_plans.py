@@ -108,7 +108,7 @@ def test_repair_makes_replicas_anew_with_dead_brokers_and_throttles_only_the_liv
     assert (
         "--throttle" not in said and "--entity-name 2 " not in said and "--entity-type brokers --entity-name 3" in said
     )
-    assert {*replicas_of(answer.documents["undo-1.json"])} == {"t-1"}
+    assert not [name for name in answer.documents if name.startswith("undo")], "nothing can go back"
 
 
 def test_repair_of_a_healthy_cluster_has_nothing_to_do(tmp_path: Path) -> None:
