@@ -295,7 +295,7 @@ def test_report_command_refuses_what_it_cannot_do(
     ]
     (tmp_path / "file").touch()
     for words, problem in cases:
-        assert left("report", *words) == 2
+        assert left("report", "--quiet", *words) == 2
         told = capsys.readouterr().err
         assert problem in told
         assert told.count("\n") == 1
