@@ -94,10 +94,10 @@ exhaustive: setup
 	$(BIN)/python -m pytest --exhaustive $(LAB)
 	$(BIN)/python -m pytest --exhaustive $(INTEGRATION)
 
-# Some tests need programs that Python's packages do not bring; a machine that lacks one is told so. Unit tests and the
-# laboratory are one run: two would collect twice and wait twice for the last test.
+# Some tests need programs that Python's packages do not bring; a machine that lacks one is told so. All tests are one
+# run: integration tests wait for Spark now and then, and unit tests fill the time. So workers are one more than cores.
 test: lint
-	@left_out= no_maven=; \
+	@left_out=; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
 	  echo "no Chromium here: tests/integration/test_report_page.py is left out (apt-get install chromium)"; \
 	  left_out="--ignore tests/integration/test_report_page.py"; }; \
@@ -106,9 +106,9 @@ test: lint
 	  left_out="$$left_out --ignore tests/integration/test_monitoring.py"; }; \
 	command -v mvn >/dev/null || { \
 	  echo "no Maven here: tests/lab/test_tlc.py is left out (apt-get install maven)"; \
-	  no_maven="--ignore tests/lab/test_tlc.py"; }; \
-	$(BIN)/python -m pytest $(UNIT) tests/lab $$no_maven && \
-	  $(BIN)/python -m pytest $(INTEGRATION) $$left_out
+	  left_out="$$left_out --ignore tests/lab/test_tlc.py"; }; \
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder \
+	  tests/integration tests/unit tests/lab $$left_out
 
 # The newest servers, and the newest command line tools that are published; servers without eligible leaders.
 KAFKA_LIBS := build/kafka/libs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -42,13 +43,19 @@ class BySession(LoadFileScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        file = super()._split_scope(nodeid)
-        session = re.search(r"\b(spark: SparkSession|engine: SparkEngine)\b", (ROOT / file).read_text())
-        return session[1] if session else file
+        file: str = super()._split_scope(nodeid)
+        return session_of(file) or file
+
+
+@cache
+def session_of(file: str) -> str:
+    """The session that tests of the file have; empty if they have none."""
+    session = re.search(r"\b(spark: SparkSession|engine: SparkEngine)\b", (ROOT / file).read_text())
+    return session[1] if session else ""
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySession:
-    """The scheduler of integration tests."""
+    """The scheduler of a run with integration tests."""
     return BySession(config, log)
 
 

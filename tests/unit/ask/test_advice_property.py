@@ -20,7 +20,7 @@ from tests.unit.model.loss.loss_disks import Unsound
 from tests.unit.model.loss.loss_operations import WEIGHTS, Operation
 from tests.unit.model.loss.loss_restarts import MORE
 
-HISTORIES, CHUNK = amount(10, 2_000), 10
+HISTORIES, CHUNK = amount(6, 2_000), amount(6, 10)
 ROUNDS = 3
 FOUND = (7, 23, 28, 74, 121, 190, 220, 255, 666, 734, 1071, 1258, 1712)
 """Seeds for which the advice once gave something up; 1712: the operator started without a broken disk, against it."""

@@ -95,7 +95,7 @@ def test_what_check_and_offline_say_of_each_partition_is_what_consumers_read(kaf
     for number, (offset, cells) in enumerate(checkpoints(kafka).items()):
         lake = replace(log, offset=offset)
         found = sorted((one.subject, CHECKS[one.check.id]) for one in run_checks(lake, [*CHECKS]))
-        if number % amount(8, 1) == 0:
+        if number % amount(12, 1) == 0:
             assert found == sorted({(one.name, one.kind) for one in offline(lake).data.losses})
         told = {name: worst(kind for _, kind in of) for name, of in groupby(found, key=lambda one: one[0])}
         for cell in cells:

@@ -14,7 +14,7 @@ from pipelines.fold.tables import DIR_MIGRATING, DIR_UNASSIGNED
 from tests.support import engine
 from tests.support.kafka_images import kafka_images
 from tests.support.paths import CLUSTERS
-from tests.support.volume import rare, sampled
+from tests.support.volume import amount, rare, sampled
 
 COPIES = sorted(path for path in CLUSTERS.glob("*/metadata/*") if path.is_dir())
 CONTROLLERS = [path for path in COPIES if path.name == "controller-100"]
@@ -36,7 +36,7 @@ def _comparable(rows: list[dict[str, Any]]) -> list[str]:
 @pytest.mark.parametrize("copy", CONTROLLERS, ids=_name)
 def test_image_from_log_at_every_known_offset_equals_kafkas(copy: Path, most: int | None) -> None:
     tables = engine.replay(copy, most=most)
-    for expected in _images(copy):
+    for expected in _images(copy)[:: -amount(3, 1)]:
         assert engine.image(tables, expected["offset"]) == expected
 
 
