@@ -21,8 +21,8 @@ from jbod_model.storage.problems import StorageProblem
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.log_dirs import BrokerLogDir, is_log_dirs, read_brokers, read_log_dirs, read_mounted
-from pipelines.ask.size_history import growth, newest_sizes
-from pipelines.lake.directory_sizes import TABLE, keep_sizes
+from pipelines.lake.directory_sizes import TABLE, keep_sizes, newest_sizes
+from pipelines.lake.kept_sizes import growth
 from pipelines.lake.reader import Lake
 from pipelines.quorum import KAFKA
 from pipelines.settings import load

@@ -28,9 +28,10 @@ from pipelines.ask.assignment_requests import ERROR_NAMES, LAST_ASKED, PROCESSES
 from pipelines.ask.configs import features, min_isr, tiered_topics
 from pipelines.ask.directory_changes import directory_changes
 from pipelines.ask.lost_data import DataLoss, Losses, losses
-from pipelines.ask.size_history import growth, newest_sizes
 from pipelines.ask.upgrade import BROKER, Blocker, held_back
 from pipelines.lake.delta import reading
+from pipelines.lake.directory_sizes import newest_sizes
+from pipelines.lake.kept_sizes import growth
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, TIME

@@ -1,4 +1,4 @@
-"""Writes the table ``directory_sizes``: sizes of directories as sources said them, beside the tables of a lake.
+"""Writes the table ``directory_sizes``: sizes of directories as sources said them, and reads its newest rows.
 
 ``jbod sizes --keep`` appends rows in one commit. Like ``labels``, the table is not in the ledger: a replay, rollback or
 rebuild does not change it.
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.lake.kept_sizes import DIRECTORY_SIZES, kept_sizes
-from pipelines.lake.ledger import EPOCH
+from pipelines.lake.ledger import EPOCH, time_of
 from pipelines.lake.reader import Lake
 from pipelines.lake.side_tables import write_side_table
 from pipelines.lake.tables import TIME, Table, column
@@ -53,6 +53,20 @@ def keep_sizes(lake: Lake, rows: Sequence[Mapping[str, Any]]) -> int:
         return 0
     write_side_table(lake.path, TABLE, new, mode="append", other="another run")
     return len(new)
+
+
+def newest_sizes(lake: Lake) -> Sequence[dict[str, Any]]:
+    """The rows of directory_sizes of each broker's newest run, up to the lake's offset. Empty if none was kept."""
+    names = [name for name in TABLE.schema.names if name != "time"]
+    runs = kept_sizes(lake, "SELECT epoch_us(max(time)) FROM kept GROUP BY broker_id")
+    if not runs:
+        return []
+    rows = kept_sizes(
+        lake,
+        f"SELECT epoch_us(time), {', '.join(names)} FROM kept WHERE time >= make_timestamptz({min(runs)[0]}) "
+        "QUALIFY time = max(time) OVER (PARTITION BY broker_id) ORDER BY broker_id, path",
+    )
+    return [dict(zip(("time", *names), (time_of(row[0]), *row[1:]), strict=True)) for row in rows]
 
 
 def _key(row: Mapping[str, Any]) -> tuple[int, int, str]:

@@ -15,7 +15,7 @@ from tests.support.paths import ROOT
 
 JVM = {"pyspark", "delta", "py4j"}
 HEAVY = (*sorted(JVM), "numba", "pandas", "pyarrow", "great_expectations")
-LONGEST = 500
+SHORTEST, LONGEST = 30, 500
 
 
 # From the lowest to the highest. Each package may import those of lower layers, and nothing else of ours.
@@ -195,8 +195,10 @@ def test_modules_stay_readable_in_one_sitting() -> None:
     lengths = {
         str(module.relative_to(ROOT)): module.read_text(encoding="utf-8").count("\n")
         for module in modules("jbod_model", "pipelines", "lab")
+        if module.name != "__init__.py"
     }
     assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+    assert [name for name, length in lengths.items() if length < SHORTEST and not name.startswith("lab/")] == []
 
 
 def test_tracked_files_hold_no_path_of_one_machine() -> None:
