@@ -56,6 +56,8 @@ class Cluster:
     """More words for ``kafka-storage format`` of controllers, as ``--feature NAME=LEVEL``."""
     settings: dict[str, str | int] = field(default_factory=dict)
     """More settings of every node."""
+    heap: str = "256m"
+    """Of every node."""
     ports: dict[int, int] = field(default_factory=dict)
     nodes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -98,7 +100,11 @@ class Cluster:
     def start_node(self, node: int) -> None:
         said = (self.root / str(node) / "out.log").open("ab")
         self.nodes[node] = subprocess.Popen(
-            [*self.java(LIBS, "-Xmx256m", f"-Dkafka.logs.dir={self.root}"), "kafka.Kafka", str(self._settings(node))],
+            [
+                *self.java(LIBS, f"-Xmx{self.heap}", f"-Dkafka.logs.dir={self.root}"),
+                "kafka.Kafka",
+                str(self._settings(node)),
+            ],
             stdout=said,
             stderr=said,
         )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,16 +27,20 @@ from pipelines.quorum.client import QuorumClient, addresses_of
 from pipelines.quorum.connection import Fault
 from pipelines.quorum.security import Security
 from tests.live.kafka import CONTROLLER, Cluster, wait_for
+from tests.live.large import KEEPS_ALL, LOG, controller_with, url
 from tests.live.proxy import FaultyProxy
 from tests.support.paths import ROOT
 
 SECONDS = float(os.environ.get("LIVE_MIRROR_SECONDS", "120"))
 """How long leaders are killed by turns."""
-LOG = "__cluster_metadata-0"
+KILLS = int(os.environ.get("LIVE_MIRROR_KILLS", "20"))
+"""How often ``jbod mirror --follow`` and ``jbod replay kafka:// --follow`` are killed meanwhile, in all."""
 CONTROLLERS = (100, 101, 102)
 FAULTS = int(os.environ.get("LIVE_MIRROR_FAULTS", "300"))
-KEEPS_ALL: dict[str, str | int] = {"metadata.max.retention.bytes": -1, "metadata.max.retention.ms": -1}
-"""History stays: every byte of the mirror is compared."""
+MIRRORS = 48
+"""Behind the proxy at once: most of their time they wait."""
+ATTEMPTS = 20
+"""Of a copy, before it begins anew: a cluster id that was garbled stays wrong."""
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +54,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module")
-def cluster_of_one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    found = Cluster(tmp_path_factory.mktemp("one"), brokers=(1,), disks=1, settings=KEEPS_ALL)
-    try:
-        found.start()
+def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Its log has more than 100 kB: some pieces of the proxy."""
+    with controller_with(200, tmp_path_factory.mktemp("one")) as found:
         yield found
-    finally:
-        found.stop()
-
-
-def url(cluster: Cluster) -> str:
-    return "kafka://" + ",".join(f"127.0.0.1:{cluster.ports[node]}" for node in cluster.controllers)
 
 
 def bytes_of(metadata: Path) -> tuple[int, bytes]:
@@ -116,6 +117,55 @@ def lose(cluster: Cluster, node: int, number: int) -> None:
         cluster.start_node(node)
 
 
+class Killed:
+    """A command that is killed ``times``, at random times, and begun again at once.
+
+    Each second kill waits until the command did something since it began: ``place`` tells another number.
+    """
+
+    def __init__(
+        self, begin: Callable[[], subprocess.Popen[bytes]], place: Callable[[], int], times: int, seed: int
+    ) -> None:
+        self.process = begin()
+        self.left = times
+        self._begin = begin
+        self._place = place
+        self._mean = SECONDS / max(times, 1)
+        self._chance = random.Random(seed)
+        self._stops = threading.Event()
+        self._killing = threading.Thread(target=self._kill, daemon=True)
+        self._killing.start()
+
+    def _kill(self) -> None:
+        while self.left:
+            before = self._place()
+            while self.left % 2 and self._place() == before:
+                if self._stops.wait(0.5):
+                    return
+            if self._stops.wait(self._chance.uniform(0, 1 if self.left % 2 else self._mean)):
+                return
+            assert self.process.poll() is None, "ended by itself"
+            self.process.kill()
+            self.process.communicate()
+            self.left -= 1
+            self.process = self._begin()
+
+    def interrupt(self) -> bytes:
+        """Ends the command by Ctrl-C, and returns what it printed."""
+        self._killing.join()
+        self.process.send_signal(signal.SIGINT)
+        told, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0
+        return told or b""
+
+    def close(self) -> None:
+        """Ends the command, whatever it does."""
+        self._stops.set()
+        self._killing.join()
+        self.process.kill()
+        self.process.wait()
+
+
 def offset_of(lake: Path) -> int:
     """The newest offset of a lake, -1 before its first publication."""
     try:
@@ -133,44 +183,34 @@ def test_mirror_is_the_committed_log_and_the_lake_its_replay_while_leaders_are_l
     cluster: Cluster, tmp_path: Path
 ) -> None:
     folder, lake = tmp_path / "mirror", tmp_path / "lake"
-    following, loading = mirror(cluster, folder, "--follow"), replaying(cluster, lake)
-    chance, lost, own_kills, lake_kills, topics = random.Random(34), 0, 0, 0, 0
+    of_lake = KILLS * 2 // 5  # each has to start Spark
+    following = Killed(
+        lambda: mirror(cluster, folder, "--follow"), lambda: len(bytes_of(folder)[1]), KILLS - of_lake, seed=34
+    )
+    loading = Killed(lambda: replaying(cluster, lake), lambda: offset_of(lake), of_lake, seed=35)
+    lost, topics = 0, 0
     end = time.monotonic() + SECONDS
     try:
-        while time.monotonic() < end:
+        while time.monotonic() < end + SECONDS * bool(following.left or loading.left):
             cluster.create_topic(f"t{topics}", 5, 1)
             topics += 1
             if topics % 3 == 0:
                 cluster.delete_topic(f"t{topics - 2}")
-            if chance.random() < 0.5:
-                following.kill()
-                following.wait()
-                own_kills += 1
-                following = mirror(cluster, folder, "--follow")
-            if chance.random() < 0.3:
-                loading.kill()
-                loading.wait()
-                lake_kills += 1
-                loading = replaying(cluster, lake)
             node, _ = leader(cluster)
             lose(cluster, node, lost)
             lost += 1
             held, committed = bytes_of(folder), leader(cluster)[1]
             assert committed < 0 or end_of(held[1], held[0]) <= committed  # a new leader does not know it at once
+        assert following.left == loading.left == 0
         cluster.create_topic("last", 5, 1)
         _, committed = leader(cluster)
         wait_for("the mirror", lambda: end_of(bytes_of(folder)[1], 0) >= committed, 60)
         wait_for("the lake", lambda: offset_of(lake) >= committed - 1, 180)
-        following.send_signal(signal.SIGINT)
-        told, _ = following.communicate(timeout=30)
-        assert following.returncode == 0, (tmp_path / "errors").read_text()
-        assert b"all history" in told
-        loading.send_signal(signal.SIGINT)
-        assert loading.wait(60) == 0, (tmp_path / "errors of the lake").read_text()
+        assert b"all history" in following.interrupt()
+        loading.interrupt()
     finally:
-        for process in (following, loading):
-            process.kill()
-            process.wait()
+        following.close()
+        loading.close()
     first, data = bytes_of(folder)
     assert first == 0
     for node in CONTROLLERS:
@@ -188,33 +228,60 @@ def test_mirror_is_the_committed_log_and_the_lake_its_replay_while_leaders_are_l
     assert [line for line in said if not line.startswith("jbod mirror:")] == []
     assert "rolled back" not in (tmp_path / "errors of the lake").read_text()
     print(
-        f"{len(data):,} bytes, offsets to {end_of(data, 0)}, {lost} leaders lost, {own_kills} mirrors and {lake_kills} "
-        "replays killed"
+        f"{len(data):,} bytes, offsets to {end_of(data, 0)}, {lost} leaders lost, {topics} topics, "
+        f"{KILLS - of_lake} mirrors and {of_lake} replays killed, "
+        f"{len(of_quorum.table('ledger').to_arrow())} publications"
     )
 
 
-def test_mirror_behind_a_proxy_that_delays_cuts_doubles_and_garbles_is_the_committed_log(
-    cluster_of_one: Cluster, tmp_path: Path
-) -> None:
-    """The faults are in both directions. A byte that is changed may be in a record, which its checksum shows."""
-    proxy, folder = FaultyProxy(cluster_of_one.ports[CONTROLLER], seed=34), tmp_path / "mirror"
-    end = time.monotonic() + 10 * SECONDS
-    while proxy.faults < FAULTS and time.monotonic() < end:
+def copy_behind(proxy: FaultyProxy, folder: Path, committed: int) -> bool:
+    """Copies the log through the proxy, up to an offset. Returns whether it came that far."""
+    for _ in range(ATTEMPTS):
         quorum = QuorumClient(addresses_of(f"kafka://127.0.0.1:{proxy.port}"), Security(), patience=60.0)
         files = MirrorFolder(str(folder))
-        copy = Mirror(quorum, files, print)
+        copy = Mirror(quorum, files, lambda _line: None)
         try:
             copy.begin()
-            while proxy.faults < FAULTS and time.monotonic() < end:
+            while files.end is None or files.end.offset < committed:
+                if proxy.faults >= FAULTS:
+                    return False
                 copy.step(0)
+            return True
         except (Diverged, Fault):
             pass  # the same garbled answer twice needs a person, who begins again
         finally:
             quorum.close()
             files.close()
+    return False
+
+
+def test_mirrors_behind_a_proxy_that_delays_cuts_doubles_and_garbles_are_the_committed_log(
+    controller: Cluster, tmp_path: Path
+) -> None:
+    """The faults are in both directions. A byte that is changed may be in a record, which its checksum shows."""
+    proxy = FaultyProxy(controller.ports[CONTROLLER], seed=34)
+    end = time.monotonic() + 10 * SECONDS
+
+    def copies(number: int) -> list[int]:
+        """Copies the log again and again. Returns the bytes of each whole copy."""
+        sizes: list[int] = []
+        for one in itertools.count():
+            if proxy.faults >= FAULTS or time.monotonic() > end:
+                return sizes
+            before = bytes_of(controller.metadata)[1]
+            folder = tmp_path / f"mirror-{number}-{one}"
+            whole = copy_behind(proxy, folder, end_of(before, 0))
+            now, data = bytes_of(controller.metadata)[1], bytes_of(folder)[1]
+            assert now[: len(data)] == data
+            if whole:
+                assert len(data) >= len(before)
+                sizes.append(len(data))
+            shutil.rmtree(folder)
+        raise AssertionError
+
+    with ThreadPoolExecutor(MIRRORS) as pool:
+        sizes = [size for found in pool.map(copies, range(MIRRORS)) for size in found]
     proxy.close()
-    whole, data = bytes_of(cluster_of_one.metadata)[1], bytes_of(folder)[1]
-    assert len(data) > 2_000
-    assert whole[: len(data)] == data
     assert proxy.faults >= FAULTS
-    print(f"{proxy.faults:,} faults: {dict(proxy.kinds)}; {len(data):,} bytes")
+    assert len(sizes) >= FAULTS // 100
+    print(f"{proxy.faults:,} faults: {dict(proxy.kinds)}; {len(sizes):,} copies of {min(sizes):,} bytes and more")
