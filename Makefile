@@ -116,7 +116,7 @@ KAFKA_TOOLS := build/kafka/tools
 KAFKA_OLD := build/kafka/libs-3.9.2
 live: setup $(KAFKA_LIBS) $(KAFKA_TOOLS) $(KAFKA_OLD)
 	KAFKA_LIBS=$(KAFKA_LIBS) KAFKA_TOOLS=$(KAFKA_TOOLS) $(BIN)/python -m pytest -q -s tests/live
-	KAFKA_LIBS=$(KAFKA_OLD) KAFKA_TOOLS=$(KAFKA_TOOLS) $(BIN)/python -m pytest -q -s tests/live/test_restart_live.py
+	KAFKA_LIBS=$(KAFKA_OLD) KAFKA_TOOLS=$(KAFKA_TOOLS) $(BIN)/python -m pytest -q -s tests/live/test_restart_live.py tests/live/test_plan_live.py
 
 $(KAFKA_LIBS) $(KAFKA_OLD): tests/live/pom.xml
 $(KAFKA_TOOLS): tests/live/tools.pom.xml

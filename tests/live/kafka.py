@@ -41,6 +41,20 @@ def wait_for(what: str, ready: Any, seconds: float) -> Any:
     return answer
 
 
+def mount(folder: Path, options: str) -> None:
+    """Mounts a tmpfs. AssertionError with the way, if that is not allowed."""
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stderr}\nThis test mounts small disks: run it as root, or by unshare -rm"
+
+
+def _mounted(root: Path) -> list[str]:
+    """What is mounted below a folder, in the order in which it was."""
+    lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    return [place for place in (line.split()[1] for line in lines) if Path(place).is_relative_to(root)]
+
+
 @dataclass
 class Cluster:
     """Nodes as processes; each has a folder with its directories, its settings and what it printed."""
@@ -56,8 +70,13 @@ class Cluster:
     """More words for ``kafka-storage format`` of controllers, as ``--feature NAME=LEVEL``."""
     settings: dict[str, str | int] = field(default_factory=dict)
     """More settings of every node."""
+<<<<<<< HEAD
     heap: str = "256m"
     """Of every node."""
+=======
+    disk_size: str = ""
+    """As ``40m``: each disk of a broker is a tmpfs of this size. Otherwise disks are folders."""
+>>>>>>> 5cf83c27 (Plans are executed on small disks of a real Kafka, while disks die: headroom, in-sync replicas, and what plan watch says)
     ports: dict[int, int] = field(default_factory=dict)
     nodes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -75,6 +94,12 @@ class Cluster:
         """End every node that this started."""
         for node in list(self.nodes):
             self.stop_node(node, signal.SIGKILL)
+        for disk in reversed(_mounted(self.root)):
+            subprocess.run(["umount", disk], check=True)
+
+    def break_disk(self, disk: Path) -> None:
+        """A tmpfs that cannot be written is mounted over a disk: what is opened by its path from now on fails."""
+        mount(disk, "ro,size=4k")
 
     @property
     def metadata(self) -> Path:
@@ -256,6 +281,9 @@ class Cluster:
     def _configure(self, node: int) -> None:
         shutil.rmtree(self.root / str(node), ignore_errors=True)
         (self.root / str(node)).mkdir(parents=True)
+        for number in range(self.disks if self.disk_size and node in self.brokers else 0):
+            self.disk(node, number).mkdir()
+            mount(self.disk(node, number), f"size={self.disk_size}")
         voters = ",".join(f"127.0.0.1:{self.ports[controller]}" for controller in self.controllers)
         settings: dict[str, object] = {
             "node.id": node,

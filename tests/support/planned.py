@@ -11,10 +11,13 @@ from typing import Any
 
 from jbod_model.formats import records as r
 from jbod_model.formats.codec import encode
+from jbod_model.formats.log_writer import RECORDS_PER_BATCH, LogWriter
 from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import Uuid
 from pipelines.lake.reader import Lake
+from pipelines.run.log_lake import LogLake
+from pipelines.source.log_options import LogOptions
 from tests.support.lakes import in_memory, write_lake
 from tests.support.logs import Entry
 
@@ -122,26 +125,38 @@ class Cluster:
         write_lake(path, self.entries)
         return Lake.open(path)
 
-    def used(self, broker: int, disk: int) -> int:
-        held = sum(self.bytes[name] for name, placed in self.placed.items() if placed.get(broker) == disk)
-        return held + sum(size for (_, of), (to, size) in self.future.items() if (of, to) == (broker, disk))
+    def replayed(self, folder: Path) -> Lake:
+        """Of a log that is written to a folder: for large clusters."""
+        (folder / "__cluster_metadata-0").mkdir(parents=True)
+        writer, records = LogWriter(), [one.versioned for one in self.entries]
+        for at in range(0, len(records), RECORDS_PER_BATCH):
+            writer.append(
+                [one for one in records[at : at + RECORDS_PER_BATCH] if one], epoch=1, timestamp=TIME // 1_000
+            )
+        writer.write(folder / "__cluster_metadata-0")
+        return LogLake.of(LogOptions(path=str(folder)), None, None, profile="kafka")
 
     def sizes(self, path: Path, *, capacity: bool = True) -> str:
         """A file that kafka-log-dirs --describe would print."""
+        held: dict[tuple[int, int], list[Partition]] = {}
+        for key, placed in self.placed.items():
+            for place in placed.items():
+                held.setdefault(place, []).append(key)
         brokers = [
-            {"broker": number, "logDirs": [self._log_dir(number, disk, capacity) for disk in range(one.disks)]}
+            {"broker": number, "logDirs": [self._log_dir(number, disk, capacity, held) for disk in range(one.disks)]}
             for number, one in self.brokers.items()
             if not one.fenced
         ]
         path.write_text(json.dumps({"version": 1, "brokers": brokers}) + "\n")
         return str(path)
 
-    def _log_dir(self, broker: int, disk: int, capacity: bool) -> dict[str, Any]:
+    def _log_dir(
+        self, broker: int, disk: int, capacity: bool, of: Mapping[tuple[int, int], Sequence[Partition]]
+    ) -> dict[str, Any]:
         failed = disk in self.brokers[broker].failed
-        held = [
+        held: list[dict[str, Any]] = [
             {"partition": f"{topic}-{number}", "size": self.bytes[topic, number], "offsetLag": 0, "isFuture": False}
-            for (topic, number), placed in self.placed.items()
-            if placed.get(broker) == disk and not failed
+            for topic, number in (() if failed else of.get((broker, disk), ()))
         ]
         held += [
             {"partition": f"{topic}-{number}", "size": size, "offsetLag": 0, "isFuture": True}
@@ -152,7 +167,8 @@ class Cluster:
         said: dict[str, Any] = {"partitions": held, "error": error, "logDir": path_of(disk)}
         if capacity and not failed:
             total = self.brokers[broker].total
-            said |= {"totalBytes": total, "usableBytes": total - self.used(broker, disk)}
+            used = sum(one["size"] for one in held)
+            said |= {"totalBytes": total, "usableBytes": total - used}
         return said
 
 

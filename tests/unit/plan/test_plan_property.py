@@ -119,13 +119,13 @@ class Play:
         self.cluster, self.name, self.image = cluster, name, image
         self.placed = {f"{topic}-{number}": dict(placed) for (topic, number), placed in cluster.placed.items()}
         self.size = {f"{topic}-{number}": size for (topic, number), size in cluster.bytes.items()}
-        self.used = {
-            (broker, disk): cluster.used(broker, disk)
-            for broker, one in cluster.brokers.items()
-            for disk in range(one.disks)
-        }
-        for (key, broker), (disk, there) in cluster.future.items():
-            self.used[broker, disk] += cluster.bytes[key] - there
+        self.used = {(broker, disk): 0 for broker, one in cluster.brokers.items() for disk in range(one.disks)}
+        for key, placed in cluster.placed.items():
+            for broker, disk in placed.items():
+                if broker in cluster.brokers:
+                    self.used[broker, disk] += cluster.bytes[key]
+        for (key, broker), (disk, _) in cluster.future.items():
+            self.used[broker, disk] += cluster.bytes[key]
         self.began = dict(self.used)
         self.renamed: list[tuple[int, int, int]] = []
         """What has left a disk and is not deleted yet: broker, disk, bytes."""
@@ -270,7 +270,11 @@ def test_plans_of_a_large_cluster_keep_every_constraint_and_end_as_promised(tmp_
 
 
 def check_plans(cluster: Cluster, chance: Random, limits: Sequence[Limits], path: Path) -> None:
-    source, lake = cluster.sizes(path / "sizes.txt"), cluster.lake()
+    def lake_of(cluster: Cluster) -> Lake:
+        count = len([*path.iterdir()])
+        return cluster.lake() if len(cluster.placed) < 500 else cluster.replayed(path / str(count))
+
+    source, lake = cluster.sizes(path / "sizes.txt"), lake_of(cluster)
     image = image_of(lake, "true")
     for number, (name, goal) in enumerate(goals(cluster, lake, chance).items()):
         limit = limits[number % len(limits)]
@@ -280,7 +284,7 @@ def check_plans(cluster: Cluster, chance: Random, limits: Sequence[Limits], path
             run.step(document, limit)
             run.controller(document)
         check_end(run, name, answer)
-        check_risk(run, answer, lake)
+        check_risk(run, answer, lake, lake_of)
         for last in {len(answer.steps), chance.randint(0, len(answer.steps))}:
             check_undo(Play(cluster, name, image), answer, last, limit)
         reached[name] = reached.get(name, 0) + bool(answer.steps)
@@ -312,7 +316,7 @@ def check_end(run: Play, name: str, answer: MovePlan) -> None:
         assert moved is not None and moved >= answer.bound - 1e-6
 
 
-def check_risk(run: Play, answer: MovePlan, lake: Lake) -> None:
+def check_risk(run: Play, answer: MovePlan, lake: Lake, lake_of: Callable[[Cluster], Lake]) -> None:
     """The worst failures before the first step, and after the last one, are those of jbod risk."""
     ends, lakes = [answer.now], [lake]
     if answer.steps:
@@ -320,7 +324,7 @@ def check_risk(run: Play, answer: MovePlan, lake: Lake) -> None:
         end = {(topic, number): run.placed[f"{topic}-{number}"] for topic, number in run.cluster.placed}
         late = {key: brokers for key, brokers in run.cluster.out_of_sync.items() if key not in moved}
         ends.append((answer.steps[-1].disk, answer.steps[-1].broker))
-        lakes.append(replace(run.cluster, placed=end, out_of_sync=late).lake())
+        lakes.append(lake_of(replace(run.cluster, placed=end, out_of_sync=late)))
     for told, now in zip(ends, lakes, strict=True):
         said = risk(now)
         for failure, exposures in zip(told, (said.directories, said.brokers), strict=True):
