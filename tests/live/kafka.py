@@ -70,13 +70,10 @@ class Cluster:
     """More words for ``kafka-storage format`` of controllers, as ``--feature NAME=LEVEL``."""
     settings: dict[str, str | int] = field(default_factory=dict)
     """More settings of every node."""
-<<<<<<< HEAD
     heap: str = "256m"
     """Of every node."""
-=======
     disk_size: str = ""
     """As ``40m``: each disk of a broker is a tmpfs of this size. Otherwise disks are folders."""
->>>>>>> 5cf83c27 (Plans are executed on small disks of a real Kafka, while disks die: headroom, in-sync replicas, and what plan watch says)
     ports: dict[int, int] = field(default_factory=dict)
     nodes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
