@@ -318,15 +318,18 @@ class _Safety:
         self._count(np.arange(len(place)), 1)
 
     def done(self, rows: Rows) -> None:
-        """These partitions are as the plan wants them: what was copied is in sync."""
+        """These partitions are as the plan wants them. A reassignment ends when all its replicas are in sync
+        (R-REASSIGN-2); a move between disks changes no in-sync set."""
         self._count(rows, -1)
-        new = self._target[rows] != self._place[rows]
-        self._disk[rows] = np.where(new, self._target[rows], self._disk[rows])
-        there = self._target[rows] >= 0
-        for flags in (self._online, self._able, self._isr):
+        it, target, place = self._it, self._target[rows], self._place[rows]
+        new, there = target != place, target >= 0
+        reassigned = (new & ~_own(it, place, target)).any(axis=1)[:, None]
+        self._disk[rows] = np.where(new, target, self._disk[rows])
+        for flags in (self._online, self._able):
             flags[rows] = np.where(new, there, flags[rows])
+        self._isr[rows] = np.where(reassigned, there, self._isr[rows])
         for flags in (self._elr, self._last_known):
-            flags[rows] &= ~new
+            flags[rows] &= ~reassigned
         self._count(rows, 1)
 
     def _count(self, rows: Rows, sign: int) -> None:

@@ -320,9 +320,12 @@ def check_risk(run: Play, answer: MovePlan, lake: Lake, lake_of: Callable[[Clust
     """The worst failures before the first step, and after the last one, are those of jbod risk."""
     ends, lakes = [answer.now], [lake]
     if answer.steps:
-        moved = {key for key, placed in run.cluster.placed.items() if run.placed[f"{key[0]}-{key[1]}"] != placed}
         end = {(topic, number): run.placed[f"{topic}-{number}"] for topic, number in run.cluster.placed}
-        late = {key: brokers for key, brokers in run.cluster.out_of_sync.items() if key not in moved}
+        late = {  # a reassignment ends when all of its replicas are in sync
+            key: brokers
+            for key, brokers in run.cluster.out_of_sync.items()
+            if end[key].keys() == run.cluster.placed[key].keys()
+        }
         ends.append((answer.steps[-1].disk, answer.steps[-1].broker))
         lakes.append(lake_of(replace(run.cluster, placed=end, out_of_sync=late)))
     for told, now in zip(ends, lakes, strict=True):
