@@ -25,14 +25,15 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
     - ``undecided``: a process reported it that has not registered yet; its registration decides (R-COPY-12).
     """
     select_brokers(lake)
+    _select_moved(lake)
     return f"""(
-        WITH history AS (SELECT * FROM {lake.until("assignments")} WHERE {of}),
-        changed AS (
+        WITH changed AS (
             SELECT n.topic, n.topic_id, n.partition, n.replica_index, n.broker_id, o.directory_id AS source,
                    n.directory_id AS target, o.from_offset AS came_offset, o.from_time AS came_time,
                    n.from_offset AS at_offset, n.from_time AS at_time
-            FROM (SELECT * FROM history WHERE ended_by = 'moved') o
-            JOIN history n ON n.topic_id = o.topic_id AND n.partition = o.partition
+            FROM (SELECT * FROM moved_{lake.offset} WHERE {of}) o
+            JOIN (SELECT * FROM {lake.until("assignments")} WHERE {of}) n
+                 ON n.topic_id = o.topic_id AND n.partition = o.partition
                  AND n.broker_id = o.broker_id AND n.from_offset = o.to_offset
         ),
         known AS (
@@ -68,7 +69,9 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
             FROM judged o JOIN judged n ON n.topic_id = o.topic_id AND n.partition = o.partition
                  AND n.broker_id = o.broker_id AND n.target = o.source AND n.at_offset > o.at_offset
             WHERE o.recreated AND NOT EXISTS (
-                SELECT 1 FROM {lake.until("partitions")} p
+                SELECT 1
+                FROM (SELECT topic_id, partition, leader, from_offset, to_offset FROM {lake.until("partitions")}
+                      SEMI JOIN moved_{lake.offset} USING (topic_id, partition)) p
                 WHERE p.topic_id = n.topic_id AND p.partition = n.partition AND p.leader >= 0
                   AND p.from_offset < n.at_offset AND (p.to_offset IS NULL OR p.to_offset > o.since)
             )
@@ -80,3 +83,18 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
         FROM judged LEFT JOIN (SELECT *, true AS back FROM returned) r
              USING (topic_id, partition, broker_id, at_offset)
     )"""
+
+
+def _select_moved(lake: Lake) -> None:
+    """Creates moved_OFFSET: the assignments that ended with another directory of the broker. DuckDB knows that it is a
+    small table, and reads nothing of the other assignments if it is empty."""
+    kept = f"moved_{lake.offset}"
+    if kept not in lake.made:
+        lake.query(
+            f"""
+            CREATE OR REPLACE TEMP TABLE {kept} AS
+            SELECT topic, topic_id, partition, broker_id, directory_id, from_offset, from_time, to_offset
+            FROM {lake.scan("assignments")} WHERE ended_by = 'moved' AND to_offset <= {lake.offset}
+            """
+        )
+        lake.made.add(kept)

@@ -191,16 +191,30 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
     """Creates incident_outages: each period in which a replica was offline for one kind of reason, with the last
     incident that explains it.
 
-    Outages by a directory last until the replica is online, those by a broker until the broker is back.
+    Outages by a directory last until the replica is online, those by a broker until the broker is back. Most replicas
+    were offline once: only the others are sorted.
     """
+    lake.query(
+        f"""
+        CREATE OR REPLACE TEMP TABLE incident_spells AS
+        SELECT topic_id, topic, partition, broker_id, directory_id, reason LIKE 'broker%' AS of_broker,
+               from_offset, from_time, to_offset, to_time
+        FROM {lake.until("offline_replicas")}
+        """
+    )
+    lake.query(
+        """
+        CREATE OR REPLACE TEMP TABLE incident_repeated AS
+        SELECT topic_id, partition, broker_id FROM incident_spells GROUP BY ALL HAVING count(*) > 1
+        """
+    )
     lake.query(
         f"""
         CREATE OR REPLACE TEMP TABLE incident_outages AS
         WITH {_told(stories)},
         spells AS (
-            SELECT *, reason LIKE 'broker%' AS of_broker,
-                   coalesce(from_offset = lag(to_offset) OVER replica, false) AS goes_on
-            FROM {lake.until("offline_replicas")}
+            SELECT *, coalesce(from_offset = lag(to_offset) OVER replica, false) AS goes_on
+            FROM incident_spells SEMI JOIN incident_repeated USING (topic_id, partition, broker_id)
             WINDOW replica AS (PARTITION BY topic_id, partition, broker_id ORDER BY from_offset)
         ),
         marked AS (
@@ -221,16 +235,22 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
                    CASE WHEN NOT of_broker THEN any_value(chain_end)
                         WHEN bool_and(to_offset IS NOT NULL) THEN max(to_offset) END AS to_offset,
                    CASE WHEN NOT of_broker THEN any_value(chain_time)
-                        WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time,
-                   broker_id || CASE WHEN of_broker THEN '' ELSE '/' || arg_min(directory_id, from_offset) END AS place
+                        WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time, of_broker
             FROM counted GROUP BY topic_id, topic, partition, broker_id, chain, stretch, of_broker
+            UNION ALL
+            SELECT topic_id, topic, partition, broker_id, directory_id, false, from_offset, from_time, to_offset,
+                   to_time, of_broker
+            FROM incident_spells ANTI JOIN incident_repeated USING (topic_id, partition, broker_id)
+        ),
+        placed AS (
+            SELECT *, broker_id || CASE WHEN of_broker THEN '' ELSE '/' || directory_id END AS place FROM stretches
         )
         SELECT story, start, leaders_from, topic_id, topic, partition, broker_id,
                arg_min(directory_id, from_offset) AS directory_id, arg_min(already, from_offset) AS already,
                min(from_offset) AS from_offset, min(from_time) AS from_time,
                CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_offset) END AS to_offset,
                CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time
-        FROM stretches s ASOF JOIN stories t ON s.place = t.place AND s.from_offset >= t.start
+        FROM placed s ASOF JOIN stories t ON s.place = t.place AND s.from_offset >= t.start
         GROUP BY story, start, leaders_from, topic_id, topic, partition, broker_id
         """
     )
@@ -238,20 +258,20 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
 
 def _losses(lake: Lake, stories: Sequence[Story]) -> str:
     """SQL: leaders lost in outages, with the next leader."""
-    partitions = lake.until("partitions")
+    # The large table stands in each place that reads it: DuckDB would copy all rows of a common table expression.
+    columns = "topic_id, partition, leader, from_offset, from_time, to_offset, to_time"
+    states = f"(SELECT {columns} FROM {lake.until('partitions')})"
     # What is true of each loss stands beside the join of all states with the states before them, which it makes small.
     since, leaders_from = min(story.offset for story in stories), min(map(_leaders_from, stories))
+    in_time = f"make_timestamptz({_micros(leaders_from)})"
     return f"""
-        states AS (
-            SELECT topic_id, partition, leader, from_offset, from_time, to_offset, to_time
-            FROM {partitions}
-        ),
         left_behind AS (
             SELECT a.topic_id, a.partition, a.leader, b.leader AS successor, b.from_offset AS x, b.from_time AS x_time
-            FROM states a JOIN states b
+            FROM {states} a JOIN {states} b
             ON a.to_offset = b.from_offset AND a.topic_id = b.topic_id AND a.partition = b.partition
             WHERE a.leader >= 0 AND a.leader <> b.leader
-              AND (b.from_offset > {since} OR b.from_time >= make_timestamptz({_micros(leaders_from)}))
+              AND (a.to_offset > {since} OR a.to_time >= {in_time})
+              AND (b.from_offset > {since} OR b.from_time >= {in_time})
         ),
         taken AS (
             SELECT o.story, o.topic, l.* FROM incident_outages o JOIN left_behind l
@@ -266,7 +286,7 @@ def _losses(lake: Lake, stories: Sequence[Story]) -> str:
                    CASE WHEN bool_and(s.to_offset IS NOT NULL) THEN max(s.to_offset) END AS removed,
                    CASE WHEN bool_and(s.to_offset IS NOT NULL) THEN max(s.to_time) END AS removed_time
             FROM (SELECT DISTINCT topic_id, partition, x FROM taken WHERE successor = -1) t
-            JOIN states s USING (topic_id, partition) WHERE s.from_offset >= x GROUP BY ALL
+            JOIN {states} s USING (topic_id, partition) WHERE s.from_offset >= x GROUP BY ALL
         ),
         losses AS (
             SELECT t.*, coalesce(led, removed) AS again, coalesce(led_time, removed_time) AS again_time,

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from pipelines.ask.configs import features
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
-from pipelines.ask.troubled_partitions import troubled
+from pipelines.ask.troubled_partitions import impaired
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 from pipelines.quorum.state import WatchedQuorum, mirror_of, read_state
@@ -146,7 +146,7 @@ def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> St
     ((topics, partitions),) = lake.query(f"SELECT count(DISTINCT topic_id), count(*) FROM {lake.at('partitions')}")
     kinds = lake.query(f"SELECT kind, count(*) FROM {lake.at('assignments')} GROUP BY kind ORDER BY kind")
     ((offline,),) = lake.query(f"SELECT count(*) FROM {lake.at('offline_replicas')}")
-    hit = troubled(lake, default_min_isr)
+    hit = impaired(lake, default_min_isr)
     data = losses(lake, default_min_isr, accepted_until)
     return Status(
         cluster_id=lake.published.cluster_id,
@@ -166,10 +166,10 @@ def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> St
         partitions=partitions,
         replicas=dict(kinds),
         offline_replicas=offline,
-        partitions_without_leader=sum(partition.without_leader for partition in hit),
-        partitions_led_from_offline=sum(partition.led_from_offline for partition in hit),
-        partitions_under_min_isr=sum(partition.under_min_isr for partition in hit),
-        partitions_under_replicated=sum(len(partition.isr) < len(partition.replicas) for partition in hit),
+        partitions_without_leader=hit.without_leader,
+        partitions_led_from_offline=hit.led_from_offline,
+        partitions_under_min_isr=hit.under_min_isr,
+        partitions_under_replicated=hit.under_replicated,
         partitions_data_lost=data.count(LOST),
         partitions_data_unreachable=data.count(UNREACHABLE),
         partitions_may_lack_writes=data.count(MAY_LACK),

@@ -77,6 +77,14 @@ def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Follo
 
     ``default_min_isr``: min.insync.replicas if the log does not set it.
     """
+    key = ("followed", default_min_isr, also)
+    if key not in lake.kept:
+        lake.kept[key] = _followed(lake, default_min_isr, also)
+    found: list[Followed] = lake.kept[key]
+    return found
+
+
+def _followed(lake: Lake, default_min_isr: int, also: str) -> list[Followed]:
     few = f"loss_candidates_{lake.offset}"
     if few not in lake.made:
         lake.query(f"CREATE OR REPLACE TEMP TABLE {few} AS {candidates(lake)}")

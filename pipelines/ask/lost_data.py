@@ -281,9 +281,10 @@ def _without_online_leader(lake: Lake) -> str:
         SEMI JOIN {lake.at("offline_replicas")} o ON o.topic_id = p.topic_id AND o.partition = p.partition
              AND p.leader = o.broker_id
         UNION SELECT p.topic_id, p.partition FROM {lake.at("partitions")} p
-        SEMI JOIN {lake.at("assignments")} a ON a.topic_id = p.topic_id AND a.partition = p.partition
-             AND p.leader = a.broker_id AND a.kind <> 'assigned'
-             AND a.broker_id IN (SELECT broker_id FROM {lake.until("directories")} WHERE to_offset IS NOT NULL)
+        JOIN {lake.at("assignments")} a ON a.topic_id = p.topic_id AND a.partition = p.partition
+             AND p.leader = a.broker_id
+        WHERE a.kind <> 'assigned'
+          AND a.broker_id IN (SELECT broker_id FROM {lake.until("directories")} WHERE to_offset IS NOT NULL)
     """
 
 

@@ -147,3 +147,36 @@ def troubled(lake: Lake, default_min_isr: int = 1, *, offline_only: bool = False
         )
         for topic, partition, replicas, isr, leader, offline in rows
     ]
+
+
+class Impaired(NamedTuple):
+    """How many partitions are impaired, as the properties of Troubled say."""
+
+    without_leader: int
+    led_from_offline: int
+    all_offline: int
+    under_min_isr: int
+    under_replicated: int
+    """Fewer replicas are in sync than there are."""
+
+
+def impaired(lake: Lake, default_min_isr: int = 1) -> Impaired:
+    """The counts at the lake's offset, without a row of Python for each partition."""
+    values = min_isr(lake, default_min_isr)
+    (counts,) = lake.query(
+        f"""
+        WITH o AS (
+            SELECT topic_id, partition, list(broker_id) AS brokers
+            FROM {lake.at("offline_replicas")} GROUP BY topic_id, partition
+        ),
+        m AS (SELECT unnest($1::VARCHAR[]) AS topic, unnest($2::INT[]) AS min_isr)
+        SELECT count(*) FILTER (p.leader = -1), count(*) FILTER (list_contains(o.brokers, p.leader)),
+               count(*) FILTER (len(o.brokers) = len(p.replicas)),
+               count(*) FILTER (len(p.isr) - coalesce(len(list_intersect(p.isr, o.brokers)), 0)
+                                < least(coalesce(m.min_isr, $3), len(p.replicas))),
+               count(*) FILTER (len(p.isr) < len(p.replicas))
+        FROM {lake.at("partitions")} p LEFT JOIN o USING (topic_id, partition) LEFT JOIN m USING (topic)
+        """,
+        [list(values.topics), list(values.topics.values()), values.default],
+    )
+    return Impaired(*counts)

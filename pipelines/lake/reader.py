@@ -177,6 +177,11 @@ class Lake:
         return {}
 
     @cached_property
+    def kept(self) -> dict[tuple[object, ...], Any]:
+        """Results that several parts of one answer need, by what they are and of what."""
+        return {}
+
+    @cached_property
     def snapshots(self) -> list[int]:
         """The offsets of the snapshots up to this offset, the oldest first."""
         rows = self.query(f"SELECT DISTINCT log_offset FROM {self.setting_records()} WHERE snapshot ORDER BY ALL")

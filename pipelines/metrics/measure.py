@@ -24,7 +24,7 @@ from jbod_model.formats.log import MetadataLog, SegmentFile
 from pipelines.ask.lake_status import directories
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
 from pipelines.ask.risk import Exposure, risk
-from pipelines.ask.troubled_partitions import troubled
+from pipelines.ask.troubled_partitions import impaired
 from pipelines.check.catalogue import CHECKS
 from pipelines.lake.delta import data_files, is_table, open_table, read_parquet
 from pipelines.lake.ledger import Published
@@ -277,14 +277,14 @@ def _partitions(lake: Lake, default_min_isr: int, accepted_until: int) -> Iterat
     ((partitions, replicas),) = lake.query(
         f"SELECT count(*), coalesce(sum(len(replicas)), 0)::BIGINT FROM {lake.at('partitions')}"
     )
-    hit, data = troubled(lake, default_min_isr), losses(lake, default_min_isr, accepted_until)
+    hit, data = impaired(lake, default_min_isr), losses(lake, default_min_isr, accepted_until)
     yield gauge(declared.PARTITIONS, partitions)
     yield gauge(declared.REPLICAS, replicas)
-    yield gauge(declared.WITHOUT_LEADER, sum(one.without_leader for one in hit))
-    yield gauge(declared.LED_FROM_OFFLINE, sum(one.led_from_offline for one in hit))
-    yield gauge(declared.ALL_OFFLINE, sum(one.all_offline for one in hit))
-    yield gauge(declared.UNDER_MIN_ISR, sum(one.under_min_isr for one in hit))
-    yield gauge(declared.UNDER_REPLICATED, sum(len(one.isr) < len(one.replicas) for one in hit))
+    yield gauge(declared.WITHOUT_LEADER, hit.without_leader)
+    yield gauge(declared.LED_FROM_OFFLINE, hit.led_from_offline)
+    yield gauge(declared.ALL_OFFLINE, hit.all_offline)
+    yield gauge(declared.UNDER_MIN_ISR, hit.under_min_isr)
+    yield gauge(declared.UNDER_REPLICATED, hit.under_replicated)
     yield gauge(declared.DATA_LOST, data.count(LOST))
     yield gauge(declared.DATA_UNREACHABLE, data.count(UNREACHABLE))
     yield gauge(declared.MAY_LACK_WRITES, data.count(MAY_LACK))
