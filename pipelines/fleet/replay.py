@@ -71,6 +71,8 @@ class Done:
             last = (self.end_offset or 0) - 1
             return f"{self.name}: replayed offsets {self.start_offset} to {last} in {self.seconds:.1f} s"
         if self.state == STOPPED:
+            if self.end_offset is None:
+                return f"{self.name}: stopped before its log was looked at; run again"
             return f"{self.name}: stopped, the lake stands at offset {self.end_offset}; run again to continue"
         return f"{self.name}: nothing new, the lake stands at offset {self.end_offset}"
 
@@ -199,9 +201,12 @@ class Fleet:
             with self._lock:
                 if attempt.silence <= patience:
                     continue
-                where = attempt.cluster.log if attempt.phase == "looks" else attempt.cluster.lake
-                problem = f"{where}: no answer in {patience:.0f} s: does the log or the lake hang?"
-                attempt.given_up = attempt.done(FAILED, 3, problem=problem)
+                if patience < self._patience[attempt.phase]:  # it is stopped, and may only be slow
+                    attempt.given_up = attempt.done(STOPPED)
+                else:
+                    where = attempt.cluster.log if attempt.phase == "looks" else attempt.cluster.lake
+                    problem = f"{where}: no answer in {patience:.0f} s: does the log or the lake hang?"
+                    attempt.given_up = attempt.done(FAILED, 3, problem=problem)
                 if attempt.phase == "replays":
                     self._turns.release()
             if attempt.runner is not None:
