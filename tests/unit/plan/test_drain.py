@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from jbod_model.errors import UsageError
 from pipelines.ask.whatif_places import find_place
 from pipelines.cli.main import application
-from pipelines.plan.answer import MovePlan, plan
+from pipelines.plan.answer import CHOICE, MovePlan, plan
 from pipelines.plan.files import WAIT
 from pipelines.plan.goals import drain
 from pipelines.plan.steps import Limits
@@ -202,3 +202,14 @@ def test_number_of_bytes_that_is_none_is_bad_usage(text: str) -> None:
     assert (parse_bytes("--rate", "1.5TB"), parse_bytes("--rate", "2Ki")) == (1_500_000_000_000, 2048)
     with pytest.raises(UsageError, match="--rate"):
         parse_bytes("--rate", text)
+
+
+def test_disk_that_kafka_may_choose_first_needs_room_too_or_a_cordon(tmp_path: Path) -> None:
+    """LogManager.nextLogDirs: the disk with the fewest replicas. It is the fullest here."""
+    cluster = Cluster({1: Broker(1), 2: Broker(2)})
+    cluster.put("t-0", {1: 0}, 300).put("u-0", {2: 0}, 800).put("v-0", {2: 1}, 1).put("v-1", {2: 1}, 1)
+    answer = drained(tmp_path, cluster, "1")
+    assert not answer.steps
+    assert [one.reason for one in answer.lacks] == [CHOICE]
+    cluster.brokers[2].cordoned = (0,)
+    assert targets(drained(tmp_path, cluster, "1")) == {"t-0": {2: "/data/1"}}

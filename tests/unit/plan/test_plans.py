@@ -128,6 +128,15 @@ def test_replicas_are_raised_into_new_racks_and_lowered_without_their_leader(tmp
         made(tmp_path, cluster, lambda it: replicas(it, {"none": 2}))
 
 
+def test_repair_recreates_a_replica_of_which_a_move_from_the_dead_disk_was_under_way(tmp_path: Path) -> None:
+    """The copy between the disks never ends, and Kafka describes it for ever."""
+    cluster = Cluster({1: Broker(2, failed=(0,)), 2: Broker(1), 3: Broker(1)})
+    cluster.put("t-0", {2: 0, 1: 0}).put("u-0", {1: 1}).put("u-1", {3: 0})
+    cluster.future[("t", 0), 1] = (1, 5)
+    answer = made(tmp_path, cluster, repair)
+    assert (sorted(targets(answer)["t-0"]), answer.lacks) == ([2, 3], [])
+
+
 def test_undo_of_a_file_has_what_is_now(tmp_path: Path) -> None:
     cluster = Cluster({1: Broker(2), 2: Broker(1), 3: Broker(1, fenced=True)})
     cluster.put("t-0", {1: 0, 2: 0}).put("t-1", {2: 0, 3: 0}).put("u-0", {1: 1})
