@@ -25,6 +25,7 @@ _SETTINGS = KEEPS_ALL | {
     "metadata.log.max.record.bytes.between.snapshots": 1 << 60,
     "metadata.log.max.snapshot.interval.ms": 0,
     "internal.metadata.log.segment.bytes": 256 << 20,
+    "socket.request.max.bytes": 1 << 20,  # Kafka allocates a garbled length, by default up to 100 MB
     "broker.session.timeout.ms": 2**31 - 1,  # the brokers of the log never ran
 }
 

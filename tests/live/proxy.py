@@ -20,6 +20,7 @@ class FaultyProxy:
     def __init__(self, target: int, seed: int) -> None:
         self.kinds: Counter[str] = Counter()
         self._target = target
+        self._closed = False
         self._chance = random.Random(seed)
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
@@ -31,15 +32,19 @@ class FaultyProxy:
         return sum(self.kinds.values())
 
     def close(self) -> None:
+        self._closed = True
         self._server.close()
 
     def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
+        while not self._closed:
+            try:
                 client, _ = self._server.accept()
-                server = socket.create_connection(("127.0.0.1", self._target))
-                for source, sink in ((client, server), (server, client)):
-                    threading.Thread(target=self._forward, args=(source, sink), daemon=True).start()
+                server = socket.create_connection(("127.0.0.1", self._target), timeout=_IDLE_SECONDS)
+            except OSError:  # a connection that fails is one fault more, not the end of all
+                time.sleep(_IDLE_SECONDS / 10)
+                continue
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=self._forward, args=(source, sink), daemon=True).start()
 
     def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         source.settimeout(_IDLE_SECONDS)

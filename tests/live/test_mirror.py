@@ -24,7 +24,7 @@ from pipelines.frames import Frames
 from pipelines.mirror.folder import MirrorFolder
 from pipelines.mirror.follow import Diverged, Mirror
 from pipelines.quorum.client import QuorumClient, addresses_of
-from pipelines.quorum.connection import Fault
+from pipelines.quorum.connection import Fault, Halted
 from pipelines.quorum.security import Security
 from tests.live.kafka import CONTROLLER, Cluster, wait_for
 from tests.live.large import KEEPS_ALL, LOG, controller_with, url
@@ -234,19 +234,23 @@ def test_mirror_is_the_committed_log_and_the_lake_its_replay_while_leaders_are_l
     )
 
 
-def copy_behind(proxy: FaultyProxy, folder: Path, committed: int) -> bool:
-    """Copies the log through the proxy, up to an offset. Returns whether it came that far."""
+def copy_behind(proxy: FaultyProxy, folder: Path, committed: int, end: float) -> bool:
+    """Copies the log through the proxy, up to an offset, before ``end``. Returns whether it came that far."""
+
+    def stops() -> bool:
+        return proxy.faults >= FAULTS or time.monotonic() > end
+
     for _ in range(ATTEMPTS):
-        quorum = QuorumClient(addresses_of(f"kafka://127.0.0.1:{proxy.port}"), Security(), patience=60.0)
+        quorum = QuorumClient(addresses_of(f"kafka://127.0.0.1:{proxy.port}"), Security(), stop=stops, patience=60.0)
         files = MirrorFolder(str(folder))
         copy = Mirror(quorum, files, lambda _line: None)
         try:
             copy.begin()
             while files.end is None or files.end.offset < committed:
-                if proxy.faults >= FAULTS:
-                    return False
                 copy.step(0)
             return True
+        except Halted:
+            return False
         except (Diverged, Fault):
             pass  # the same garbled answer twice needs a person, who begins again
         finally:
@@ -270,7 +274,7 @@ def test_mirrors_behind_a_proxy_that_delays_cuts_doubles_and_garbles_are_the_com
                 return sizes
             before = bytes_of(controller.metadata)[1]
             folder = tmp_path / f"mirror-{number}-{one}"
-            whole = copy_behind(proxy, folder, end_of(before, 0))
+            whole = copy_behind(proxy, folder, end_of(before, 0), end)
             now, data = bytes_of(controller.metadata)[1], bytes_of(folder)[1]
             assert now[: len(data)] == data
             if whole:
@@ -282,6 +286,6 @@ def test_mirrors_behind_a_proxy_that_delays_cuts_doubles_and_garbles_are_the_com
     with ThreadPoolExecutor(MIRRORS) as pool:
         sizes = [size for found in pool.map(copies, range(MIRRORS)) for size in found]
     proxy.close()
+    print(f"{proxy.faults:,} faults: {dict(proxy.kinds)}; {len(sizes):,} copies of {min(sizes):,} bytes and more")
     assert proxy.faults >= FAULTS
     assert len(sizes) >= FAULTS // 100
-    print(f"{proxy.faults:,} faults: {dict(proxy.kinds)}; {len(sizes):,} copies of {min(sizes):,} bytes and more")
