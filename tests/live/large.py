@@ -41,7 +41,8 @@ def controller_with(partitions: int, root: Path) -> Iterator[Cluster]:
         cluster.stop_node(CONTROLLER)
         end = _append(made(MADE / f"log-{partitions}", partitions, *SHAPE), cluster.metadata / LOG)
         cluster.start_node(CONTROLLER)
-        wait_for("the controller", lambda: committed(cluster) >= end, 900)
+        wait_for("the log", lambda: committed(cluster) >= end, 900)
+        wait_for("the controller that has replayed it", lambda: cluster_id(cluster), 900)
         yield cluster
     finally:
         cluster.stop()
@@ -57,6 +58,15 @@ def committed(cluster: Cluster) -> int:
     reader = QuorumClient(addresses_of(url(cluster)), Security(), patience=600)
     try:
         return int(reader.describe()["high_watermark"])
+    finally:
+        reader.close()
+
+
+def cluster_id(cluster: Cluster) -> str | None:
+    """The cluster id, which the controller tells once it has replayed its log."""
+    reader = QuorumClient(addresses_of(url(cluster)), Security(), patience=600)
+    try:
+        return reader.learn_cluster_id()
     finally:
         reader.close()
 
