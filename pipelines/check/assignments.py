@@ -11,18 +11,11 @@ STUCK = Check(
     why="If that disk dies, the controller elects no other leader, because it cannot see that the replica is lost. "
     "Critical where the replica leads.",
     sql="""
-        WITH stuck AS (
-            SELECT a.*, r.from_offset AS process_offset
-            FROM assignments a
-            JOIN brokers b ON b.broker_id = a.broker_id
-            JOIN processes r ON r.broker_id = a.broker_id
-            CROSS JOIN params
-            WHERE a.kind = 'unassigned' AND NOT b.fenced AND array_length(b.log_dirs) > 1
-              AND greatest(a.from_offset, coalesce(r.unfenced_offset, a.from_offset)) <= params.stuck_offset
-              AND greatest(a.from_time, coalesce(r.unfenced_time, a.from_time)) <= params.stuck_time
-        ), made AS (
-            SELECT topic_id, partition, min(from_offset) AS from_offset
-            FROM partitions_history GROUP BY topic_id, partition
+        WITH made AS (
+            SELECT h.topic_id, h.partition, min(h.from_offset) AS from_offset
+            FROM (SELECT DISTINCT topic_id, partition FROM stuck_assignments) s
+            JOIN partitions_history h ON h.topic_id = s.topic_id AND h.partition = s.partition
+            GROUP BY h.topic_id, h.partition
         ), told AS (
             SELECT s.broker_id, s.topic_id, s.topic, s.partition, s.replica_index, s.from_offset,
                    s.from_time, known.requests > 0 AS requests_known, q.broker_id IS NOT NULL AS asked,
@@ -31,7 +24,7 @@ STUCK = Check(
                    CASE WHEN p.leader = s.broker_id THEN 'critical' ELSE 'warning' END AS severity,
                    h.topic_id IS NULL AND NOT s.from_snapshot AND m.from_offset < s.from_offset
                        AND s.process_offset < s.from_offset AS joined
-            FROM stuck s
+            FROM stuck_assignments s
             JOIN partitions p ON p.topic_id = s.topic_id AND p.partition = s.partition
             JOIN made m ON m.topic_id = s.topic_id AND m.partition = s.partition
             LEFT JOIN assignments_history h ON h.topic_id = s.topic_id AND h.partition = s.partition

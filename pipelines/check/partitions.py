@@ -82,36 +82,15 @@ NOT_AVAILABLE = Check(
     title="Partitions cannot be used: no leader, no replica online, or too few in sync",
     why="Without a leader nothing can be read or written; below min.insync.replicas, writes with acks=all are refused.",
     sql="""
-        WITH off AS (
-            SELECT o.topic_id, o.partition, count(*) AS replicas,
-                   count(CASE WHEN array_contains(p.isr, o.broker_id) THEN 1 END) AS in_sync
-            FROM offline_replicas o
-            JOIN partitions p ON p.topic_id = o.topic_id AND p.partition = o.partition
-            GROUP BY o.topic_id, o.partition
-        ), state AS (
-            SELECT p.topic_id, p.topic, p.partition, p.leader, array_length(p.replicas) AS replicas,
-                   coalesce(off.replicas, 0) AS offline,
-                   array_length(p.isr) - coalesce(off.in_sync, 0) AS in_sync,
-                   least(coalesce(m.min_insync_replicas, params.min_insync_replicas),
-                         array_length(p.replicas)) AS wanted,
-                   coalesce(m.min_insync_replicas, params.min_insync_replicas) AS min_isr
-            FROM partitions p
-            CROSS JOIN params
-            LEFT JOIN off ON off.topic_id = p.topic_id AND off.partition = p.partition
-            LEFT JOIN min_isr m ON m.topic = p.topic
-        ), bad AS (
-            SELECT *, CASE WHEN offline = replicas THEN 'offline' WHEN leader = -1 THEN 'leaderless'
-                           ELSE 'few' END AS kind
-            FROM state WHERE leader = -1 OR offline = replicas OR in_sync < wanted
-        ), changes AS (
+        WITH changes AS (
             SELECT b.topic_id, b.partition, h.from_offset AS at_offset, h.from_time AS at_time
-            FROM bad b JOIN partitions_history h ON h.topic_id = b.topic_id AND h.partition = b.partition
+            FROM unusable b JOIN partitions_history h ON h.topic_id = b.topic_id AND h.partition = b.partition
             UNION
             SELECT b.topic_id, b.partition, o.from_offset, o.from_time
-            FROM bad b JOIN offline_replicas_history o ON o.topic_id = b.topic_id AND o.partition = b.partition
+            FROM unusable b JOIN offline_replicas_history o ON o.topic_id = b.topic_id AND o.partition = b.partition
             UNION
             SELECT b.topic_id, b.partition, o.to_offset, o.to_time
-            FROM bad b JOIN offline_replicas_history o ON o.topic_id = b.topic_id AND o.partition = b.partition
+            FROM unusable b JOIN offline_replicas_history o ON o.topic_id = b.topic_id AND o.partition = b.partition
             WHERE o.to_offset IS NOT NULL
         ), past AS (
             SELECT c.topic_id, c.partition, c.at_offset, c.at_time, h.leader, array_length(h.replicas) AS replicas,
@@ -129,7 +108,7 @@ NOT_AVAILABLE = Check(
                    CASE WHEN b.kind = 'offline' THEN p.offline = p.replicas
                         WHEN b.kind = 'leaderless' THEN p.leader = -1
                         ELSE p.isr - p.in_sync_offline < least(b.min_isr, p.replicas) END AS so
-            FROM past p JOIN bad b ON b.topic_id = p.topic_id AND b.partition = p.partition
+            FROM past p JOIN unusable b ON b.topic_id = p.topic_id AND b.partition = p.partition
         ), fine AS (
             SELECT topic_id, partition, max(CASE WHEN NOT so THEN at_offset ELSE -1 END) AS last_offset
             FROM wrong GROUP BY topic_id, partition
@@ -148,7 +127,7 @@ NOT_AVAILABLE = Check(
                                 CAST(b.wanted AS VARCHAR)) END AS what,
                CASE WHEN b.offline = 0 THEN 'jbod offline says why no replica leads or is in sync, and what to do'
                     ELSE 'bring back a broker or disk that holds a replica (jbod offline says which)' END AS advice
-        FROM bad b
+        FROM unusable b
         JOIN since s ON s.topic_id = b.topic_id AND s.partition = b.partition
         LEFT JOIN tiered t ON t.topic = b.topic
     """,

@@ -9,13 +9,7 @@ BLAST_RADIUS = Check(
     title="Partitions would lose their leader with one disk",
     why="No other replica of them is in sync and online. A warning from many partitions on.",
     sql="""
-        WITH off AS (
-            SELECT o.topic_id, o.partition, count(*) AS replicas,
-                   count(CASE WHEN array_contains(p.isr, o.broker_id) THEN 1 END) AS in_sync
-            FROM offline_replicas o
-            JOIN partitions p ON p.topic_id = o.topic_id AND p.partition = o.partition
-            GROUP BY o.topic_id, o.partition
-        ), sole AS (
+        WITH sole AS (
             SELECT broker_id, max(directory_id) AS directory_id FROM directories GROUP BY broker_id HAVING count(*) = 1
         ), led AS (
             SELECT a.broker_id, d.directory_id, d.from_offset, d.from_time, count(*) AS leaderless,
@@ -27,7 +21,7 @@ BLAST_RADIUS = Check(
             LEFT JOIN sole s ON s.broker_id = a.broker_id
             JOIN directories d ON d.broker_id = a.broker_id
                  AND d.directory_id = CASE WHEN a.kind = 'assigned' THEN a.directory_id ELSE s.directory_id END
-            LEFT JOIN off f ON f.topic_id = p.topic_id AND f.partition = p.partition
+            LEFT JOIN offline_counts f ON f.topic_id = p.topic_id AND f.partition = p.partition
             LEFT JOIN tiered t ON t.topic = p.topic
             WHERE array_contains(p.isr, p.leader) AND array_length(p.isr) - coalesce(f.in_sync, 0) = 1
             GROUP BY a.broker_id, d.directory_id, d.from_offset, d.from_time

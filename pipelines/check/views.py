@@ -72,7 +72,44 @@ DERIVED: Mapping[str, str] = {
     """,
     "error_names": ERROR_NAMES,
     "last_asked": LAST_ASKED,
+    # Replicas for whose directory their broker should have asked long ago.
+    "stuck_assignments": """
+        SELECT a.*, r.from_offset AS process_offset
+        FROM assignments a
+        JOIN brokers b ON b.broker_id = a.broker_id
+        JOIN processes r ON r.broker_id = a.broker_id
+        CROSS JOIN params
+        WHERE a.kind = 'unassigned' AND NOT b.fenced AND array_length(b.log_dirs) > 1
+          AND greatest(a.from_offset, coalesce(r.unfenced_offset, a.from_offset)) <= params.stuck_offset
+          AND greatest(a.from_time, coalesce(r.unfenced_time, a.from_time)) <= params.stuck_time
+    """,
+    # How many replicas of a partition are offline, and how many of these count as in sync.
+    "offline_counts": """
+        SELECT o.topic_id, o.partition, count(*) AS replicas,
+               count(CASE WHEN array_contains(p.isr, o.broker_id) THEN 1 END) AS in_sync
+        FROM offline_replicas o
+        JOIN partitions p ON p.topic_id = o.topic_id AND p.partition = o.partition
+        GROUP BY o.topic_id, o.partition
+    """,
+    # Partitions without a leader or a replica online, or with too few in sync.
+    "unusable": """
+        SELECT *, CASE WHEN offline = replicas THEN 'offline' WHEN leader = -1 THEN 'leaderless' ELSE 'few' END AS kind
+        FROM (
+            SELECT p.topic_id, p.topic, p.partition, p.leader, array_length(p.replicas) AS replicas,
+                   coalesce(f.replicas, 0) AS offline, array_length(p.isr) - coalesce(f.in_sync, 0) AS in_sync,
+                   least(coalesce(m.min_insync_replicas, params.min_insync_replicas),
+                         array_length(p.replicas)) AS wanted,
+                   coalesce(m.min_insync_replicas, params.min_insync_replicas) AS min_isr
+            FROM partitions p
+            CROSS JOIN params
+            LEFT JOIN offline_counts f ON f.topic_id = p.topic_id AND f.partition = p.partition
+            LEFT JOIN min_isr m ON m.topic = p.topic
+        ) state
+        WHERE leader = -1 OR offline = replicas OR in_sync < wanted
+    """,
 }
+"""Views that several checks read, or that are small although they are selected from large tables. Each may name those
+before it, and ``params`` and ``min_isr``."""
 
 MOVES = pa.schema(
     [
@@ -365,9 +402,6 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
         connection.register(ASSIGNMENT_REQUESTS.name, ASSIGNMENT_REQUESTS.schema.empty_table())
     else:
         connection.execute(f"CREATE TEMP VIEW {ASSIGNMENT_REQUESTS.name} AS SELECT * FROM {requests}")
-    for name, query in DERIVED.items():
-        if name in wanted:
-            connection.execute(f"CREATE TEMP VIEW {name} AS {query}")
     if "moves" in wanted:
         connection.register("moves", move_rows(lake))
     if {"losses", "last_copies"} & wanted:
@@ -388,6 +422,9 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
     connection.execute(f"CREATE TEMP TABLE params ({columns})")
     values = list(astuple(row))
     connection.execute(f"INSERT INTO params VALUES ({', '.join('?' * len(values))})", values)
+    for name, query in DERIVED.items():
+        if name in wanted:  # a table: DuckDB knows its size, and so does not join the large tables with each other
+            connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
     return connection
 
 

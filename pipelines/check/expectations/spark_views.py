@@ -91,8 +91,6 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         newest = newest_versions(lake)
         view("table_versions", few(table_name=[*newest], version=[*newest.values()]))
         view("lake", few(**{name: [value] for name, value in about(lake).items()}))
-        for name, query in DERIVED.items():
-            view(name, spark.sql(spark_sql(query)))
         view("moves", spark.createDataFrame(move_rows(lake)))
         data = losses_of(lake, settings)
         view("losses", spark.createDataFrame(loss_rows(data)))
@@ -104,6 +102,8 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         view("params", few(**{name: [value] for name, value in asdict(params).items()}))
         topics, numbers = pa.array([*min_isr], pa.string()), pa.array([*min_isr.values()], pa.int32())
         view("min_isr", few(topic=topics, min_insync_replicas=numbers))
+        for name, query in DERIVED.items():
+            view(name, spark.sql(spark_sql(query)))
         yield tables
     finally:
         for name in views:
