@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import JbodError
 from pipelines import open_lake, read_log
 from pipelines.frames import Frames
 from pipelines.mirror.folder import MirrorFolder
@@ -170,7 +170,7 @@ def offset_of(lake: Path) -> int:
     """The newest offset of a lake, -1 before its first publication."""
     try:
         return open_lake(lake).offset
-    except UsageError:
+    except JbodError:
         return -1
 
 
