@@ -308,7 +308,7 @@ def _paired(log: _Log, broker: int, here: Sequence[BrokerLogDir], lake: Lake) ->
         else:
             found[one.path] = _by_replicas(one.path, votes, kept.get(one.path))
     _resolve(found)
-    _eliminate(log, broker, found)
+    _eliminate(log, broker, here, found)
     return found
 
 
@@ -359,13 +359,15 @@ def _resolve(found: dict[str, _Pair]) -> None:
                 found[path] = (None, UNKNOWN, f"{' and '.join(paths)} both seem to be {directory}")
 
 
-def _eliminate(log: _Log, broker: int, found: dict[str, _Pair]) -> None:
-    """The only path without an id is the only directory that is left."""
-    open_paths = [path for path, (directory, _, _) in found.items() if directory is None]
-    open_ids = log.of_broker(broker) - {directory for directory, _, _ in found.values() if directory}
-    if len(open_paths) == len(open_ids) == 1 and "jbod label" not in found[open_paths[0]][2]:
-        (left,) = open_ids
-        found[open_paths[0]] = (left, LIKELY, f"the only directory of broker {broker} that is left")
+def _eliminate(log: _Log, broker: int, here: Sequence[BrokerLogDir], found: dict[str, _Pair]) -> None:
+    """The only path without an id is the only directory that is left. Of a readable path, the broker lists the id."""
+    listed, named = log.online.get(broker, frozenset()), log.of_broker(broker)
+    for paths, ids in (([one.path for one in here if not one.error], listed), ([*found], named)):
+        open_paths = [path for path in paths if found[path][0] is None]
+        open_ids = ids - {directory for directory, _, _ in found.values() if directory}
+        if len(open_paths) == len(open_ids) == 1 and "jbod label" not in found[open_paths[0]][2]:
+            (left,) = open_ids
+            found[open_paths[0]] = (left, LIKELY, f"the only directory of broker {broker} that is left")
 
 
 # SIZES

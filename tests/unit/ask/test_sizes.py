@@ -80,6 +80,14 @@ def test_empty_directory_is_likely_the_one_that_is_left_and_two_are_unknown(tmp_
     assert {found[f"id {one}"].recorded for one in (C, D)} == {0, 1}
 
 
+def test_new_disk_in_the_place_of_a_dead_one_is_the_directory_that_the_broker_lists(tmp_path: Path) -> None:
+    """Replicas that nobody could copy still name the dead one."""
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).topic("u", {1: "b"}).broker(1, "bc")
+    found = of(story.lake(tmp_path / "l"), printed(tmp_path, x={}, y={"u-0": 1}))
+    assert (found["/data/x"].directory_id, found["/data/x"].pairing) == (C, LIKELY)
+    assert found[f"id {A}"].recorded == 1
+
+
 def test_replica_that_moved_since_makes_nothing_certain(tmp_path: Path) -> None:
     """By the log t-0 went to b; the file is older."""
     lake = Story().broker(1, "ab").topic("t", {1: "a"}).assign("t", 0, 1, "b").lake(tmp_path / "l")
