@@ -91,8 +91,13 @@ def _never_onto_itself(it: Problem, emptied: Sequence[int], takes: Flags) -> Non
 
 
 def fill(it: Problem, place: Place) -> Goal:
-    """Fills a disk from the fullest: those of its broker, or of all brokers if that has none with replicas."""
+    """Fills a disk from the fullest: those of its broker, or of all brokers if that has none with replicas.
+
+    Raises UsageError if nothing can be put on it.
+    """
     (disk,) = _disks(it, place)
+    if it.disks.state[disk] != OPEN:
+        raise UsageError(it.why_closed(disk))
     takes = np.zeros(len(it.disks), bool)
     takes[disk] = True
     able = _measured(it)
@@ -101,7 +106,7 @@ def fill(it: Problem, place: Place) -> Goal:
     gives = mine if (mine & holds).any() else able & ~takes
     return _with(
         Goal.of(it, f"move to {it.disk_name(disk)}", f"fill {it.disk_name(disk)}"),
-        takes=takes & (it.disks.state == OPEN),
+        takes=takes,
         gives=gives,
         even=_bytes(it),
     )

@@ -54,6 +54,13 @@ def test_fill_brings_a_new_disk_to_the_level_of_the_fullest(tmp_path: Path) -> N
     assert answer.bytes is not None and 180 <= answer.bytes <= 220
 
 
+def test_fill_of_a_disk_that_takes_nothing_says_why(tmp_path: Path) -> None:
+    cluster = skewed()
+    cluster.brokers[1] = Broker(3, cordoned=(2,))
+    with pytest.raises(UsageError, match=r"/data/2 of broker 1: it is cordoned$"):
+        made(tmp_path, cluster, filled(cluster.lake(), 1, 2))
+
+
 def test_fill_of_a_new_broker_takes_from_all(tmp_path: Path) -> None:
     cluster = Cluster({1: Broker(1), 2: Broker(1), 3: Broker(1)})
     for number in range(10):

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from jbod_model.errors import UsageError
 from pipelines.ask.plan_check import ReassignedPartition, judge
 from pipelines.ask.whatif_places import find_place
 from pipelines.lake.reader import Lake
 from pipelines.plan.answer import plan
 from pipelines.plan.goals import balance, drain, fill, repair, replicas
+from pipelines.plan.problem import CLOSED
 from pipelines.plan.steps import Limits
 from tests.support.paths import EVERY_KAFKA
 from tests.support.volume import sampled
@@ -44,7 +46,11 @@ def test_no_step_of_any_plan_of_a_real_cluster_is_blocked(cluster_lakes: Mapping
             partial(replicas, wanted={topic: max(1, number - 1)}) for topic, number in topics[:1] if number <= running
         ]
         for goal in goals:
-            answer = plan(lake, goal, limits=Limits(moves=4))
+            try:
+                answer = plan(lake, goal, limits=Limits(moves=4))
+            except UsageError as closed:
+                assert str(closed).endswith(tuple(CLOSED.values()))
+                continue
             assert answer.steps or answer.lacks or answer.exit_code == 0
             for step in answer.steps:
                 asked = {
