@@ -37,7 +37,7 @@ OPEN, DOWN, OFFLINE, CORDONED, NO_PATH, NO_SIZE, HALTED = range(7)
 CLOSED = {
     DOWN: "its broker is down or is shutting down",
     OFFLINE: "it is offline",
-    CORDONED: "it is cordoned",
+    CORDONED: "it is cordoned, see cordoned.log.dirs of its broker",
     NO_PATH: "its path is not known: give --sizes, or see jbod label",
     NO_SIZE: "no source says its size",
     HALTED: "its broker has lost a disk, and moves nothing between the others until it is restarted without that",

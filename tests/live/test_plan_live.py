@@ -317,7 +317,7 @@ def test_target_that_dies_in_the_middle_makes_the_plan_stuck_and_a_new_plan_goes
 def test_disk_that_dies_while_it_is_drained_is_replaced_and_filled(running: Running) -> None:
     cluster, broker = running.cluster, 3
     disk = cluster.disk(broker, 0)
-    _, file = begun(running, broker, 0)
+    drained, file = begun(running, broker, 0)
     identity = cluster.directory_id(disk)
     lost = broken(running, broker, disk)
     answer = running.watched([file])
@@ -336,6 +336,8 @@ def test_disk_that_dies_while_it_is_drained_is_replaced_and_filled(running: Runn
     cluster.start_node(broker)
     wait_for("the new disk", lambda: cluster.log_dirs().get(broker, {}).get(str(disk), ("?", set()))[0] is None, 120)
     wait_for("registered", lambda: cluster.directory_id(disk) in listed(running.lake), 60)
+    for command in drained.uncordons:  # the cordon is on the path, and so on the new disk too
+        running.typed(command)
     name, now = f"{broker}:{cluster.directory_id(disk)}", placed(cluster)
     filled = running.planned(lambda lake, it: fill(it, find_place(lake, name)))
     assert filled.steps, filled.lacks

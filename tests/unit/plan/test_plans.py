@@ -57,7 +57,7 @@ def test_fill_brings_a_new_disk_to_the_level_of_the_fullest(tmp_path: Path) -> N
 def test_fill_of_a_disk_that_takes_nothing_says_why(tmp_path: Path) -> None:
     cluster = skewed()
     cluster.brokers[1] = Broker(3, cordoned=(2,))
-    with pytest.raises(UsageError, match=r"/data/2 of broker 1: it is cordoned$"):
+    with pytest.raises(UsageError, match=r"/data/2 of broker 1: it is cordoned, see cordoned.log.dirs of its broker$"):
         made(tmp_path, cluster, filled(cluster.lake(), 1, 2))
 
 
