@@ -95,7 +95,8 @@ class Mirror:
             self.folder.write_cluster_id(found)
         else:
             self._told(
-                "the quorum does not tell its cluster id (DescribeCluster wants ALTER): meta.properties is left out"
+                "the quorum does not tell its cluster id (DescribeCluster wants ALTER, or the controller is still "
+                "starting): meta.properties is left out until a later start of the mirror learns it"
             )
 
     def _begin_new(self) -> None:
