@@ -103,6 +103,7 @@ def test_every_question_has_its_documented_columns_in_every_format(
     stored = pq.read_table(io.BytesIO(leave(capsysbinary, *place, "--format", "parquet")[1]))
     assert stored.column_names == names
     assert stored.num_rows == len(rows)
+    assert json.loads(leave(capsysbinary, *place, "--format", "json")[1])
     if table.name in (
         "offline",
         "directories",

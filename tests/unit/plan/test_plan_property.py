@@ -279,6 +279,7 @@ def check_plans(cluster: Cluster, chance: Random, limits: Sequence[Limits], path
     image = image_of(lake, "true")
     for number, (name, goal) in enumerate(goals(cluster, lake, chance).items()):
         limit = limits[number % len(limits)]
+        reached.setdefault(name, 0)
         try:
             answer = plan(lake, goal, [source], limit, headroom=HEADROOM)
         except UsageError as closed:
@@ -292,7 +293,7 @@ def check_plans(cluster: Cluster, chance: Random, limits: Sequence[Limits], path
         check_risk(run, answer, lake, lake_of)
         for last in {len(answer.steps), chance.randint(0, len(answer.steps))}:
             check_undo(Play(cluster, name, image), answer, last, limit)
-        reached[name] = reached.get(name, 0) + bool(answer.steps)
+        reached[name] += bool(answer.steps)
         print(f"{name}: {len(answer.steps)} steps, {answer.replicas} copies, {len(answer.lacks)} reasons")
 
 
