@@ -151,47 +151,47 @@ def _row(lake: Lake, one: Finding) -> dict[str, Any]:
     }
 
 
-def _kept(lake: LakeUri, table: DeltaTable) -> pa.Table:
+def _kept(location: str, table: DeltaTable) -> pa.Table:
     try:
         return table.to_pyarrow_dataset().to_table()
     except (DeltaError, OSError, pa.ArrowInvalid) as problem:
         raise UsageError(
-            f"{lake}: cannot be read ({first_line_of(problem)}): --no-keep checks without writing findings"
+            f"{location}: cannot be read ({first_line_of(problem)}): --no-keep checks without writing findings"
         ) from None
 
 
-def _open_or_create(lake: LakeUri) -> DeltaTable:
+def _open_or_create(location: str) -> DeltaTable:
     try:
-        table = delta_at(uri_of(lake))
+        table = delta_at(uri_of(location))
     except TableNotFoundError:
-        return _create(lake)
+        return _create(location)
     except (DeltaError, OSError) as problem:
-        raise UsageError(f"{lake}: cannot be opened ({first_line_of(problem)})") from None
+        raise UsageError(f"{location}: cannot be opened ({first_line_of(problem)})") from None
     if [field.name for field in table.schema().fields] != FINDINGS.schema.names:
-        raise UsageError(f"{lake}: findings of another version of jbod: move that folder away, and check again")
+        raise UsageError(f"{location}: findings of another version of jbod: move that folder away, and check again")
     return table
 
 
-def _create(lake: LakeUri) -> DeltaTable:
+def _create(location: str) -> DeltaTable:
     try:
         table = DeltaTable.create(
-            uri_of(lake),
+            uri_of(location),
             FINDINGS.schema,
             name=FINDINGS.name,
             description=FINDINGS.comment,
             configuration={"delta.enableDeletionVectors": "false"},
-            storage_options=storage_options(lake),
+            storage_options=storage_options(location),
         )
         for name, expression in FINDINGS.checks.items():
             table.alter.add_constraint({name: expression})
     except (DeltaError, OSError) as problem:
         raise UsageError(
-            f"{lake}: cannot be created ({first_line_of(problem)}): --no-keep checks without writing findings"
+            f"{location}: cannot be created ({first_line_of(problem)}): --no-keep checks without writing findings"
         ) from None
     return table
 
 
-def _merge(lake: LakeUri, table: DeltaTable, rows: list[dict[str, Any]]) -> None:
+def _merge(location: str, table: DeltaTable, rows: list[dict[str, Any]]) -> None:
     """Merges rows in one commit: a row replaces the open row of the same finding, otherwise it is added."""
     try:
         (
@@ -207,8 +207,8 @@ def _merge(lake: LakeUri, table: DeltaTable, rows: list[dict[str, Any]]) -> None
             .execute()
         )
     except CommitFailedError:
-        raise Retriable(f"{lake}: another check was written at the same time: run again") from None
+        raise Retriable(f"{location}: another check was written at the same time: run again") from None
     except (DeltaError, OSError) as problem:
         raise UsageError(
-            f"{lake}: cannot be written ({first_line_of(problem)}): --no-keep checks without writing findings"
+            f"{location}: cannot be written ({first_line_of(problem)}): --no-keep checks without writing findings"
         ) from None

@@ -19,10 +19,10 @@ def optimize(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
     from pipelines.show.text import Screen, show_table
     from pipelines.upkeep import compact
 
-    location = _location(lake)
-    done = compact.optimize(location)
+    path = _path_of(lake)
+    done = compact.optimize(path)
     if as_json:
-        print_json({"lake": location, "tables": [asdict(one) for one in done]})
+        print_json({"lake": path, "tables": [asdict(one) for one in done]})
         return
     rows = [(one.table, one.before, one.after) for one in done]
     show_table(Screen(), ["TABLE", "FILES BEFORE", "AFTER"], rows, numbers=(1, 2))
@@ -40,10 +40,10 @@ def vacuum(
     from pipelines.show.text import Screen, show_table
     from pipelines.upkeep import compact
 
-    location = _location(lake)
-    done = compact.vacuum(location, timedelta(hours=keep), dry_run=dry_run)
+    path = _path_of(lake)
+    done = compact.vacuum(path, timedelta(hours=keep), dry_run=dry_run)
     if as_json:
-        print_json({"lake": location, "dry_run": dry_run, "tables": [asdict(one) for one in done]})
+        print_json({"lake": path, "dry_run": dry_run, "tables": [asdict(one) for one in done]})
         return
     rows = [(one.table, f"{one.files:,}", f"{one.size:,}") for one in done]
     show_table(Screen(), ["TABLE", "FILES TO DELETE" if dry_run else "FILES DELETED", "BYTES"], rows, numbers=(1, 2))
@@ -54,11 +54,11 @@ def rebuild(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
     from pipelines.show.text import Screen, show_table
     from pipelines.upkeep.rebuild import rebuild as run
 
-    location = _location(lake)
-    rows = run(location, say=progress.say)
+    path = _path_of(lake)
+    rows = run(path, say=progress.say)
     progress.clear()
     if as_json:
-        print_json({"lake": location, "rows": rows})
+        print_json({"lake": path, "rows": rows})
         return
     show_table(Screen(), ["TABLE", "ROWS"], [(name, f"{count:,}") for name, count in rows.items()], numbers=(1,))
 
@@ -75,10 +75,10 @@ def verify(
     from pipelines.show.text import Screen, say
     from pipelines.upkeep.verify import verify as run
 
-    location = _location(lake)
-    found = run(location, by=by)
+    path = _path_of(lake)
+    found = run(path, by=by)
     if as_json:
-        print_json({"lake": location, "ok": not found.differences, **asdict(found)})
+        print_json({"lake": path, "ok": not found.differences, **asdict(found)})
     else:
         out = Screen()
         for one in found.differences:
@@ -88,7 +88,7 @@ def verify(
             say(out, f"another engine made {line}")
         counted = ", ".join(f"{count:,} {name}" for name, count in found.rows.items())
         verdict = "differs from its records" if found.differences else "is what its records say"
-        say(out, f"{location} {verdict}, up to offset {found.end_offset - 1}, by the {found.by}: {found.files} files")
+        say(out, f"{path} {verdict}, up to offset {found.end_offset - 1}, by the {found.by}: {found.files} files")
         if counted:
             say(out, f"rows: {counted}")
     raise typer.Exit(1 if found.differences else 0)
@@ -112,7 +112,7 @@ def warm(
     main()
 
 
-def _location(lake: LakeUri | None) -> str:
+def _path_of(lake: LakeUri | None) -> LakeUri:
     from pipelines.settings import load
 
     return load(lake=lake).lake

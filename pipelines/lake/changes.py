@@ -104,14 +104,14 @@ def rebuilt(
 
 def next_generation(lake: WrittenLake) -> int | None:
     """The generation of new rows, None for a lake without them."""
-    return generation_of(lake.uri, lake.tables[CHANGES.name]) if lake.keeps_changes else None
+    return generation_of(lake.path, lake.tables[CHANGES.name]) if lake.keeps_changes else None
 
 
 def settle_changes(lake: WrittenLake) -> None:
     """Retracts the rows that a dead run left. It appends rows for this, because a stream may have read the others."""
     if lake.half is None:
         version = None if lake.ledger is None else lake.ledger["versions"].get(CHANGES.name)
-        added = settled(lake.uri, lake.tables[CHANGES.name], version, *_end(lake))
+        added = settled(lake.path, lake.tables[CHANGES.name], version, *_end(lake))
         lake.commit(CHANGES, added, (), *2 * (_end(lake)[1],))
 
 
@@ -119,14 +119,14 @@ def rebuild_changes(lake: WrittenLake, wanted: Sequence[DataFile]) -> None:
     """Appends rows so that the rows of ``wanted`` are in force, and deletes these files."""
     delta = lake.tables[CHANGES.name]
     if lake.keeps_changes:
-        added = rebuilt(lake.uri, delta, wanted, *_end(lake))
+        added = rebuilt(lake.path, delta, wanted, *_end(lake))
         if delta.metadata().configuration.get("delta.appendOnly") != "true":
             # Another engine changed it.
             info = commit_info({REWRITTEN: "true"}, "made the table append-only")
             delta.alter.set_table_properties(APPEND_ONLY, commit_properties=CommitProperties(info))
             lake.tables.refresh(CHANGES.name)
         lake.commit_marked(CHANGES, added, (), {REBUILT: "true"})
-    fs, root = lake_filesystem(lake.uri)
+    fs, root = lake_filesystem(lake.path)
     for file in wanted:
         fs.delete_file(f"{root}/{CHANGES.name}/{file.path}")
 

@@ -106,7 +106,7 @@ class DeltaTables(Mapping[str, "DeltaTable"]):
     """
 
     def __init__(self, lake: LakeUri, versions: Mapping[str, int]) -> None:
-        self._root = lake
+        self._lake = lake
         self._versions = versions
         self._opened: dict[str, DeltaTable] = {}
         for name, version in versions.items():
@@ -115,7 +115,7 @@ class DeltaTables(Mapping[str, "DeltaTable"]):
 
     def __getitem__(self, name: str) -> DeltaTable:
         if name not in self._opened:
-            self._opened[name] = open_table(self._root, name, self._versions[name])
+            self._opened[name] = open_table(self._lake, name, self._versions[name])
         return self._opened[name]
 
     def __contains__(self, name: object) -> bool:

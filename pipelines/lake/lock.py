@@ -145,24 +145,24 @@ _of_leases = threading.RLock()
 
 
 @contextmanager
-def _leased(lake: LakeUri, patience: float) -> Iterator[Lease]:
+def _leased(location: str, patience: float) -> Iterator[Lease]:
     with _of_leases:
-        lease, holders = _leases.get(lake) or (Lease(lake), 0)
+        lease, holders = _leases.get(location) or (Lease(location), 0)
         if not holders:
             try:
                 lease.acquire(patience)
             except HeldLease as held:
                 what = f"after {patience:.0f} s" if patience else "a jbod replay runs on this lake"
                 raise UsageError(
-                    f"{lake.rpartition('/')[0]}: {held}, {what}: end it, try again later, or use another --lake"
+                    f"{location.rpartition('/')[0]}: {held}, {what}: end it, try again later, or use another --lake"
                 ) from None
-        _leases[lake] = lease, holders + 1
+        _leases[location] = lease, holders + 1
     try:
         yield lease
     finally:
         with _of_leases:
-            lease, holders = _leases[lake]
-            _leases[lake] = lease, holders - 1
+            lease, holders = _leases[location]
+            _leases[location] = lease, holders - 1
             if holders == 1:
                 lease.release()
 

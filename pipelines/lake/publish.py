@@ -77,33 +77,33 @@ class LakeWriter(WrittenLake):
 
     @classmethod
     def create_or_open(
-        cls, uri: LakeUri, identity: Identity, home: str = "", *, keeps_changes: bool = True
+        cls, path: LakeUri, identity: Identity, home: str = "", *, keeps_changes: bool = True
     ) -> LakeWriter:
-        """Opens the lake at ``uri``, or creates it (``keeps_changes``). UsageError if it is of another cluster."""
-        if "[" in uri or "]" in uri:
-            raise UsageError(f"{uri}: delta-rs cannot write to a path with brackets: choose another --lake")
-        lake = cls(uri, identity, home=home, keeps_changes=keeps_changes)
+        """Opens the lake at ``path``, or creates it (``keeps_changes``). UsageError if it is of another cluster."""
+        if "[" in path or "]" in path:
+            raise UsageError(f"{path}: delta-rs cannot write to a path with brackets: choose another --lake")
+        lake = cls(path, identity, home=home, keeps_changes=keeps_changes)
         lake.load()
         return lake
 
     @classmethod
     @contextmanager
-    def held(cls, uri: LakeUri, *, mending: bool = False) -> Iterator[LakeWriter]:
+    def held(cls, path: LakeUri, *, mending: bool = False) -> Iterator[LakeWriter]:
         """Opens a lake that has a publication, and holds its lock until the end of the block.
 
         Raises UsageError if there is none. With ``mending``, tables may be damaged, or changed by another engine.
         """
-        said = described(uri)
-        with alone(uri):
-            lake = cls(uri, Identity(*(said[part.name] for part in fields(Identity))))
+        said = described(path)
+        with alone(path):
+            lake = cls(path, Identity(*(said[part.name] for part in fields(Identity))))
             lake._load(mending=mending)
             if lake.ledger is None:
-                raise UsageError(f"{uri}: nothing was published into this lake yet")
+                raise UsageError(f"{path}: nothing was published into this lake yet")
             yield lake
 
     def load(self) -> None:
         """Opens the newest versions, also where another process of the same run published."""
-        with alone(self.uri):
+        with alone(self.path):
             self._load()
 
     def _load(self, *, mending: bool = False) -> None:
@@ -124,7 +124,7 @@ class LakeWriter(WrittenLake):
 
     def handed_over(self) -> LakeWriter:
         """Another writer of the lake as it is now, for another thread or process. It takes the open tables."""
-        writer = LakeWriter(self.uri, self.identity, self.ledger, self.keeps_changes, home=self.home)
+        writer = LakeWriter(self.path, self.identity, self.ledger, self.keeps_changes, home=self.home)
         writer.tables = self.tables.handed_over()
         return writer
 
@@ -140,7 +140,7 @@ class LakeWriter(WrittenLake):
         if REQUESTS[0].name in self.tables:
             return
         made = self.made
-        with alone(self.uri):
+        with alone(self.path):
             self._open(REQUESTS)
             compare(self)
         self.made = made
@@ -152,13 +152,13 @@ class LakeWriter(WrittenLake):
         damaged log at once.
         """
         for table in tables:
-            version = self.versions.get(table.name) if is_object(self.uri) else None
+            version = self.versions.get(table.name) if is_object(self.path) else None
             if version is None or not self.tables.note(table.name, version):
                 self._open_newest(table)
 
     def _open_newest(self, table: Table, *, create: bool = True) -> bool:
         """Opens a table. Returns False if it does not exist, unless ``create``."""
-        uri = f"{self.uri}/{table.name}"
+        uri = f"{self.path}/{table.name}"
         try:
             delta = delta_at(uri)
         except TableNotFoundError:
@@ -167,7 +167,7 @@ class LakeWriter(WrittenLake):
             delta = create_table(uri, table, self.identity, changes=self.keeps_changes)
             self.made += 1
         except (DeltaError, OSError) as problem:
-            raise cannot_be_opened(self.uri, table, problem) from None
+            raise cannot_be_opened(self.path, table, problem) from None
         if delta.version() < len(table.checks):
             # A run that died may have left out constraints.
             add_checks(delta, table)
@@ -176,15 +176,17 @@ class LakeWriter(WrittenLake):
         return True
 
     def _check_identity(self) -> None:
-        said = described(self.uri, self.tables[LEDGER.name])
+        said = described(self.path, self.tables[LEDGER.name])
         if said["format"] != FORMAT_VERSION:
-            raise UsageError(f"{self.uri}: lake of format {said['format']}, this is {FORMAT_VERSION}: use a new --lake")
+            raise UsageError(
+                f"{self.path}: lake of format {said['format']}, this is {FORMAT_VERSION}: use a new --lake"
+            )
         self.keeps_changes = keeps_changes(said)
         for name in ("profile", "ids", "cluster_id"):
             mine, theirs = getattr(self.identity, name), said.get(name)
             if mine != theirs and not (name == "cluster_id" and "" in (mine, theirs)):
                 raise UsageError(
-                    f"{self.uri}: lake was made with {name} {theirs!r}, this run has {mine!r}: use another --lake"
+                    f"{self.path}: lake was made with {name} {theirs!r}, this run has {mine!r}: use another --lake"
                 )
         self.identity = Identity(
             self.identity.cluster_id or said["cluster_id"],
@@ -197,7 +199,7 @@ class LakeWriter(WrittenLake):
         """Removes a lake that this run created and did not publish to, with the folders ``more`` of its home."""
         if self.ledger is None and self.made >= len(TABLES):
             with suppress(OSError, JbodError):  # it would hide the error that ended the run
-                remove_lake(self.uri, self.home, more)
+                remove_lake(self.path, self.home, more)
 
     def publish(self, batch: Publication) -> Rows:
         """Commits every table, then the ledger. Returns rows written per table, none if it was published already."""
@@ -210,7 +212,7 @@ class LakeWriter(WrittenLake):
     def publish_requests(self, files: Sequence[DataFile], replaced: frozenset[tuple[str, int]]) -> Rows:
         """Commits the tables of the request stream, then a ledger row. The log's tables do not change."""
         if self.ledger is None:
-            raise UsageError(f"{self.uri}: nothing of a log was published yet, so requests cannot be joined to it")
+            raise UsageError(f"{self.path}: nothing of a log was published yet, so requests cannot be joined to it")
         return self._published(lambda: self._publish(self.here(files, replaced), REQUESTS))
 
     def _published(self, publish: Callable[[], Rows]) -> Rows:
@@ -262,7 +264,7 @@ class LakeWriter(WrittenLake):
     @contextmanager
     def writing(self, *, anew: bool = True) -> Iterator[None]:
         """Holds the lock until the end of the block, and reads what upkeep has changed since the lake was opened."""
-        with alone(self.uri):
+        with alone(self.path):
             self._look_again(anew=anew)
             yield
 
@@ -270,13 +272,13 @@ class LakeWriter(WrittenLake):
         """Raises LakeConflict if another run published, or another engine changed data."""
         end = self.end_offset
         # On S3 a look is a request. A table that changed refuses the next commit, which is then retried.
-        names = list(self.tables) if anew or not is_object(self.uri) else [LEDGER.name]
+        names = list(self.tables) if anew or not is_object(self.path) else [LEDGER.name]
         newer = [name for name in names if self.tables.refresh(name)]
         if LEDGER.name in newer:
             read_ledger(self)
         if self.end_offset != end:
             last = self.end_offset - 1
-            raise Overtaken(f"{self.uri}: another run published up to offset {last} meanwhile: run again, alone")
+            raise Overtaken(f"{self.path}: another run published up to offset {last} meanwhile: run again, alone")
         if LEDGER.name in newer:
             self._refresh_tables()
         if newer:
@@ -329,11 +331,11 @@ class LakeWriter(WrittenLake):
             "versions": versions,
             "rows": rows,
         }
-        row = files.write(self.uri, LEDGER.name, pa.Table.from_pylist([entry], schema=LEDGER.schema))
+        row = files.write(self.path, LEDGER.name, pa.Table.from_pylist([entry], schema=LEDGER.schema))
         self.commit(LEDGER, [row], (), batch.start_offset, batch.end_offset)
         before, self.ledger, self.half = self.versions, entry, None
-        if is_object(self.uri):
-            write_head(self.uri, self.identity, entry, self.tables.versions[LEDGER.name])
+        if is_object(self.path):
+            write_head(self.path, self.identity, entry, self.tables.versions[LEDGER.name])
             self._write_checkpoints(before)
         self.appended()
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 class Lake:
     """A lake as of ``offset``: every query sees the state after the record at that offset."""
 
-    path: str
+    path: LakeUri
     published: Published
     """The newest publication."""
     first: int
@@ -65,22 +65,22 @@ class Lake:
         Without either, after the newest published record. ``at_time`` may be a text, as --at-time takes it: ``-10m``.
         Raises UsageError if there is no lake, or if it does not know that offset or time.
         """
-        root = local_path(os.fspath(path)).rstrip("/")
-        connection = connect(root)
-        ledger = open_ledger(root)
-        newest, ranges = read_ledger(root, ledger, connection)
+        uri = local_path(os.fspath(path)).rstrip("/")
+        connection = connect(uri)
+        ledger = open_ledger(uri)
+        newest, ranges = read_ledger(uri, ledger, connection)
         if newest is None:
             raise UsageError(
-                f"{root}: nothing was published into this lake yet: run jbod replay LOG_DIR --lake {quote(root)}"
+                f"{uri}: nothing was published into this lake yet: run jbod replay LOG_DIR --lake {quote(uri)}"
             )
         use_threads(connection, newest.end_offset - ranges[0][0])
-        tables = DeltaTables(root, newest.versions)
-        lake = cls(root, newest, ranges[0][0], newest.end_offset - 1, newest.end_time, tables, connection)
+        tables = DeltaTables(uri, newest.versions)
+        lake = cls(uri, newest, ranges[0][0], newest.end_offset - 1, newest.end_time, tables, connection)
         if at_time is not None:
             at_offset = lake._offset_at(at_time)
         if at_offset is None:
             return lake
-        check_known(root, ranges, at_offset)
+        check_known(uri, ranges, at_offset)
         return lake._at(at_offset)
 
     @property

@@ -43,7 +43,7 @@ def mend(lake: WrittenLake, table: Table) -> None:
     found = _since(lake, table)
     if found.refused or found.restore_to is not None:
         delta = lake.tables[table.name]
-        version = last_own(lake.uri, delta) or 0 if table is LEDGER else lake.versions[table.name]
+        version = last_own(lake.path, delta) or 0 if table is LEDGER else lake.versions[table.name]
         if delta.version() < version:
             raise _conflict(lake, table, found)
         _restore(lake, table, version)
@@ -59,16 +59,16 @@ def _since(lake: WrittenLake, table: Table) -> CommitsSince:
     """The commits of a table since the ledger's version; of the ledger itself, since jbod's last row."""
     if table is LEDGER:
         delta = lake.tables[table.name]
-        return since(lake.uri, table, delta, last_own(lake.uri, delta) or 0)
+        return since(lake.path, table, delta, last_own(lake.path, delta) or 0)
     published = lake.versions.get(table.name, len(table.checks))
     if lake.tables.versions[table.name] == published:
         return CommitsSince()
-    return since(lake.uri, table, lake.tables[table.name], published)
+    return since(lake.path, table, lake.tables[table.name], published)
 
 
 def _conflict(lake: WrittenLake, table: Table, found: CommitsSince) -> LakeConflict:
     return LakeConflict(
-        f"{lake.uri}/{table.name}: {found.refused}: nothing was published; jbod verify shows the "
+        f"{lake.path}/{table.name}: {found.refused}: nothing was published; jbod verify shows the "
         "differences, jbod rebuild restores the tables"
     )
 
@@ -85,8 +85,8 @@ def _restore(lake: WrittenLake, table: Table, version: int, *, emptied: bool = F
             commit_properties=properties,
         )
     except DeltaError as problem:
-        raise fault_of_disk(lake.uri, problem) or LakeConflict(
-            f"{lake.uri}/{table.name}: cannot be restored to version {version}, which the ledger names "
+        raise fault_of_disk(lake.path, problem) or LakeConflict(
+            f"{lake.path}/{table.name}: cannot be restored to version {version}, which the ledger names "
             f"({problem}): a VACUUM may have removed its files; jbod rebuild recreates the tables from the records"
         ) from None
     lake.tables.refresh(table.name)

@@ -62,7 +62,7 @@ def take_back(lake: LakeWriter, cut: Cut, shards_of: ShardsOf) -> None:
             rows[table.name] = sum(file.rows for file in added)
         told = []
         if lake.keeps_changes:
-            told = taken_back(lake.uri, lake.tables[CHANGES.name], cut.offset, before, _last_time(lake))
+            told = taken_back(lake.path, lake.tables[CHANGES.name], cut.offset, before, _last_time(lake))
         lake.commit(CHANGES, told, (), cut.offset, cut.offset)
         rows[CHANGES.name] = sum(file.rows for file in told)
         rows |= _reopen_requests(lake, cut.offset, _last_time(lake))
@@ -77,7 +77,7 @@ def _cut_records(lake: LakeWriter, offset: int) -> tuple[list[DataFile], list[Li
         gone.append(file)
         kept = _read(lake, RECORDS, [file]).filter(pc.field("log_offset") < offset)
         if kept.num_rows:
-            added.append(files.write(lake.uri, RECORDS.name, kept))
+            added.append(files.write(lake.path, RECORDS.name, kept))
     return added, gone
 
 
@@ -99,11 +99,11 @@ def _cut_history(
         gone += mine
         parts[shard].append(_read(lake, table, mine).filter(pc.field("from_offset") < offset))
         parts[shard].append(_reopened(again.filter(pa.array(owners == shard))))
-    added = [files.write(lake.uri, table.name, closed)] if closed.num_rows else []
+    added = [files.write(lake.path, table.name, closed)] if closed.num_rows else []
     for shard, tables in parts.items():
         rows = pa.concat_tables(tables)
         if rows.num_rows:
-            added.append(files.write(lake.uri, table.name, rows, shard=shard))
+            added.append(files.write(lake.path, table.name, rows, shard=shard))
     return added, gone
 
 
@@ -157,7 +157,7 @@ def _cut_ledger(lake: LakeWriter, cut: Cut, before: int, written: dict[str, int]
         )
     added = []
     if kept:
-        added.append(files.write(lake.uri, LEDGER.name, pa.Table.from_pylist(kept, schema=LEDGER.schema)))
+        added.append(files.write(lake.path, LEDGER.name, pa.Table.from_pylist(kept, schema=LEDGER.schema)))
     lake.commit(LEDGER, added, gone, cut.offset, cut.offset)
     read_ledger(lake)
 
@@ -181,7 +181,7 @@ def _last_time(lake: LakeWriter) -> datetime:
 
 
 def _read(lake: LakeWriter, table: Table, found: Sequence[LiveFile], columns: Sequence[str] | None = None) -> pa.Table:
-    return files.read(lake.uri, table, [file.path for file in found], columns)
+    return files.read(lake.path, table, [file.path for file in found], columns)
 
 
 def _less(file: LiveFile, bound: str, offset: int) -> bool:
@@ -206,7 +206,7 @@ def _reopen_requests(lake: LakeWriter, offset: int, time: datetime) -> dict[str,
     for file in found:
         if file in opened:
             continue
-        rows = files.read(lake.uri, ASSIGNMENT_REQUESTS, [file.path])
+        rows = files.read(lake.path, ASSIGNMENT_REQUESTS, [file.path])
         beyond = pc.fill_null(pc.greater_equal(rows["realised_offset"], offset), False)
         missed = pc.and_(pc.equal(rows["outcome"], "not in the log"), pc.greater(rows["answered_time"], time))
         again = pc.or_(beyond, missed)
@@ -216,11 +216,11 @@ def _reopen_requests(lake: LakeWriter, offset: int, time: datetime) -> dict[str,
         waiting.append(_pending(rows.filter(again)))
         kept = rows.filter(pc.invert(again))
         if kept.num_rows:
-            added.append(files.write(lake.uri, _REQUESTS, kept))
+            added.append(files.write(lake.path, _REQUESTS, kept))
     if not gone:
         return {}
-    waiting.append(files.read(lake.uri, ASSIGNMENT_REQUESTS, [file.path for file in opened]))
-    added.append(files.write(lake.uri, _REQUESTS, pa.concat_tables(waiting), shard=_OPEN_SHARD))
+    waiting.append(files.read(lake.path, ASSIGNMENT_REQUESTS, [file.path for file in opened]))
+    added.append(files.write(lake.path, _REQUESTS, pa.concat_tables(waiting), shard=_OPEN_SHARD))
     lake.commit(ASSIGNMENT_REQUESTS, added, [*gone, *opened], offset, offset)
     return {_REQUESTS: sum(file.rows for file in added)}
 

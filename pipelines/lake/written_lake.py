@@ -109,7 +109,7 @@ class OpenTables(Mapping[str, DeltaTable]):
 class WrittenLake:
     """The state of a lake that is open for writing."""
 
-    uri: LakeUri
+    path: LakeUri
     identity: Identity
     ledger: dict[str, Any] | None = None
     """The ledger's newest row."""
@@ -122,8 +122,8 @@ class WrittenLake:
     tables: OpenTables = field(init=False)
 
     def __post_init__(self) -> None:
-        self.home = self.home or home_of(self.uri)
-        self.tables = OpenTables(self.uri)
+        self.home = self.home or home_of(self.path)
+        self.tables = OpenTables(self.path)
 
     @property
     def end_offset(self) -> int:
@@ -146,7 +146,7 @@ class WrittenLake:
         ends = [file.statistics.get("max.end_offset") for file in found]
         newest = max((end for end in ends if end is not None), default=None)
         wanted = [file.path for file, end in zip(found, ends, strict=True) if end in (None, newest)]
-        rows = files.read(self.uri, LEDGER, wanted)
+        rows = files.read(self.path, LEDGER, wanted)
         rows = rows.sort_by([("end_offset", "ascending"), ("published_time", "ascending")])
         self.ledger = rows.slice(rows.num_rows - 1).to_pylist()[0] if rows.num_rows else None
         if self.ledger is not None:
@@ -185,21 +185,21 @@ class WrittenLake:
     ) -> None:
         """Commits one version with these marks (pipelines.lake.foreign). ``changes``: rows change."""
         delta = self.tables[table.name]
-        commit_files(self.uri, table, delta, added, gone, marks=marks, changes=changes, transactions=transactions)
+        commit_files(self.path, table, delta, added, gone, marks=marks, changes=changes, transactions=transactions)
         self.tables.committed(table.name)
 
 
-def newest_head(uri: LakeUri) -> dict[str, Any] | None:
+def newest_head(path: LakeUri) -> dict[str, Any] | None:
     """``identity`` and the ledger's newest ``row`` of a lake, None if a writer must look: there is none, or damage.
 
     On S3 from the head, on a disk from the ledger. It opens no other table.
     """
-    if is_object(uri):
-        return read_head(uri)
+    if is_object(path):
+        return read_head(path)
     try:
-        ledger = delta_at(f"{uri}/{LEDGER.name}")
-        said = described(uri, ledger)
-        lake = WrittenLake(uri, Identity(*(said[part.name] for part in fields(Identity))))
+        ledger = delta_at(f"{path}/{LEDGER.name}")
+        said = described(path, ledger)
+        lake = WrittenLake(path, Identity(*(said[part.name] for part in fields(Identity))))
         lake.tables[LEDGER.name] = ledger
         lake.take_newest_row()
     except (JbodError, DeltaError, OSError, LookupError):

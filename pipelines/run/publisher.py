@@ -106,13 +106,13 @@ class ForeachBatch:
         """Publishes reports (kind, payload) of both stages on one micro-batch."""
         with self._lake_lock():
             level = self.lake.ledger["metadata_version"] if self.lake.ledger else -1
-            batch = batch_of(self.lake.uri, reports, level)
+            batch = batch_of(self.lake.path, reports, level)
             if batch is None:
                 return
             self.lake.publish(batch)
             if (requests := self._requests()) is not None:
                 requests.join_waiting()
-        clear_staged(self.lake.uri)
+        clear_staged(self.lake.path)
 
     def _requests(self) -> RequestBatches | None:
         if self.requests is None:
@@ -123,7 +123,7 @@ class ForeachBatch:
 
     def _lake_lock(self) -> LakeLock:
         if self._lock is None:
-            watch = RunWatch(self.lake.uri, self.run)
+            watch = RunWatch(self.lake.path, self.run)
             self.lake.appended = lambda: stamp(self.lake)
 
             def taken() -> None:
@@ -131,7 +131,7 @@ class ForeachBatch:
                 if self.of_requests:
                     self.lake.catch_up()
 
-            self._lock = LakeLock(self.lake.uri, taken)
+            self._lock = LakeLock(self.lake.path, taken)
         return self._lock
 
 
@@ -166,11 +166,11 @@ class Publications:
 
     def look(self, *, last: bool = False) -> None:
         """Counts what was published since the last look. ``last``: waits for a publication that is under way."""
-        location = self.lake.uri
+        path = self.lake.path
         if last:
-            with alone(location):
+            with alone(path):
                 self._count()
-        elif not is_object(location) or time.monotonic() - self._looked >= SECONDS_OF_LOOK:
+        elif not is_object(path) or time.monotonic() - self._looked >= SECONDS_OF_LOOK:
             self._looked = time.monotonic()
             self._count()
 
@@ -206,9 +206,9 @@ def _key(row: dict[str, Any] | None) -> _Key:
 
 def _rows_since(lake: LakeWriter, newest: _Key) -> Iterator[dict[str, Any]]:
     """The rows of the ledger's versions after the known one, in their order, and without those before ``newest``."""
-    while (paths := files_added(lake.uri, LEDGER.name, lake.tables.versions[LEDGER.name] + 1)) is not None:
+    while (paths := files_added(lake.path, LEDGER.name, lake.tables.versions[LEDGER.name] + 1)) is not None:
         lake.tables.committed(LEDGER.name)
-        rows = files.read(lake.uri, LEDGER, sorted(paths)).to_pylist()
+        rows = files.read(lake.path, LEDGER, sorted(paths)).to_pylist()
         yield from sorted((row for row in rows if _key(row) > newest), key=_key)
 
 

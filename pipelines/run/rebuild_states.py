@@ -136,12 +136,12 @@ def _batches(lake: LakeWriter, offset: int, max_records: int, newly_known: bool)
     read = (footer, *_QUORUM)
     unread = ", ".join(f"'{name}'" for name in CONTROL_TYPE_NAMES.values() if name not in read)
     skipped = "UNKNOWN_CONTROL_" if newly_known else "UNKNOWN_"
-    with connect(lake.uri) as connection:
+    with connect(lake.path) as connection:
         reader = connection.sql(
             f"""
             SELECT log_offset, snapshot, record_type = '{footer}' AS footer, epoch_ms(append_time) AS time, value,
                 batch_offset, {_numbers()} AS control
-            FROM {read_parquet(lake.uri, RECORDS.name, delta, names)}
+            FROM {read_parquet(lake.path, RECORDS.name, delta, names)}
             WHERE log_offset < {offset} AND record_type NOT IN ({unread}) AND NOT starts_with(record_type, '{skipped}')
             ORDER BY log_offset, snapshot, snapshot_index
             """

@@ -272,13 +272,13 @@ class RequestQuery:
     def count(self) -> None:
         """Counts the outcomes of this run. Call it after ``stop``, once nothing is being published."""
         if self._before is not None:
-            after, self.strange = count_outcomes(self._lake.uri)
+            after, self.strange = count_outcomes(self._lake.path)
             self.outcomes = Counter(after)
             self.outcomes.subtract(self._before)
 
     def _start(self, spark: SparkSession, follow_seconds: float | None) -> StreamingQuery:
         if self._before is None:
-            self._before, _ = count_outcomes(self._lake.uri)
+            self._before, _ = count_outcomes(self._lake.path)
         home = self._lake.home
         spark.dataSource.register(KafkaRequestLog)
         if not is_readable(home, OF_REQUESTS):
@@ -300,11 +300,11 @@ class RequestQuery:
         return start(spark, writer, follow_seconds)
 
 
-def count_outcomes(uri: LakeUri) -> tuple[Counter[str], int]:
+def count_outcomes(path: LakeUri) -> tuple[Counter[str], int]:
     """The requests of a lake by outcome, and how many wait whose topic is not in the log."""
     found: Counter[str] = Counter()
     strange = 0
-    with _published(uri) as lake:
+    with _published(path) as lake:
         rows = request_rows(lake)
         counted = lake.query(f"SELECT outcome, why, count(*) FROM {rows} GROUP BY ALL") if rows else []
     for outcome, why, count in counted:
@@ -315,9 +315,9 @@ def count_outcomes(uri: LakeUri) -> tuple[Counter[str], int]:
 
 
 @contextmanager
-def _published(uri: LakeUri) -> Iterator[Lake]:
+def _published(path: LakeUri) -> Iterator[Lake]:
     """The lake's current state, as its readers see it."""
-    lake = Lake.open(uri)
+    lake = Lake.open(path)
     with lake.connection:
         yield lake
 
@@ -340,7 +340,7 @@ class RequestBatches:
 
     def add(self, requests: pa.Table, rejects: pa.Table) -> None:
         """Publishes requested assignments, with their outcome so far, and unreadable lines."""
-        with self.lock, _published(self.lake.uri) as published:
+        with self.lock, _published(self.lake.path) as published:
             self.lake.open_requests()
             new = unseen(published, requests)
             waiting = pending(published)
@@ -352,7 +352,7 @@ class RequestBatches:
 
     def join_waiting(self) -> None:
         """Looks again for the records of the waiting requests. Call it when new records of the log are published."""
-        with self.lock, _published(self.lake.uri) as published:
+        with self.lock, _published(self.lake.path) as published:
             waiting = pending(published)
             if waiting is None:
                 return
@@ -374,7 +374,7 @@ class RequestBatches:
 
     def _write(self, table: str, rows: pa.Table, shard: int = -1) -> Iterable[DataFile]:
         if rows.num_rows:
-            yield files.write(self.lake.uri, table, rows, shard=shard)
+            yield files.write(self.lake.path, table, rows, shard=shard)
 
 
 def _bounded(rows: pa.Table) -> pa.Table:

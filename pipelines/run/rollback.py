@@ -191,8 +191,8 @@ def _outside_transactions(lake: LakeWriter, offset: int) -> int:
 def _query(lake: LakeWriter, sql: str) -> pa.Table:
     delta = lake.tables[RECORDS.name]
     names = [file["path"] for file in data_files(delta)]
-    with connect(lake.uri) as connection:
-        records = read_parquet(lake.uri, RECORDS.name, delta, names)
+    with connect(lake.path) as connection:
+        records = read_parquet(lake.path, RECORDS.name, delta, names)
         return connection.sql(sql.format(records=records)).to_arrow_table()
 
 
@@ -276,7 +276,7 @@ def another_log(lake: LakeWriter, planner: Planner) -> str:
     if at > begins and there.epoch > epoch:
         return ""
     return (
-        f"{planner.log.log_dir}: is not the log that {lake.uri} was made of: they have offsets in common and "
+        f"{planner.log.log_dir}: is not the log that {lake.path} was made of: they have offsets in common and "
         f"differ from the first of them, {at}, where the log has epoch {there.epoch} and the lake {epoch} (log: "
         f"offsets {first} to {whole.next_offset - 1}; lake: {begins} to {lake.end_offset - 1}): use another --lake, or "
         "--replace-history to give up what this one has"

@@ -110,16 +110,16 @@ def mark_keys(home: str) -> None:
 
 def stamp(lake: LakeWriter) -> None:
     """Notes that the checkpoint belongs to the newest row of the lake's ledger."""
-    if lake.home != lake.uri:
+    if lake.home != lake.path:
         fs, root = lake_filesystem(lake.home)
         fs.create_dir(root)
         with fs.open_output_stream(f"{root}/{_STAMP}") as sink:
-            sink.write(json.dumps({"lake": lake.uri, "row": _row_of(lake)}).encode())
+            sink.write(json.dumps({"lake": lake.path, "row": _row_of(lake)}).encode())
 
 
 def is_stamped(lake: LakeWriter) -> bool:
     """Whether nothing was published since the checkpoint was last stamped. True for a checkpoint in the lake."""
-    if lake.home == lake.uri:
+    if lake.home == lake.path:
         return True
     fs, root = lake_filesystem(lake.home)
     try:

@@ -68,23 +68,23 @@ class RemovedFiles:
 # -- optimize ---------------------------------------------------------------------------------------------------------
 
 
-def optimize(uri: LakeUri, *, target: int = TARGET_BYTES) -> list[Merged]:
+def optimize(path: LakeUri, *, target: int = TARGET_BYTES) -> list[Merged]:
     """Merges the small files of a lake. ``target`` in bytes. Raises LakeConflict if another writer rewrote files."""
-    with LakeWriter.held(uri) as lake:
+    with LakeWriter.held(path) as lake:
         tables = [table for table in (RECORDS, *DERIVED, *REQUESTS) if table.name in lake.tables]
         done = _merge_tables(lake, tables, target)
         if any(merged.after < merged.before for merged in done):
             lake.publish_rewritten()
         done.append(_compacted(LEDGER, lake.tables[LEDGER.name], retries=0))
-        if (sizes := side_table(uri, DIRECTORY_SIZES.name, MEND_SIZES)) is not None:
+        if (sizes := side_table(path, DIRECTORY_SIZES.name, MEND_SIZES)) is not None:
             done.append(_compacted(DIRECTORY_SIZES, sizes))
         lake.tables.refresh(LEDGER.name)
-        if is_object(uri):
+        if is_object(path):
             # Elsewhere, delta-rs does this with every hundredth commit.
             for delta in lake.tables.values():
                 delta.create_checkpoint()
                 delta.cleanup_metadata()
-            write_head(uri, lake.identity, lake.ledger or {}, lake.tables.versions[LEDGER.name])
+            write_head(path, lake.identity, lake.ledger or {}, lake.tables.versions[LEDGER.name])
     return done
 
 
@@ -97,7 +97,7 @@ def _merge_tables(lake: LakeWriter, tables: Sequence[Table], target: int) -> lis
         for table in tables:
             there = live_files(lake.tables[table.name])
             groups = [*_groups(_by_commit(there) if table is CHANGES else _closed_files(there), target)]
-            merging = [workers.submit(_merged, lake.uri, table, group) for group in groups]
+            merging = [workers.submit(_merged, lake.path, table, group) for group in groups]
             begun.append((table, len(there), groups, merging))
         for table, before, groups, merging in begun:
             added = [each.result() for each in merging]
@@ -191,7 +191,7 @@ def _compacted(table: Table, delta: DeltaTable, retries: int | None = None) -> M
 # -- vacuum -----------------------------------------------------------------------------------------------------------
 
 
-def vacuum(uri: LakeUri, keep: timedelta, *, dry_run: bool = False, now: datetime | None = None) -> list[RemovedFiles]:
+def vacuum(path: LakeUri, keep: timedelta, *, dry_run: bool = False, now: datetime | None = None) -> list[RemovedFiles]:
     """Deletes files that belong only to versions replaced more than ``keep`` ago.
 
     It keeps the versions of the newest ledger row and of every row that was the newest since then, the tables' present
@@ -199,13 +199,13 @@ def vacuum(uri: LakeUri, keep: timedelta, *, dry_run: bool = False, now: datetim
     """
     now = now or datetime.now(UTC)
     done = []
-    with LakeWriter.held(uri) as lake:
+    with LakeWriter.held(path) as lake:
         kept = _kept_versions(lake, now - keep)
-        if side_table(uri, DIRECTORY_SIZES.name, MEND_SIZES) is not None:
+        if side_table(path, DIRECTORY_SIZES.name, MEND_SIZES) is not None:
             kept[DIRECTORY_SIZES.name] = set()
         for name, versions in kept.items():
-            needed = _needed(uri, name, versions)
-            done.append(_delete(uri, name, needed, now - max(keep, YOUNG), dry_run))
+            needed = _needed(path, name, versions)
+            done.append(_delete(path, name, needed, now - max(keep, YOUNG), dry_run))
     return done
 
 

@@ -41,19 +41,19 @@ UNKNOWN = "UNKNOWN_"
 _READ_AGAIN = ("record_type", "topic_id", "partition", "broker_id")
 
 
-def rebuild(uri: LakeUri, *, say: Say, max_records: int = CHUNK) -> dict[str, int]:
+def rebuild(path: LakeUri, *, say: Say, max_records: int = CHUNK) -> dict[str, int]:
     """Rebuilds the history tables of a lake, and the state for the next run. Returns the number of rows per table.
 
     Records that were not known when they were published, and are now, count; the ledger then names those that are
     still not known. ``max_records``: the most records that are folded at once. UsageError or MalformedLog if the
     records cannot be read: nothing is changed.
     """
-    with LakeWriter.held(uri, mending=True) as lake:
+    with LakeWriter.held(path, mending=True) as lake:
         for table in (RECORDS, *REQUESTS):
             if table.name in lake.tables:
                 mend(lake, table)
         say(f"reading the records below offset {lake.end_offset}")
-        made = recompute(lake, lake.end_offset, uri, max_records=max_records, newly_known=True)
+        made = recompute(lake, lake.end_offset, path, max_records=max_records, newly_known=True)
         names, unnamed = _renamed(lake)
         # A state that was folded by other rules than these tables must not be resumed.
         discard_checkpoint(lake.home)
@@ -99,7 +99,7 @@ def recomputed(
 
     ``newly_known``: also from those whose type was not known when they were published.
     """
-    job = Job(lake.uri, lake.identity.shards, rules(lake.identity.profile, lake.identity.ids), generation=0)
+    job = Job(lake.path, lake.identity.shards, rules(lake.identity.profile, lake.identity.ids), generation=0)
     opened: dict[tuple[str, int], pa.Table] = {}
     closed: dict[str, list[pa.Table]] = defaultdict(list)
     for shard, _, found in folded(lake, job, end_offset, max_records=max_records, newly_known=newly_known):
@@ -156,8 +156,8 @@ def _write(into: str, name: str, parts: list[pa.Table], shard: int) -> DataFile 
 def _unknown_in(lake: LakeWriter) -> dict[str, int]:
     """The kinds of records of a lake that are not known, each with the offset of the first."""
     delta = lake.tables[RECORDS.name]
-    source = read_parquet(lake.uri, RECORDS.name, delta, [file["path"] for file in data_files(delta)])
-    with connect(lake.uri) as connection:
+    source = read_parquet(lake.path, RECORDS.name, delta, [file["path"] for file in data_files(delta)])
+    with connect(lake.path) as connection:
         rows = connection.execute(
             f"SELECT record_type, record_version, min(log_offset) FROM {source} GROUP BY ALL ORDER BY ALL"
         ).fetchall()
@@ -179,10 +179,10 @@ def _renamed(lake: LakeWriter) -> tuple[list[DataFile], list[LiveFile]]:
     known = {f"{UNKNOWN}{number}" for number in API_KEYS}
     added, gone = [], []
     for file in live_files(lake.tables[RECORDS.name]):
-        rows = files.read(lake.uri, RECORDS, [file.path])
+        rows = files.read(lake.path, RECORDS, [file.path])
         mask = pc.is_in(rows["record_type"].cast(pa.string()), pa.array(sorted(known)))
         if pc.any(mask).as_py():
-            added.append(files.write(lake.uri, RECORDS.name, _read_again(rows, mask)))
+            added.append(files.write(lake.path, RECORDS.name, _read_again(rows, mask)))
             gone.append(file)
     return added, gone
 

@@ -68,17 +68,17 @@ class Verification:
     """Commits of other engines since the publication. A change of data is a difference, too."""
 
 
-def verify(uri: LakeUri, *, by: By | None = None) -> Verification:
+def verify(path: LakeUri, *, by: By | None = None) -> Verification:
     """Compares all tables of the newest ledger row with the records. ``by``: who replays, chosen by size if None.
 
     Raises UsageError if there is no lake, and MalformedLog or ReplayViolation if its records are not a valid history.
     """
-    lake = Lake.open(uri)
+    lake = Lake.open(path)
     verdict = Verification(by or _by(lake), lake.published.end_offset)
     _look_beyond(lake, verdict)
     for name, delta in lake.tables.items():
         verdict.files += len(delta.file_uris())
-        verdict.differences += _missing_files(uri, name, delta)
+        verdict.differences += _missing_files(path, name, delta)
     if any(one.what.startswith("the file") for one in verdict.differences):
         return verdict
     made = _hashes(lake) if verdict.by == "engine" else {}

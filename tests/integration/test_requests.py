@@ -153,7 +153,7 @@ def test_following_both_streams_joins_requests_that_come_before_and_after_their_
 def _kinds(runner: Runner) -> Counter[str]:
     """The requests of the lake by outcome."""
     try:
-        return count_outcomes(runner.lake.uri)[0]
+        return count_outcomes(runner.lake.path)[0]
     except UsageError:  # nothing is published yet
         return Counter()
 

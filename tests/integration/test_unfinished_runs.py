@@ -278,7 +278,7 @@ def test_checkpoint_of_a_lake_without_a_publication_is_not_resumed(tmp_path: Pat
     runner = Runner(Replay(str(log), str(tmp_path / "lake")))
     written(tmp_path / "lake")
     (tmp_path / "lake" / OF_REQUESTS / "offsets").mkdir(parents=True)
-    job = Job(runner.lake.uri, 2, rules())
+    job = Job(runner.lake.path, 2, rules())
     reconcile(runner.lake, job, Planner(LogDir(str(log))), has_checkpoint=True)
     assert not (tmp_path / "lake" / CHECKPOINT).exists()
     assert not (tmp_path / "lake" / OF_REQUESTS).exists()
