@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from pipelines.ask.log_dirs import BrokerLogDir
@@ -25,7 +25,7 @@ class Work:
     reason: str = ""
     begun: datetime | None = None
     """When a reassignment began that is done or under way."""
-    copied: bool = field(default=True)
+    copied: bool = True
     """Whether something was, or is, to be copied. A partition that was where it should be says nothing of the pace."""
     bytes: int | None = None
     """Of its copies when they are complete. None if no source says it."""

@@ -148,13 +148,12 @@ def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1, sourc
     select_wanted(lake, asked)
     paths, copies = dict(directories_by_path(lake)), Copies.of(())
     if sources:
-        from pipelines.ask.sizes import UNKNOWN as UNPAIRED  # which asks brokers: without sources nothing waits for it
-        from pipelines.ask.sizes import sizes
+        from pipelines.ask.sizes import sizes  # which asks brokers: without sources nothing waits for it
 
         said = sizes(lake, sources)
         copies = Copies.of(said.log_dirs)
         for one in said.directories:
-            if one.path is not None and one.directory_id is not None and one.pairing != UNPAIRED:
+            if one.path is not None and one.directory_id is not None:
                 paths[one.broker_id, one.path] = one.directory_id
     select_moves(lake, asked, paths)
     watch = _Watch(Copiers.of(lake), stories(lake), places_of(lake), paths, copies)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -72,11 +73,11 @@ class PlanStep:
     """The worst failure of a disk after the step."""
     broker: WorstFailure
     """The same of a broker."""
-    waits: bool = False
+    waits: bool
     """Whether it needs room that the steps before it made: Kafka frees it after a while."""
-    undo: Sequence[Rows] = ()
+    undo: Sequence[Rows]
     """What undoes it, in this order: partitions that can go back together."""
-    undo_waits: Sequence[bool] = ()
+    undo_waits: Sequence[bool]
     """Whether each of these needs room that was made before it, in this step or since."""
 
 
@@ -107,7 +108,7 @@ def in_steps(it: Problem, solution: Solution, limits: Limits) -> tuple[Numbers, 
     rows = rows[np.lexsort((rows, in_sync[rows]))].astype(np.int64)
     step = np.zeros(len(it.place), np.int32)
     most = limits.bytes if it.sized else np.iinfo(np.int64).max
-    order = _order(it, solution, it.disks.load)
+    order = _order(it, solution)
     sequence(order, rows, limits.moves, most, step)
     never = rows[step[rows] == 0]
     kindly = step.copy()
@@ -116,27 +117,35 @@ def in_steps(it: Problem, solution: Solution, limits: Limits) -> tuple[Numbers, 
     return step, (step == 0) & (kindly > 0)
 
 
-def _order(it: Problem, solution: Solution, held: Loads, back: bool = False) -> Order:
-    """What has to be put in order, from the loads ``held`` on; ``back``: what undoes it."""
+def _order(it: Problem, solution: Solution) -> Order:
+    """What has to be put in order."""
     place, target, size = final_state(it, solution)
     was = np.pad(it.bytes, ((0, 0), (0, place.shape[1] - it.bytes.shape[1])))
-    if back:
-        moved = place != target
-        place, target = target, place
-        size, was = np.where(moved, was, 0), np.where(moved, size, was)
     disks = np.argsort(it.disks.broker, kind="stable").astype(np.int64)
     return Order(
         place=place,
         target=target,
         size=size,
         was=was,
-        held=held.copy(),
+        held=it.disks.load.copy(),
         limit=it.limit,
         broker=it.disks.broker,
         chosen=np.isin(it.disks.state, CHOSEN) & ~it.disks.nowhere,
         count=np.bincount(place[place >= 0], minlength=len(it.disks)),
         disks=disks,
         starts=np.searchsorted(it.disks.broker[disks], np.arange(len(it.state.brokers) + 1)),
+    )
+
+
+def _back(forth: Order) -> Order:
+    """What undoes it. A disk that was too full before may be so again."""
+    moved = forth.place != forth.target
+    return forth._replace(
+        place=forth.target,
+        target=forth.place,
+        size=np.where(moved, forth.was, 0),
+        was=np.where(moved, forth.size, forth.was),
+        limit=np.maximum(forth.limit, forth.held),
     )
 
 
@@ -151,9 +160,8 @@ def steps(
     order = np.argsort(step, kind="stable")
     ends = np.searchsorted(step[order], np.arange(1, int(step.max(initial=0)) + 2))
     parts = [np.sort(order[start:end]) for start, end in pairwise(ends)]
-    room = _room(it, solution, parts)
     found = []
-    for number, rows in enumerate(parts, 1):
+    for number, (rows, room) in enumerate(zip(parts, _rooms(it, solution, parts), strict=True), 1):
         safety.done(rows)
         disk, broker = safety.worst()
         copies = copied[rows]
@@ -172,46 +180,43 @@ def steps(
                 else None,
                 disk=disk,
                 broker=broker,
-                waits=room.waits[number - 1],
-                undo=room.undo[number - 1],
-                undo_waits=room.undo_waits[number - 1],
+                waits=room.waits,
+                undo=room.undo,
+                undo_waits=room.undo_waits,
             )
         )
     return found, now
 
 
-@dataclass(frozen=True)
-class _Room:
-    """What steps, and what undoes them, need of each disk."""
+class _Room(NamedTuple):
+    """What a step, and what undoes it, need of the disks: as in ``PlanStep``."""
 
-    waits: list[bool]
-    """Of each step: whether a disk has too little room while it still holds what has left it."""
-    undo: list[Sequence[Rows]]
-    """Of each step: what can go back together."""
-    undo_waits: list[Sequence[bool]]
+    waits: bool
+    undo: Sequence[Rows]
+    undo_waits: Sequence[bool]
 
 
-def _room(it: Problem, solution: Solution, parts: Sequence[Rows]) -> _Room:
+def _rooms(it: Problem, solution: Solution, parts: Sequence[Rows]) -> Sequence[_Room]:
     """How the steps ``parts`` are undone, and where they have to wait for room.
 
     Kafka renames the folder of a replica that moved away, and deletes it after log.segment.delete.delay.ms
     (LogManager.asyncDelete). The same holds for a copy that Kafka made on another disk than the plan wants. Plans are
     undone from the last step to the first, after any of them.
     """
-    forth, back = _order(it, solution, it.disks.load), _order(it, solution, it.disks.load, back=True)
-    back = back._replace(limit=np.maximum(it.limit, it.disks.load))  # a disk that was too full may be so again
-    count = forth.count.copy()
-    held, gone = it.disks.load, np.zeros(len(it.disks))
-    found, after = _Room([], [], []), []
+    forth = _order(it, solution)
+    back = _back(forth)
+    held, count, gone = forth.held, forth.count, np.zeros(len(it.disks))
+    waits, undo, after = [], [], []
     for rows in parts:
         flow = _Flow.of(forth, rows)
-        found.waits.append(flow.lacks(held + gone, it.limit))
-        gone = flow.gone(gone, found.waits[-1])
+        waits.append(flow.lacks(held + gone, forth.limit))
+        gone = flow.gone(gone, waits[-1])
         held, count = held + flow.comes - flow.leaves, count + flow.copies
         after.append((held, gone))
-        found.undo.append(_parted(back._replace(held=held.copy(), count=count.copy()), rows))
+        undo.append(_parted(back._replace(held=held.copy(), count=count.copy()), rows))
     gone = np.zeros(len(it.disks))
-    for undone, (left, kept) in zip(reversed(found.undo), reversed(after), strict=True):
+    undo_waits = []
+    for undone, (left, kept) in zip(reversed(undo), reversed(after), strict=True):
         gone, held = np.maximum(gone, kept), left  # whether this step was the last, or one after it is undone
         flags = []
         for rows in undone:
@@ -219,9 +224,8 @@ def _room(it: Problem, solution: Solution, parts: Sequence[Rows]) -> _Room:
             flags.append(flow.lacks(held + gone, back.limit))
             gone = flow.gone(gone, flags[-1])
             held = held + flow.comes - flow.leaves
-        found.undo_waits.append(flags)
-    found.undo_waits.reverse()
-    return found
+        undo_waits.append(flags)
+    return [*map(_Room, waits, undo, reversed(undo_waits))]
 
 
 def _parted(order: Order, rows: Rows) -> Sequence[Rows]:
