@@ -46,7 +46,7 @@ def test_notebook_is_short_small_and_of_no_machine(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     notebook = nbformat.reads(text, as_version=4)
     assert written(cleaned(notebook)) == text
-    assert len(notebook.cells) <= 16
+    assert len(notebook.cells) <= 14
     assert len(text) < 120_000
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert {output.output_type for output in outputs} <= {"display_data", "stream"}
