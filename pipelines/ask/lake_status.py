@@ -11,7 +11,7 @@ from datetime import datetime
 
 from pipelines.ask.configs import features
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
-from pipelines.ask.troubled_partitions import impaired
+from pipelines.ask.troubled_partitions import count_troubled
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 from pipelines.quorum.state import WatchedQuorum, mirror_of, read_state
@@ -146,7 +146,7 @@ def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> St
     ((topics, partitions),) = lake.query(f"SELECT count(DISTINCT topic_id), count(*) FROM {lake.at('partitions')}")
     kinds = lake.query(f"SELECT kind, count(*) FROM {lake.at('assignments')} GROUP BY kind ORDER BY kind")
     ((offline,),) = lake.query(f"SELECT count(*) FROM {lake.at('offline_replicas')}")
-    hit = impaired(lake, default_min_isr)
+    hit = count_troubled(lake, default_min_isr)
     data = losses(lake, default_min_isr, accepted_until)
     return Status(
         cluster_id=lake.published.cluster_id,

@@ -120,7 +120,7 @@ class Troubled(NamedTuple):
 
 
 def troubled(lake: Lake, default_min_isr: int = 1, *, offline_only: bool = False) -> list[Troubled]:
-    """The impaired partitions, or only those with a replica offline, by topic and number."""
+    """The troubled partitions, or only those with a replica offline, by topic and number."""
     wrong = "o.brokers IS NOT NULL" + ("" if offline_only else " OR p.leader = -1 OR len(p.isr) < len(p.replicas)")
     rows = lake.query(
         f"""
@@ -149,8 +149,8 @@ def troubled(lake: Lake, default_min_isr: int = 1, *, offline_only: bool = False
     ]
 
 
-class Impaired(NamedTuple):
-    """How many partitions are impaired, as the properties of Troubled say."""
+class TroubledCounts(NamedTuple):
+    """How many partitions are troubled, as the properties of Troubled say."""
 
     without_leader: int
     led_from_offline: int
@@ -160,7 +160,7 @@ class Impaired(NamedTuple):
     """Fewer replicas are in sync than there are."""
 
 
-def impaired(lake: Lake, default_min_isr: int = 1) -> Impaired:
+def count_troubled(lake: Lake, default_min_isr: int = 1) -> TroubledCounts:
     """The counts at the lake's offset, without a row of Python for each partition."""
     values = min_isr(lake, default_min_isr)
     (counts,) = lake.query(
@@ -179,4 +179,4 @@ def impaired(lake: Lake, default_min_isr: int = 1) -> Impaired:
         """,
         [list(values.topics), list(values.topics.values()), values.default],
     )
-    return Impaired(*counts)
+    return TroubledCounts(*counts)

@@ -24,7 +24,7 @@ from jbod_model.formats.log import MetadataLog, SegmentFile
 from pipelines.ask.lake_status import directories
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
 from pipelines.ask.risk import Exposure, risk
-from pipelines.ask.troubled_partitions import impaired
+from pipelines.ask.troubled_partitions import count_troubled
 from pipelines.check.catalogue import CHECKS
 from pipelines.lake.delta import data_files, is_table, open_table, read_parquet
 from pipelines.lake.ledger import Published
@@ -277,7 +277,7 @@ def _partitions(lake: Lake, default_min_isr: int, accepted_until: int) -> Iterat
     ((partitions, replicas),) = lake.query(
         f"SELECT count(*), coalesce(sum(len(replicas)), 0)::BIGINT FROM {lake.at('partitions')}"
     )
-    hit, data = impaired(lake, default_min_isr), losses(lake, default_min_isr, accepted_until)
+    hit, data = count_troubled(lake, default_min_isr), losses(lake, default_min_isr, accepted_until)
     yield gauge(declared.PARTITIONS, partitions)
     yield gauge(declared.REPLICAS, replicas)
     yield gauge(declared.WITHOUT_LEADER, hit.without_leader)

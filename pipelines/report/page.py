@@ -25,8 +25,8 @@ from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.lake.names import Names
 from pipelines.report.content import Content
 from pipelines.report.tables import kind_of, tables
-from pipelines.show.incidents import lasted, moves_in_words, queue_in_words
-from pipelines.show.text import age, called, harmless, listed, many, plain, when
+from pipelines.show.incidents import moves_in_words, queue_in_words
+from pipelines.show.text import age, called, harmless, lasted, listed, many, plain, when
 
 _LANES = 40
 """The most incidents drawn as lanes, the newest ones."""

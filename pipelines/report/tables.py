@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pipelines.ask.incident_list import Incident
 from pipelines.check.definition import Finding
 from pipelines.report.content import MOST_ROWS, REASONS, Content
-from pipelines.show.incidents import lasted, outcome
-from pipelines.show.text import age, copy_time, in_units, plain, when
+from pipelines.show.incidents import outcome
+from pipelines.show.text import age, at_most, in_units, lasted, plain, when
 
 _MOST_OF_A_CHECK = 100
 
@@ -274,7 +274,7 @@ def _risk(content: Content) -> ChartTable:
                 one.unclean,
                 one.under_min_isr,
                 one.moved,
-                *((in_units(one.bytes), copy_time(one.copy_seconds)) if sized else ()),
+                *((in_units(one.bytes), at_most(one.copy_seconds)) if sized else ()),
             )
             for one in exposures
         ),

@@ -14,7 +14,7 @@ from pipelines.ask.lost_data import LOST, MAY_LACK
 from pipelines.ask.moves import Asking, Move, MoveCounts
 from pipelines.lake.names import Names
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, listed, many, say, short_name, show_selection, show_table, when
+from pipelines.show.text import Screen, lasted, listed, many, say, short_name, show_selection, show_table, when
 
 OTHERS = {
     RECREATED: "recreated empty in another directory",
@@ -285,20 +285,3 @@ def _show_rest(out: Screen, more: int) -> None:
 
 def _name(one: Incident) -> str:
     return one.what if one.directory_id is None else f"{one.what}, {one.directory_id}"
-
-
-def lasted(span: timedelta) -> str:
-    """``14 ms``, ``6.5 s``, ``3 min 20 s``, ``2 h 5 min``, ``6 d 2 h``."""
-    seconds = span.total_seconds()
-    if seconds < 1:
-        return f"{round(seconds * 1000)} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = int(seconds)
-    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-    largest = next(index for index, (_, size) in enumerate(units) if whole >= size)
-    parts = []
-    for unit, size in units[largest : largest + 2]:
-        parts.append(f"{whole // size} {unit}")
-        whole %= size
-    return " ".join(parts)

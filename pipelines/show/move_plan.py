@@ -10,7 +10,7 @@ from pipelines.plan.problem import ANY
 from pipelines.plan.solve import Lack
 from pipelines.plan.steps import PlanStep, WorstFailure
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, in_units, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, about, in_units, listed, many, say, show_selection, show_table, when
 
 SCREENFUL = 20
 """Steps and commands that are shown, unless all are asked for."""
@@ -23,7 +23,7 @@ def show_move_plan(out: Screen, answer: MovePlan, chosen: Chosen, every: bool = 
         _show_none(out, answer, at)
         return
     amount = f" ({in_units(answer.bytes)})" if answer.bytes is not None else ""
-    takes = f", about {span(answer.seconds)} at {in_units(answer.rate)}/s" if answer.seconds is not None else ""
+    takes = f", about {about(answer.seconds)} at {in_units(answer.rate)}/s" if answer.seconds is not None else ""
     what = many(answer.replicas or answer.partitions, "replica")
     say(out, f"{what}{amount} {answer.title}: {many(len(answer.steps), 'step')}{takes}; {at}.", "bold")
     _show_lacks(out, answer.lacks)
@@ -95,7 +95,7 @@ def _show_steps(out: Screen, answer: MovePlan, steps: Sequence[PlanStep]) -> Non
             one.replicas,
             one.between_disks,
             in_units(one.bytes),
-            span(one.seconds),
+            about(one.seconds),
             _cost(one.disk),
             _cost(one.broker),
         )
@@ -160,13 +160,3 @@ def show_undo(out: Screen, answer: Undo) -> None:
         say(out, f"  {answer.command}", hang=4)
         if not answer.path:
             say(out, "--into DIR writes it; --json prints it.", "yellow")
-
-
-def span(seconds: float | None) -> str:
-    """``40 s``, ``12 min``, ``3.5 h``, ``2.1 d``."""
-    if seconds is None:
-        return "-"
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}" if unit in "dh" else f"{seconds / size:.0f} {unit}"
-    return f"{max(1, round(seconds))} s" if seconds > 0 else "0 s"

@@ -8,7 +8,7 @@ from pipelines.ask import plan_watch as found
 from pipelines.ask.plan_pace import DONE, NOT_BEGUN, UNDER_WAY
 from pipelines.ask.plan_watch import Emptied, PlanWatch, Watched
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, in_words, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, at_most, listed, many, say, show_selection, show_table, when
 
 SCREENFUL = 40
 """Rows of a list, unless all are asked for."""
@@ -84,7 +84,7 @@ def headline(answer: PlanWatch) -> str:
         return f"All done: {of}"
     said = [f"{counts.get(DONE, 0):,} of {of} done"]
     said += [f"{count:,} {state}" for state, count in counts.items() if state != DONE]
-    return ", ".join(said) + (f", about {in_words(answer.left)} left" if answer.left is not None else "")
+    return ", ".join(said) + (f", about {at_most(answer.left.total_seconds())} left" if answer.left is not None else "")
 
 
 def changes(before: PlanWatch | None, answer: PlanWatch) -> Iterator[str]:

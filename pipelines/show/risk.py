@@ -13,7 +13,7 @@ from pipelines.ask.whatif import LeaderChange, WhatIf
 from pipelines.ask.whatif_places import Place
 from pipelines.show.answers import only_local
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, copy_time, in_units, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, at_most, in_units, listed, many, say, show_selection, show_table, when
 
 SCREENFUL = 40
 """Rows of a list, unless all are asked for."""
@@ -146,7 +146,7 @@ def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], ever
             one.unplaced,
             in_units(one.bytes) if one.bytes is not None else "",
             in_units(one.last_bytes) if one.last_bytes else "",
-            copy_time(one.copy_seconds) if one.bytes is not None else "",
+            at_most(one.copy_seconds) if one.bytes is not None else "",
         )
         for one in shown
     ]

@@ -207,22 +207,54 @@ def when(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond // 1000:03d}Z"
 
 
+_LONG = (("d", 86_400), ("h", 3_600), ("min", 60))
+"""Units of time, in seconds."""
+
+
 def age(since: datetime, now: datetime) -> str:
     """How long ago: ``14 s``, ``3 min``, ``2 h``, ``6 d``, whole units rounded down."""
     seconds = int((now - since).total_seconds())
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+    for unit, size in _LONG:
         if seconds >= size:
             return f"{seconds // size} {unit}"
     return f"{max(seconds, 0)} s"
 
 
-def in_words(span: timedelta) -> str:
-    """``40 s``, ``4 min``, ``2 h``, ``3 d``: whole units, rounded up."""
-    seconds = span.total_seconds()
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+def at_most(seconds: float | None) -> str:
+    """``40 s``, ``4 min``, ``2 h``, ``3 d``: whole units, rounded up; ``-`` for an unknown time."""
+    if seconds is None:
+        return "-"
+    for unit, size in _LONG:
         if seconds > size:
             return f"{-int(-seconds // size)} {unit}"
     return f"{-int(-seconds // 1)} s"
+
+
+def about(seconds: float | None) -> str:
+    """``40 s``, ``12 min``, ``3.5 h``, ``2.1 d``: the nearest; ``-`` for an unknown time."""
+    if seconds is None:
+        return "-"
+    for unit, size in _LONG:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}" if unit in "dh" else f"{seconds / size:.0f} {unit}"
+    return f"{max(1, round(seconds))} s" if seconds > 0 else "0 s"
+
+
+def lasted(span: timedelta) -> str:
+    """``14 ms``, ``6.5 s``, ``3 min 20 s``, ``2 h 5 min``, ``6 d 2 h``: two units, rounded down."""
+    seconds = span.total_seconds()
+    if seconds < 1:
+        return f"{round(seconds * 1000)} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    units = (*_LONG, ("s", 1))
+    largest = next(index for index, (_, size) in enumerate(units) if whole >= size)
+    parts = []
+    for unit, size in units[largest : largest + 2]:
+        parts.append(f"{whole // size} {unit}")
+        whole %= size
+    return " ".join(parts)
 
 
 def many(count: int, what: str, plural: str = "") -> str:
@@ -249,11 +281,6 @@ def in_units(number: int | None) -> str:
     return f"{number} B" if not unit else f"{size:.1f} {_UNITS[unit]}"
 
 
-def copy_time(seconds: int | None) -> str:
-    """``19 h``, rounded up; ``-`` for an unknown time."""
-    return "-" if seconds is None else in_words(timedelta(seconds=seconds))
-
-
 def copying(held: int, seconds: int) -> str:
     """``3.4 TiB, 21 h to copy again at 50 MB/s``"""
-    return f"{in_units(held)}, {copy_time(seconds)} to copy again at {COPY_RATE // 1_000_000} MB/s"
+    return f"{in_units(held)}, {at_most(seconds)} to copy again at {COPY_RATE // 1_000_000} MB/s"

@@ -28,7 +28,7 @@ from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.offline import image_as_json
 from pipelines.ask import Lake, directories, history, image, offline, status
 from pipelines.ask.configs import features, min_isr
-from pipelines.ask.troubled_partitions import impaired, troubled
+from pipelines.ask.troubled_partitions import count_troubled, troubled
 from tests.support.kafka_images import kafka_images
 from tests.support.lakes import Reference, write_lake
 from tests.support.logs import Entry, read_file, read_log
@@ -188,14 +188,14 @@ def test_offline_equals_the_image_at_every_offset(cluster_lakes: Mapping[str, Pa
         assert sum(cause.replicas for cause in found.causes) == len(found.replicas)
 
 
-def test_impaired_partitions_that_are_counted_are_those_that_are_listed(cluster_lakes: Mapping[str, Path]) -> None:
+def test_troubled_partitions_that_are_counted_are_those_that_are_listed(cluster_lakes: Mapping[str, Path]) -> None:
     worst = 0
     for kafka in KAFKAS:
         for offset in [one["offset"] for one in kafka_images(kafka)][::8]:
             lake = Lake.open(cluster_lakes[kafka], at_offset=offset)
             for default in (1, 2, 5):
                 listed = troubled(lake, default)
-                assert impaired(lake, default) == (
+                assert count_troubled(lake, default) == (
                     sum(one.without_leader for one in listed),
                     sum(one.led_from_offline for one in listed),
                     sum(one.all_offline for one in listed),

@@ -29,8 +29,8 @@ from pipelines.ask.incident_list import Incident, details, incidents
 from pipelines.ask.moves import moves
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
-from pipelines.show.incidents import lasted, show_story
-from pipelines.show.text import Screen
+from pipelines.show.incidents import show_story
+from pipelines.show.text import Screen, lasted
 from tests.support.images import as_entries
 from tests.support.lakes import write_lake
 from tests.support.logs import Entry
