@@ -23,10 +23,7 @@ from pipelines.plan.steps import Limits, PlanStep, WorstFailure, changed, final_
 
 BOOTSTRAP = "HOST:PORT"
 DEADLOCK = "no order of the moves leaves every disk enough room while both copies exist"
-CHOICE = (
-    "Kafka may first make its copy on another disk of the broker, which has too little room: cordon that disk "
-    "(KIP-1066), or lower --headroom"
-)
+CHOICE = "Kafka may first make the copy on a disk without room for it, {}: cordon it (KIP-1066)"
 
 
 @dataclass(frozen=True)
@@ -182,9 +179,10 @@ def plan(
     solution = _without(it, solution, bad)
     if not goal.even:
         lacks += refused
-    step, kindly = in_steps(it, solution, limits)
+    step, kindly, full = in_steps(it, solution, limits)
     never = changed(it, solution) & (step == 0)
-    for reason, hit in ((DEADLOCK, np.flatnonzero(never & ~kindly)), (CHOICE, np.flatnonzero(never & kindly))):
+    choice = f"{CHOICE.format(it.disk_names(full.tolist()))}, or lower --headroom"
+    for reason, hit in ((DEADLOCK, np.flatnonzero(never & ~kindly)), (choice, np.flatnonzero(never & kindly))):
         if len(hit):
             solution = _without(it, solution, hit)
             if not goal.even:
@@ -282,7 +280,14 @@ def _answer(
         aim=goal.aim,
         steps=listed,
         lacks=sorted(lacks, key=lambda one: (one.bytes == 0, one.bytes, one.replicas)),
-        notes=[*it.notes, *goal.notes, *notes, *_doubts(it, solution, moved), *_pathless(it, solution, moved)],
+        notes=[
+            *it.notes,
+            *goal.notes,
+            *notes,
+            *_doubts(it, solution, moved),
+            *_pathless(it, solution, moved),
+            *_tight(it, listed, documents),
+        ],
         sized=it.sized,
         now=now,
         measure=goal.even,
@@ -345,6 +350,16 @@ def _pathless(it: Problem, solution: Solution, rows: Any) -> list[str]:
         if number
         else []
     )
+
+
+def _tight(it: Problem, listed: Sequence[PlanStep], documents: Mapping[str, Any]) -> list[str]:
+    """Files that undo a step, and may fill a disk."""
+    last = [(files.undo_name(one.number, len(one.undo)), one.undo_full.tolist()) for one in listed]
+    return [
+        f"{name}: {CHOICE.format(it.disk_names(disks))} before you execute the file"
+        for name, disks in last
+        if disks and name in documents
+    ]
 
 
 def _doubts(it: Problem, solution: Solution, rows: Any) -> list[str]:

@@ -36,6 +36,12 @@ class ClusterArrays(NamedTuple):
     """float64, bytes that each disk may hold."""
     takes: Any
     """bool, which disks may be a target."""
+    chosen: Any
+    """bool, the disks that Kafka may choose for a new replica, until it is told which one to take."""
+    count: Any
+    """int64, replicas on each disk: Kafka chooses the disk with the fewest. Changes."""
+    room: Any
+    """float64, of each broker: what it surely has room for, wherever Kafka makes the copy first. Changes."""
     reads: Any
     """bool, from which disks their broker can copy to its others: it has lost none of them (R-HOST-5)."""
     broker: Any
@@ -97,12 +103,13 @@ def _is_free(it: Any, row: int, slot: int, disk: int) -> bool:
 def _target(it: Any, row: int, slot: int, own_first: bool, high: float) -> tuple[int, float, int]:
     """The best disk for a replica, or why there is none, what the nearest disk lacks, and that disk.
 
-    Best is one of the same broker if ``own_first``, then one that adds a rack, then the emptiest. A disk is not filled
-    above ``high``.
+    Best is one of the same broker if ``own_first``, then one of a broker with room wherever Kafka makes the copy first,
+    then one that adds a rack, then the emptiest. For a replica that is added, a rack comes before room. A disk is not
+    filled above ``high``.
     """
     now = it.place[row, slot]
     racks = _racks(it, row, slot, now)
-    best, best_own, best_racks, best_level = NO_BROKER, False, 0, 0.0
+    best, best_rank, best_level = NO_BROKER, 0, 0.0
     lacks, near = np.inf, -1
     for disk in range(it.takes.shape[0]):
         if not it.takes[disk] or disk == now or not _is_free(it, row, slot, disk):
@@ -122,16 +129,11 @@ def _target(it: Any, row: int, slot: int, own_first: bool, high: float) -> tuple
             if need > 0 and need < lacks:
                 lacks, near = need, disk
             continue
-        own = now >= 0 and own_first and it.broker[disk] == it.broker[now]
-        better = best < 0
-        if not better and own != best_own:
-            better = own
-        elif not better and spread != best_racks:
-            better = spread > best_racks
-        elif not better:
-            better = level < best_level
-        if better:
-            best, best_own, best_racks, best_level = disk, own, spread, level
+        same = now >= 0 and it.broker[disk] == it.broker[now]
+        sure = same or it.largest[row] <= it.room[it.broker[disk]]
+        rank = spread + (2 * (same and own_first) + sure) * (it.place.shape[1] + 1) if now >= 0 else 2 * spread + sure
+        if best < 0 or rank > best_rank or (rank == best_rank and level < best_level):
+            best, best_rank, best_level = disk, rank, level
     return best, lacks, near
 
 
@@ -141,15 +143,36 @@ def _move(it: Any, row: int, slot: int, disk: int, leaves: bool) -> None:
     now = it.place[row, slot]
     it.held[disk] += _copy(it, row, slot, disk)
     it.load[disk] += it.weight[row, slot]
+    it.count[disk] += 1
     if leaves and now >= 0:
         it.held[now] -= it.bytes[row, slot]
         it.load[now] -= it.weight[row, slot]
+        it.count[now] -= 1
+        _measure(it, it.broker[now])
+    _measure(it, it.broker[disk])
     it.place[row, slot] = disk
+
+
+@njit(nogil=True)
+def _measure(it: Any, broker: int) -> None:
+    """Sets the room of a broker: the least of the disks with the fewest replicas, of which Kafka chooses one."""
+    fewest, least = -1, np.inf
+    for disk in range(it.chosen.shape[0]):
+        if it.broker[disk] != broker or not it.chosen[disk]:
+            continue
+        room = it.limit[disk] - it.held[disk]
+        if fewest < 0 or it.count[disk] < fewest:
+            fewest, least = it.count[disk], room
+        elif it.count[disk] == fewest:
+            least = min(least, room)
+    it.room[broker] = least
 
 
 @njit(cache=True, nogil=True)
 def settle(it: Any, rows: Any, slots: Any, own_first: bool, why: Any, lacks: Any, near: Any) -> None:
     """Finds a target for each of some replicas, in order. ``why`` becomes the disk, or one of the reasons."""
+    for broker in range(it.room.shape[0]):
+        _measure(it, broker)
     for index in range(rows.shape[0]):
         row, slot = rows[index], slots[index]
         best, lack, disk = _target(it, row, slot, own_first, np.inf)

@@ -43,6 +43,10 @@ CLOSED = {
     HALTED: "its broker has lost a disk, and moves nothing between the others until it is restarted without that",
 }
 """Why no replica can be put on a disk."""
+MOST_NAMED = 4
+"""Disks that a reason names."""
+_CHOSEN = (OPEN, NO_PATH, NO_SIZE, HALTED)
+"""Of these Kafka may choose one for a new replica."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,17 @@ class Problem:
         return np.where(known & self.sized, self.disks.total * (1 - self.headroom), np.inf)
 
     @cached_property
+    def chosen(self) -> Flags:
+        """The disks that Kafka may choose for a new replica: that with the fewest (LogManager.nextLogDirs)."""
+        found: Flags = np.isin(self.disks.state, _CHOSEN) & ~self.disks.nowhere
+        return found
+
+    @cached_property
+    def count(self) -> Bytes:
+        """Replicas on each disk."""
+        return np.bincount(self.place[self.place >= 0], minlength=len(self.disks))
+
+    @cached_property
     def runs(self) -> Flags:
         """Which brokers run: they are unfenced, and not shutting down."""
         able = [one for one, said in self.state.registered.items() if said.is_active]
@@ -137,6 +152,11 @@ class Problem:
         broker = int(self.state.brokers[self.disks.broker[disk]])
         name = self.disks.paths[disk] or self.disks.ids[disk]
         return f"broker {broker}" if name in ("", ANY) else f"{name} of broker {broker}"
+
+    def disk_names(self, disks: Sequence[int]) -> str:
+        """The names of the first disks, and how many more there are."""
+        more = f" and {len(disks) - MOST_NAMED:,} more" if len(disks) > MOST_NAMED else ""
+        return ", ".join(self.disk_name(disk) for disk in disks[:MOST_NAMED]) + more
 
     def why_closed(self, disk: int) -> str:
         """``/data/a of broker 1: it is offline``"""

@@ -15,14 +15,12 @@ import numpy as np
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.plan.goals import LEADERS, REPLICAS, Goal
 from pipelines.plan.kernels import NO_BROKER, NO_RACK, NO_ROOM, ClusterArrays, even, lead, settle
-from pipelines.plan.problem import OPEN, Bytes, Loads, Problem
+from pipelines.plan.problem import MOST_NAMED, OPEN, Bytes, Loads, Problem
 
 SPREAD = 0.02
 """How far apart the levels of even disks may be: a part of a disk's size; of the fullest if sizes are not known."""
 _HALVINGS = 60
 FULL = "no disk has room"
-MOST_CLOSED = 4
-"""Disks that a reason names."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +98,9 @@ def _cluster(it: Problem, goal: Goal, place: Numbers, bytes_of: Bytes) -> Cluste
         held=it.disks.load.copy(),
         limit=it.limit,
         takes=(goal.takes & (it.disks.state == OPEN)).copy(),
+        chosen=it.chosen,
+        count=it.count.copy(),
+        room=np.full(len(it.state.brokers), np.inf),
         reads=it.disks.whole,
         broker=it.disks.broker,
         rack=it.racks,
@@ -184,7 +185,7 @@ def _reasons(it: Problem, goal: Goal, rows: Bytes, why: Bytes, lack: Loads, near
 def _closed(it: Problem, goal: Goal) -> str:
     """The disks that would be asked if their state allowed it."""
     shut = [disk for disk in np.flatnonzero(it.disks.state != OPEN).tolist() if disk not in goal.emptied]
-    said = [it.why_closed(disk) for disk in shut[:MOST_CLOSED]]
+    said = [it.why_closed(disk) for disk in shut[:MOST_NAMED]]
     more = f"; and {len(shut) - len(said):,} more" if len(shut) > len(said) else ""
     return f" ({'; '.join(said)}{more})" if said else ""
 

@@ -18,14 +18,12 @@ from jbod_model.formats.metadata_version import ELR_FEATURE
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.ask.weights import COPY_RATE
 from pipelines.plan.kernels import Order, sequence
-from pipelines.plan.problem import HALTED, NO_PATH, NO_SIZE, OPEN, Bytes, Loads, Problem
+from pipelines.plan.problem import Bytes, Loads, Problem
 from pipelines.plan.solve import Solution
 
 COSTS = ("last_replicas", "unclean", "under_min_isr")
 """What a failure costs, the worst first: the numbers of ``WorstFailure``."""
 Rows = npt.NDArray[np.int64]
-CHOSEN = (OPEN, NO_PATH, NO_SIZE, HALTED)
-"""Disks that Kafka may choose for new replicas: the one with the fewest (LogManager.nextLogDirs)."""
 MOVES, STEP_BYTES = 500, 1 << 40
 """Replicas and bytes of a step at most, unless others are given."""
 
@@ -79,6 +77,8 @@ class PlanStep:
     """What undoes it, in this order: partitions that can go back together."""
     undo_waits: Sequence[bool]
     """Whether each of these needs room that was made before it, in this step or since."""
+    undo_full: Rows
+    """Disks on which Kafka may first make a copy of the last of these, without room for it; empty if there are none."""
 
 
 def final_state(it: Problem, solution: Solution) -> tuple[Numbers, Numbers, Bytes]:
@@ -97,9 +97,9 @@ def changed(it: Problem, solution: Solution) -> Flags:
     return found
 
 
-def in_steps(it: Problem, solution: Solution, limits: Limits) -> tuple[Numbers, Flags]:
-    """The step of each partition, from 1 on; 0: it does not move, or never fits. And those of the latter that would fit
-    if Kafka chose the disks of the plan at once.
+def in_steps(it: Problem, solution: Solution, limits: Limits) -> tuple[Numbers, Flags, Rows]:
+    """The step of each partition, from 1 on; 0: it does not move, or never fits. Then those that would fit if Kafka
+    chose the disks of the plan at once, and the disks that it may choose without room for them.
 
     Partitions with the fewest replicas in sync come first.
     """
@@ -114,7 +114,8 @@ def in_steps(it: Problem, solution: Solution, limits: Limits) -> tuple[Numbers, 
     kindly = step.copy()
     if len(never):
         sequence(order._replace(chosen=np.zeros(len(it.disks), bool)), never, limits.moves, most, kindly)
-    return step, (step == 0) & (kindly > 0)
+    only = (step == 0) & (kindly > 0)
+    return step, only, _full(order, np.flatnonzero(only))
 
 
 def _order(it: Problem, solution: Solution) -> Order:
@@ -130,8 +131,8 @@ def _order(it: Problem, solution: Solution) -> Order:
         held=it.disks.load.copy(),
         limit=it.limit,
         broker=it.disks.broker,
-        chosen=np.isin(it.disks.state, CHOSEN) & ~it.disks.nowhere,
-        count=np.bincount(place[place >= 0], minlength=len(it.disks)),
+        chosen=it.chosen,
+        count=it.count.copy(),
         disks=disks,
         starts=np.searchsorted(it.disks.broker[disks], np.arange(len(it.state.brokers) + 1)),
     )
@@ -183,6 +184,7 @@ def steps(
                 waits=room.waits,
                 undo=room.undo,
                 undo_waits=room.undo_waits,
+                undo_full=room.undo_full,
             )
         )
     return found, now
@@ -194,6 +196,7 @@ class _Room(NamedTuple):
     waits: bool
     undo: Sequence[Rows]
     undo_waits: Sequence[bool]
+    undo_full: Rows
 
 
 def _rooms(it: Problem, solution: Solution, parts: Sequence[Rows]) -> Sequence[_Room]:
@@ -206,14 +209,16 @@ def _rooms(it: Problem, solution: Solution, parts: Sequence[Rows]) -> Sequence[_
     forth = _order(it, solution)
     back = _back(forth)
     held, count, gone = forth.held, forth.count, np.zeros(len(it.disks))
-    waits, undo, after = [], [], []
+    waits, undo, full, after = [], [], [], []
     for rows in parts:
         flow = _Flow.of(forth, rows)
         waits.append(flow.lacks(held + gone, forth.limit))
         gone = flow.gone(gone, waits[-1])
         held, count = held + flow.comes - flow.leaves, count + flow.copies
         after.append((held, gone))
-        undo.append(_parted(back._replace(held=held.copy(), count=count.copy()), rows))
+        parted, crammed = _parted(back._replace(held=held.copy(), count=count.copy()), rows)
+        undo.append(parted)
+        full.append(crammed)
     gone = np.zeros(len(it.disks))
     undo_waits = []
     for undone, (left, kept) in zip(reversed(undo), reversed(after), strict=True):
@@ -225,15 +230,35 @@ def _rooms(it: Problem, solution: Solution, parts: Sequence[Rows]) -> Sequence[_
             gone = flow.gone(gone, flags[-1])
             held = held + flow.comes - flow.leaves
         undo_waits.append(flags)
-    return [*map(_Room, waits, undo, reversed(undo_waits))]
+    return [*map(_Room, waits, undo, reversed(undo_waits), full)]
 
 
-def _parted(order: Order, rows: Rows) -> Sequence[Rows]:
-    """Rows that can go together, part after part. Those that never fit come last."""
+def _parted(order: Order, rows: Rows) -> tuple[Sequence[Rows], Rows]:
+    """Rows that can go together, part after part. Those that do not fit wherever Kafka makes their copies first come
+    last; and the disks that have no room for them."""
     step = np.zeros(len(order.place), np.int32)
     number = sequence(order, rows, len(order.place) * order.place.shape[1], np.iinfo(np.int64).max, step)
     mine = step[rows]
-    return [part for one in (*range(1, number + 1), 0) if len(part := rows[mine == one])]
+    parts = [part for one in (*range(1, number + 1), 0) if len(part := rows[mine == one])]
+    return parts, _full(order, rows[mine == 0])
+
+
+def _full(order: Order, rows: Rows) -> Rows:
+    """The disks that Kafka may choose first for one of ``rows``, and that lack room for it."""
+    new, size = _new(order, rows), order.size[rows]
+    brokers = len(order.starts)
+    most, fewest = np.zeros(brokers), np.full(brokers, np.iinfo(np.int64).max)
+    np.maximum.at(most, order.broker[order.target[rows][new]], size[new])
+    np.minimum.at(fewest, order.broker[order.chosen], order.count[order.chosen])
+    comes, first = most[order.broker], order.chosen & (order.count == fewest[order.broker])
+    return np.flatnonzero(first & (comes > 0) & (order.held + comes > order.limit))
+
+
+def _new(order: Order, rows: Rows) -> Flags:
+    """Replicas that come to a broker which has none of the partition."""
+    place, target = order.place[rows], order.target[rows]
+    found: Flags = (target >= 0) & (target != place) & ((place < 0) | (order.broker[place] != order.broker[target]))
+    return found
 
 
 @dataclass(frozen=True)
@@ -253,7 +278,7 @@ class _Flow:
         place, target, size, was = order.place[rows], order.target[rows], order.size[rows], order.was[rows]
         disks, moved = len(order.broker), place != target
         came, left = moved & (target >= 0), moved & (place >= 0)
-        new = came & ((place < 0) | (order.broker[place] != order.broker[target]))
+        new = _new(order, rows)
         here = np.bincount(target[new], size[new], disks)
         there = np.bincount(order.broker[target[new]], size[new], len(order.starts))
         return cls(

@@ -210,6 +210,27 @@ def test_disk_that_kafka_may_choose_first_needs_room_too_or_a_cordon(tmp_path: P
     cluster.put("t-0", {1: 0}, 300).put("u-0", {2: 0}, 800).put("v-0", {2: 1}, 1).put("v-1", {2: 1}, 1)
     answer = drained(tmp_path, cluster, "1")
     assert not answer.steps
-    assert [one.reason for one in answer.lacks] == [CHOICE]
+    assert [one.reason for one in answer.lacks] == [f"{CHOICE.format('/data/0 of broker 2')}, or lower --headroom"]
     cluster.brokers[2].cordoned = (0,)
     assert targets(drained(tmp_path, cluster, "1")) == {"t-0": {2: "/data/1"}}
+
+
+def test_brokers_with_room_wherever_kafka_makes_the_copy_first_come_before_emptier_ones(tmp_path: Path) -> None:
+    """Broker 2 has the emptiest disk, and Kafka makes the copy on its full one first. That of broker 3 is fuller."""
+    cluster = Cluster({1: Broker(1), 2: Broker(2), 3: Broker(1)})
+    cluster.put("t-0", {1: 0}, 300).put("u-0", {2: 0}, 800).put("v-0", {2: 1}, 1).put("v-1", {2: 1}, 1)
+    cluster.put("w-0", {3: 0}, 400)
+    answer = drained(tmp_path, cluster, "1")
+    assert (answer.lacks, targets(answer)) == ([], {"t-0": {3: "/data/0"}})
+
+
+def test_broker_is_left_out_as_soon_as_its_full_disk_has_the_fewest_replicas(tmp_path: Path) -> None:
+    """Broker 2 takes two copies on its empty disk; then both of its disks have three, and Kafka may choose the full."""
+    cluster = Cluster({1: Broker(1), 2: Broker(2), 3: Broker(1)})
+    cluster.put("u-0", {2: 0}, 300).put("u-1", {2: 0}, 300).put("u-2", {2: 0}, 290).put("v-0", {2: 1}, 1)
+    cluster.put("w-0", {3: 0}, 400)
+    for number in range(5):
+        cluster.put(f"t-{number}", {1: 0}, 50)
+    answer = drained(tmp_path, cluster, "1")
+    assert answer.lacks == []
+    assert sorted(str(one) for one in targets(answer).values()) == ["{2: '/data/1'}"] * 2 + ["{3: '/data/0'}"] * 3

@@ -32,7 +32,7 @@ def moved(it: Problem, **to: int) -> Solution:
 
 
 def steps_of(it: Problem, solution: Solution) -> dict[str, int]:
-    step, _ = in_steps(it, solution, Limits())
+    step, _, _ = in_steps(it, solution, Limits())
     return {it.state.name(row): int(step[row]) for row in range(len(step)) if step[row]}
 
 

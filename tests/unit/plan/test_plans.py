@@ -13,7 +13,7 @@ from jbod_model.errors import UsageError
 from pipelines.ask.whatif_places import find_place
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
-from pipelines.plan.answer import MovePlan, plan, undo
+from pipelines.plan.answer import CHOICE, MovePlan, plan, undo
 from pipelines.plan.goals import Goal, balance, fill, repair, replicas
 from pipelines.plan.problem import Problem
 from tests.support.planned import Broker, Cluster, disk_id, replicas_of
@@ -133,6 +133,17 @@ def test_replicas_are_raised_into_new_racks_and_lowered_without_their_leader(tmp
         made(tmp_path, cluster, lambda it: replicas(it, {"t": 5}))
     with pytest.raises(UsageError, match="no such topic"):
         made(tmp_path, cluster, lambda it: replicas(it, {"none": 2}))
+
+
+def test_undo_that_may_fill_a_disk_says_which_and_what_to_do(tmp_path: Path) -> None:
+    """The replica that broker 2 loses would come back to it by way of its full disk, which has the fewest replicas."""
+    cluster = Cluster({1: Broker(1), 2: Broker(2)}).put("t-0", {1: 0, 2: 1}, 150).put("u-0", {2: 0}, 800)
+    cluster.put("v-0", {2: 1}, 1)
+    lower = made(tmp_path, cluster, lambda it: replicas(it, {"t": 1}))
+    assert {*targets(lower)} == {"t-0"} and CHOICE.format("/data/0 of broker 2") in "".join(lower.notes)
+    assert [one for one in lower.notes if one.startswith("undo-1.json: ")]
+    cluster.put("v-1", {2: 0}, 1)
+    assert made(tmp_path, cluster, lambda it: replicas(it, {"t": 1})).notes == []
 
 
 def test_repair_recreates_a_replica_of_which_a_move_from_the_dead_disk_was_under_way(tmp_path: Path) -> None:
