@@ -27,6 +27,9 @@ from pipelines.lake.kept_sizes import kept_sizes
 from pipelines.lake.reader import Lake
 
 MAX_BYTES = 256 << 20
+MOST = 1 << 31
+GENERATED = "Current partition replica assignment"
+"""How the output of ``kafka-reassign-partitions --generate`` begins."""
 REFUSED, NO_COPY, UNCLEAN, STUCK, UNDER_MIN_ISR, DIRECTORY = (
     "refused",
     "no complete copy",
@@ -195,25 +198,41 @@ def read_plan(file: str) -> dict[Target, ReassignedPartition]:
     if path.is_file() and path.stat().st_size > MAX_BYTES:
         raise UsageError(f"{file}: larger than {MAX_BYTES:,} bytes, so it is no reassignment")
     try:
-        listed = json.loads(path.read_text(encoding="utf-8"))["partitions"]
+        text = path.read_text(encoding="utf-8")
+        if text.startswith(GENERATED):
+            raise UsageError(f"{file}: printed by --generate: keep only the line below 'Proposed partition ...'")
+        listed = json.loads(text)["partitions"]
         found: dict[Target, ReassignedPartition] = {}
         for one in listed:
             key, entry = _entry(one)
             if key in found:
                 raise UsageError(f"{file}: names {key[0]}-{key[1]} twice")
             if entry.log_dirs and len(entry.log_dirs) != len(entry.replicas):
-                raise UsageError(f"{file}: {key[0]}-{key[1]} has {len(entry.log_dirs)} log_dirs for its replicas")
+                raise UsageError(
+                    f"{file}: {key[0]}-{key[1]} has {len(entry.log_dirs)} log_dirs for {len(entry.replicas)} replicas"
+                )
             found[key] = entry
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise UsageError(f"{file}: not a file that kafka-reassign-partitions takes ({problem!r})") from None
+    if not found:
+        raise UsageError(f"{file}: names no partition")
     return found
 
 
 def _entry(one: Mapping[str, Any]) -> tuple[Target, ReassignedPartition]:
-    replicas = tuple(int(broker) for broker in one["replicas"])
-    return (str(one["topic"]), int(one["partition"])), ReassignedPartition(
-        replicas, tuple(map(str, one.get("log_dirs") or ()))
+    replicas, log_dirs = one["replicas"], one.get("log_dirs") or []
+    if not isinstance(replicas, list) or not isinstance(log_dirs, list):
+        raise TypeError("replicas and log_dirs are lists")
+    return (str(one["topic"]), _number(one["partition"])), ReassignedPartition(
+        tuple(map(_number, replicas)), tuple(map(str, log_dirs))
     )
+
+
+def _number(value: object) -> int:
+    """An INT32 of Kafka's protocol."""
+    if type(value) is not int or not -MOST <= value < MOST:
+        raise ValueError(f"{value!r}: not the number of a broker or partition")
+    return value
 
 
 def select_wanted(lake: Lake, asked: Mapping[Target, ReassignedPartition]) -> None:

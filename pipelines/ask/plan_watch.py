@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from jbod_model.errors import UsageError
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.plan_check import (
     ReassignedPartition,
@@ -143,8 +142,6 @@ def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1, sourc
     asked: dict[tuple[str, int], ReassignedPartition] = {}
     for file in files:
         asked |= read_plan(file)
-    if not asked:
-        raise UsageError(f"{', '.join(files)}: names no partition")
     select_wanted(lake, asked)
     paths, copies = dict(directories_by_path(lake)), Copies.of(())
     if sources:

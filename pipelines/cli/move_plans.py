@@ -124,21 +124,21 @@ def makes(aim_of: Callable[..., Aim]) -> Callable[..., None]:
 @makes
 def drain(query: Inquiry, place: Place) -> Aim:
     """Empty a disk: onto the others of its broker, else onto other brokers. Or a whole broker. Exit code 1: no plan."""
-    from pipelines.ask.whatif_places import find_place
     from pipelines.plan.goals import drain as goal
+    from pipelines.plan.goals import find
 
-    found = find_place(query.lake, place)
-    return lambda it: goal(it, found)
+    return lambda it: goal(it, find(it, query.lake, place))
 
 
 @makes
 def fill(query: Inquiry, disk: Disk) -> Aim:
     """Fill a disk from the fullest: those of its broker, or of all brokers if it is the first. Exit code 1: no plan."""
-    from pipelines.ask.whatif_places import find_directory
     from pipelines.plan.goals import fill as goal
+    from pipelines.plan.goals import find
 
-    found = find_directory(query.lake, disk)
-    return lambda it: goal(it, found)
+    if ":" not in disk:
+        raise UsageError(f"{disk}: no directory: write BROKER:DIR, with an id or the beginning of one, or a path")
+    return lambda it: goal(it, find(it, query.lake, disk))
 
 
 @makes
@@ -173,6 +173,8 @@ def replicas(
     from pipelines.plan.goals import replicas as goal
 
     wanted = dict(map(_topic, topics))
+    if len(wanted) < len(topics):
+        raise UsageError(f"{' '.join(topics)}: names a topic twice")
     return lambda it: goal(it, wanted)
 
 

@@ -49,6 +49,8 @@ class MovePlan:
     """Whether spreads are parts of a disk's size. Else they are bytes, replicas or leaders."""
     spread: tuple[float, float]
     """Between the fullest and the emptiest disk, before and after."""
+    ends: Sequence[str]
+    """The fullest and the emptiest of them after it, if that is not even enough; else empty."""
     bound: float
     """No plan with such a spread moves less."""
     documents: Mapping[str, Any]
@@ -62,6 +64,8 @@ class MovePlan:
     brokers: Sequence[int]
     """Brokers that send or receive, and run."""
     topics: Sequence[str]
+    removed: int
+    """Replicas that go without another in their place."""
     undone: int
     """Partitions that the undo files bring back."""
     paths: Mapping[str, str]
@@ -142,12 +146,14 @@ class MovePlan:
             "reached": not self.lacks,
             "partitions": self.partitions,
             "replicas": self.replicas,
+            "removed": self.removed,
             "bytes": self.bytes,
             "seconds": self.seconds,
             "measure": self.measure,
             "by_size": self.by_size,
             "spread": self.spread[0],
             "spread_after": self.spread[1],
+            "ends": list(self.ends),
             "bound": self.bound,
             "disk_now": jsonable(self.now[0]),
             "broker_now": jsonable(self.now[1]),
@@ -285,21 +291,24 @@ def _answer(
             *goal.notes,
             *notes,
             *_doubts(it, solution, moved),
-            *_pathless(it, solution, moved),
+            *_boundless(it, solution, moved),
+            *_pathless(it, solution, moved[files.can_go_back(it, moved, solution)]),
             *_tight(it, listed, documents),
         ],
         sized=it.sized,
         now=now,
         measure=goal.even,
         by_size=it.by_size and goal.even == BYTES,
-        spread=(spread(it, goal, it.place, None), after),
-        bound=least(it, goal, after),
+        spread=(spread(it, goal, it.place, None).size, after.size),
+        ends=after.ends,
+        bound=least(it, goal, after.size),
         documents=documents,
         before=before,
         uncordons=uncordons,
         down=down,
         brokers=brokers,
         topics=topics,
+        removed=_removed(it, solution, moved),
         undone=undone,
         paths=written,
         rate=limits.rate,
@@ -311,6 +320,12 @@ def _across(it: Problem, solution: Solution, rows: Any) -> Any:
     place, target, _ = final_state(it, solution)
     stays = (place >= 0) & (it.disks.broker[place] == it.disks.broker[target])
     return rows[((target >= 0) & ~stays)[rows].any(axis=1)]
+
+
+def _removed(it: Problem, solution: Solution, rows: Any) -> int:
+    """Replicas of ``rows`` that are nowhere afterwards."""
+    place, target, _ = final_state(it, solution)
+    return int(((place >= 0) & (target < 0))[rows].sum())
 
 
 def _brokers(it: Problem, rows: Any) -> Any:
@@ -362,15 +377,27 @@ def _tight(it: Problem, listed: Sequence[PlanStep], documents: Mapping[str, Any]
     ]
 
 
+def _used(it: Problem, solution: Solution, rows: Any) -> list[int]:
+    """The disks that get replicas of ``rows``."""
+    place, target, _ = final_state(it, solution)
+    found: list[int] = np.unique(target[rows][(target != place)[rows] & (target >= 0)[rows]]).tolist()
+    return found
+
+
 def _doubts(it: Problem, solution: Solution, rows: Any) -> list[str]:
     """Targets of which path and directory are only likely a pair."""
-    place, target, _ = final_state(it, solution)
-    used = np.unique(target[rows][(target != place)[rows] & (target >= 0)[rows]])
     return [
         f"{it.disk_name(disk)} is only likely {it.disks.ids[disk]}: jbod sizes says why"
-        for disk in used.tolist()
+        for disk in _used(it, solution, rows)
         if it.disks.likely[disk]
     ]
+
+
+def _boundless(it: Problem, solution: Solution, rows: Any) -> list[str]:
+    """Targets of which no source says the size."""
+    disks = [disk for disk in _used(it, solution, rows) if it.sized and it.disks.total[disk] < 0]
+    said = "how large they are: a source kafka://HOST:PORT says it, kafka-log-dirs does not"
+    return [f"room is not checked on {it.disk_names(disks)}, as it is not known {said}"] if disks else []
 
 
 def _without(it: Problem, solution: Solution, rows: Any) -> Solution:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from jbod_model.errors import UsageError
 from jbod_model.plan import Target
 from pipelines.ask.plan_check import ReassignedPartition
+from pipelines.ask.restart_columns import Flags
 from pipelines.plan.problem import ANY, OFFLINE, Problem
 from pipelines.plan.solve import Solution
 from pipelines.plan.steps import final_state
@@ -38,15 +39,27 @@ def undo(it: Problem, rows: Rows, solution: Solution | None = None) -> dict[Targ
     Those with a replica on a broker that is down, or that would go back to a disk that is offline, are left out:
     Kafka's tool refuses them.
     """
-    held = it.state.directory
-    moves = held[rows] >= 0
-    if solution is not None:
-        moves &= solution.target[rows][:, : held.shape[1]] != it.place[rows]
-    offline = (it.disks.state == OFFLINE) & ~it.disks.nowhere
-    back = (it.runs[it.state.replicas[rows]] | ~it.state.there[rows]) & ~(moves & offline[held[rows]])
-    rows, moves = rows[back.all(axis=1)], moves[back.all(axis=1)]
+    rows = rows[can_go_back(it, rows, solution)]
+    moves = _moved(it, rows, solution)
     order = np.broadcast_to(np.arange(it.state.directory.shape[1]), moves.shape)
     return _entries(it, rows, it.state.directory[rows], moves, order)
+
+
+def can_go_back(it: Problem, rows: Rows, solution: Solution | None) -> Flags:
+    """Of ``rows`` those that are as now if they are undone."""
+    offline = (it.disks.state == OFFLINE) & ~it.disks.nowhere
+    back = it.runs[it.state.replicas[rows]] | ~it.state.there[rows]
+    found: Flags = (back & ~(_moved(it, rows, solution) & offline[it.state.directory[rows]])).all(axis=1)
+    return found
+
+
+def _moved(it: Problem, rows: Rows, solution: Solution | None) -> Flags:
+    """Replicas with a directory that a plan moves away, or all that have one."""
+    held = it.state.directory
+    moves: Flags = held[rows] >= 0
+    if solution is not None:
+        moves &= solution.target[rows][:, : held.shape[1]] != it.place[rows]
+    return moves
 
 
 def undo_name(step: int, part: int) -> str:

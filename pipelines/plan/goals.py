@@ -9,8 +9,9 @@ import numpy as np
 
 from jbod_model.errors import UsageError
 from pipelines.ask.restart_columns import Flags, Numbers
-from pipelines.ask.whatif_places import Place
-from pipelines.plan.problem import DOWN, NO_PATH, NO_SIZE, OFFLINE, OPEN, Problem
+from pipelines.ask.whatif_places import Place, find_place
+from pipelines.lake.reader import Lake
+from pipelines.plan.problem import ANY, DOWN, MOST_NAMED, NO_PATH, NO_SIZE, OFFLINE, OPEN, Problem
 
 BYTES, REPLICAS, LEADERS = "bytes", "replicas", "leaders"
 MEASURES = (BYTES, REPLICAS, LEADERS)
@@ -51,6 +52,15 @@ class Goal:
         nothing = np.zeros(it.place.shape, bool)
         disks = np.zeros(len(it.disks), bool)
         return cls(title, aim, nothing, it.disks.state == OPEN, disks, np.zeros(len(it.place), np.int32), nothing)
+
+
+def find(it: Problem, lake: Lake, text: str) -> Place:
+    """The place that ``text`` names, as for other commands, or by a path that a source of sizes says."""
+    broker, _, path = text.partition(":")
+    for disk, known in enumerate(it.disks.paths):
+        if path not in ("", ANY) and known == path and str(it.state.brokers[it.disks.broker[disk]]) == broker:
+            return find_place(lake, f"{broker}:{it.disks.ids[disk]}")
+    return find_place(lake, text)
 
 
 def drain(it: Problem, place: Place) -> Goal:
@@ -118,14 +128,18 @@ def balance(it: Problem, broker: int | None, by: str) -> Goal:
         raise UsageError(
             "balance needs sizes: give --sizes FILE (what kafka-log-dirs --describe printed), or --by replicas"
         )
-    pool = _measured(it)
-    where = "the cluster"
+    pool, where, mine = _measured(it), "the cluster", np.ones(len(it.disks), bool)
     title = "become the first of their partitions, so that brokers lead as many" if by == LEADERS else "move"
     if broker is not None:
-        pool &= it.state.brokers[it.disks.broker] == broker
-        where = f"broker {broker}"
-        if pool.sum() < 2:
-            raise UsageError(f"broker {broker}: fewer than two of its disks can be compared: {_closed(it, broker)}")
+        if broker not in it.state.registered:
+            known = ", ".join(map(str, sorted(it.state.registered)))
+            raise UsageError(f"broker {broker} is not registered; registered: {known}")
+        if by == LEADERS:
+            raise UsageError("--by leaders evens brokers: leave out BROKER")
+        mine, where = it.state.brokers[it.disks.broker] == broker, f"broker {broker}"
+    pool &= mine
+    if pool.sum() < 2:
+        raise UsageError(f"{where}: fewer than two of its disks can be compared: {_closed(it, mine)}")
     return _with(Goal.of(it, title, f"even {where}"), takes=pool & (it.disks.state == OPEN), gives=pool, even=by)
 
 
@@ -157,8 +171,9 @@ def replicas(it: Problem, wanted: Mapping[str, int]) -> Goal:
         if number > brokers:
             raise UsageError(f"{topic}={number}: only {brokers} brokers run")
     said = ", ".join(f"{topic}={number}" for topic, number in wanted.items())
+    done = " or ".join(word for word, some in (("made", (more > 0).any()), ("removed", (more < 0).any())) if some)
     return _with(
-        Goal.of(it, f"are made or removed for {said}", f"have {said}"),
+        Goal.of(it, f"are {done} for {said}", f"have {said}"),
         adds=np.maximum(more, 0),
         drops=_dropped(it, np.maximum(-more, 0)),
     )
@@ -211,9 +226,10 @@ def _solved(it: Problem) -> Flags:
     return ~hidden
 
 
-def _closed(it: Problem, broker: int) -> str:
-    mine = np.flatnonzero(it.state.brokers[it.disks.broker] == broker).tolist()
-    said = [it.why_closed(disk) for disk in mine if it.disks.state[disk] != OPEN]
+def _closed(it: Problem, mine: Flags) -> str:
+    shut = np.flatnonzero(mine & (it.disks.state != OPEN)).tolist()
+    said = [it.why_closed(disk) for disk in shut[:MOST_NAMED]]
+    said += [f"and {len(shut) - MOST_NAMED:,} more"] if len(shut) > MOST_NAMED else []
     return "; ".join(said) or "it has one"
 
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES, IdTable, Uuid
 from pipelines.ask.log_dirs import BrokerLogDir
 from pipelines.ask.restart_columns import Columns, Flags, Numbers, columns
@@ -158,6 +159,10 @@ class Problem:
         more = f" and {len(disks) - MOST_NAMED:,} more" if len(disks) > MOST_NAMED else ""
         return ", ".join(self.disk_name(disk) for disk in disks[:MOST_NAMED]) + more
 
+    def state_of(self, disk: int) -> str:
+        """The same, without a reason if it is open."""
+        return self.disk_name(disk) if self.disks.state[disk] == OPEN else self.why_closed(disk)
+
     def why_closed(self, disk: int) -> str:
         """``/data/a of broker 1: it is offline``"""
         return f"{self.disk_name(disk)}: {CLOSED[int(self.disks.state[disk])]}"
@@ -172,6 +177,11 @@ def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, h
     bytes_of = np.where(state.there, 1, 0).astype(np.int64)
     rows = _rows_of(state, () if said is None else said.log_dirs)
     if said is not None:
+        if len(rows.row) and not (rows.row >= 0).any():
+            raise UsageError(
+                f"{', '.join(sources)}: none of its {len(rows.row):,} replicas is in the log at offset {lake.offset}: "
+                "it is of another cluster, or of another time"
+            )
         bytes_of = _bytes(state, rows)
         moving = np.flatnonzero((rows.row >= 0) & rows.future)
         # a move between disks ends with the disk that it copies from

@@ -7,7 +7,7 @@ fewer bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -228,25 +228,41 @@ def _tolerance(it: Problem, cluster: ClusterArrays, pool: Flags) -> float:
     return max(SPREAD * level, 0.0 if cluster.weight is cluster.bytes else 1.0)
 
 
-def _range(load: Loads, fit: Loads, pool: Flags) -> float:
-    levels = load[pool] / fit[pool]
-    return float(levels.max() - levels.min()) if len(levels) else 0.0
+@dataclass(frozen=True)
+class Spread:
+    """How even the disks of a goal are, or its brokers if leaders are to be even."""
+
+    size: float = 0.0
+    """Between the fullest and the emptiest: in parts of a disk's size, bytes, replicas or leaders."""
+    ends: Sequence[str] = ()
+    """The fullest and the emptiest, with what keeps it from getting more; none if they are even enough."""
 
 
-def spread(it: Problem, goal: Goal, place: Numbers, first: Bytes | None) -> float:
-    """Between the fullest and the emptiest disk of a goal: in parts of a disk's size, bytes, replicas or leaders."""
+def spread(it: Problem, goal: Goal, place: Numbers, first: Bytes | None) -> Spread:
+    """How even the disks of a goal are with the replicas on these disks, and these slots as first replicas."""
     if not goal.even:
-        return 0.0
-    pool = goal.gives | (goal.takes & (it.disks.state == OPEN))
+        return Spread()
     if goal.even == LEADERS:
-        number = _first_replicas(it, np.zeros(len(place), np.int64) if first is None else first)
-        return float(np.ptp(number[_brokers(it, goal)])) if pool.any() else 0.0
+        number = _first_replicas(it, np.zeros(len(place), np.int64) if first is None else first).astype(np.float64)
+        brokers = np.flatnonzero(_brokers(it, goal))
+        return _spread(
+            number, brokers, max(1.0, SPREAD * number.max(initial=0)), lambda one: f"broker {it.state.brokers[one]}"
+        )
+    pool = goal.gives | (goal.takes & (it.disks.state == OPEN))
     began = _cluster(it, goal, it.place, it.bytes)
     there = place[:, : it.place.shape[1]]
     moved = there != it.place
     load = began.load + np.bincount(there[moved], weights=began.weight[moved], minlength=len(it.disks))
     load -= np.bincount(it.place[moved], weights=began.weight[moved], minlength=len(it.disks))
-    return _range(load, began.fit, pool)
+    among = goal.gives[goal.takes].all()  # not so if a single disk is to be filled
+    enough = _tolerance(it, began, pool) if among else np.inf
+    return _spread(load / began.fit, np.flatnonzero(pool), enough, it.state_of)
+
+
+def _spread(levels: Loads, among: Bytes, enough: float, name: Callable[[int], str]) -> Spread:
+    fullest, emptiest = among[levels[among].argmax()], among[levels[among].argmin()]
+    size = float(levels[fullest] - levels[emptiest])
+    return Spread(size, (name(int(fullest)), name(int(emptiest))) if size > enough + 1e-9 else ())
 
 
 def narrowest(load: Loads, fit: Loads, gives: Flags, takes: Flags, width: float) -> Window:

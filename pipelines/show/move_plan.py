@@ -24,7 +24,7 @@ def show_move_plan(out: Screen, answer: MovePlan, chosen: Chosen, every: bool = 
         return
     amount = f" ({in_units(answer.bytes)})" if answer.bytes is not None else ""
     takes = f", about {about(answer.seconds)} at {in_units(answer.rate)}/s" if answer.seconds is not None else ""
-    what = many(answer.replicas or answer.partitions, "replica")
+    what = many(answer.replicas + answer.removed or answer.partitions, "replica")
     say(out, f"{what}{amount} {answer.title}: {many(len(answer.steps), 'step')}{takes}; {at}.", "bold")
     _show_lacks(out, answer.lacks)
     _show_even(out, answer)
@@ -42,6 +42,9 @@ def _show_none(out: Screen, answer: MovePlan, at: str) -> None:
     if answer.lacks:
         say(out, f"There is no plan to {answer.aim}; {at}.", "bold red")
         _show_lacks(out, answer.lacks)
+    elif answer.ends:
+        say(out, f"No move would {answer.aim} any further; {at}.", "yellow")
+        _show_even(out, answer)
     else:
         say(out, f"Nothing has to be done to {answer.aim}; {at}.", "green")
         _show_even(out, answer)
@@ -67,7 +70,11 @@ def _show_even(out: Screen, answer: MovePlan) -> None:
         if answer.bound >= 1
         else ""
     )
-    say(out, f"Between the fullest and the emptiest are {after}, in place of {before}{more}.")
+    now = f", in place of {before}{more}" if answer.steps else ""
+    say(out, f"Between the fullest and the emptiest are {after}{now}.")
+    if answer.ends:
+        fullest, emptiest = answer.ends
+        say(out, f"That is not even: the fullest is {fullest}. The emptiest is {emptiest}.", "yellow")
 
 
 def _level(answer: MovePlan, spread: float) -> str:

@@ -24,7 +24,7 @@ MEANINGS: Mapping[str, str] = {
     found.FEWER: "would have fewer replicas",
     found.REPLACES: "are being reassigned: the plan takes the place of that, and what was copied is lost",
     found.CANCEL: "could be cancelled only while one broker runs: the replicas of before have no other one in sync",
-    found.PATH: "name a path that jbod does not know: jbod label or jbod sizes --keep tells it which directory that is",
+    found.PATH: "with a path that jbod does not know: jbod label or jbod sizes --keep tells it which directory that is",
     found.NOTHING: "are where the file wants them already",
 }
 ADVICE: Mapping[str, str] = {
@@ -84,7 +84,7 @@ def _show_cost(out: Screen, answer: PlanCheck) -> None:
         say(out, f"It has {', '.join(said)}.")
     if answer.copies:
         most = sorted(answer.copies.items(), key=lambda item: -item[1])
-        say(out, f"Who copies: {listed([f'broker {broker} {count:,}' for broker, count in most])}.")
+        say(out, f"Who copies: {listed([f'broker {broker}: {count:,}' for broker, count in most])}.")
 
 
 def _show_rows(out: Screen, rows: Sequence[Planned], every: bool) -> None:

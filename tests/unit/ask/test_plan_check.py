@@ -144,11 +144,39 @@ def named(lake: Lake, paths: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", '{"partitions": 1}', '{"partitions": [{"topic": "t"}]}', '{"partitions": [["t", 0, [1]]]}']
+    "text",
+    [
+        "",
+        "[]",
+        '{"partitions": 1}',
+        '{"partitions": [{"topic": "t"}]}',
+        '{"partitions": [["t", 0, [1]]]}',
+        '{"partitions": [{"topic": "t", "partition": 0, "replicas": "12"}]}',
+        '{"partitions": [{"topic": "t", "partition": 0, "replicas": [2147483648]}]}',
+        '{"partitions": [{"topic": "t", "partition": 2147483648, "replicas": [1]}]}',
+        '{"partitions": [{"topic": "t", "partition": "0", "replicas": [1]}]}',
+    ],
 )
 def test_file_that_is_no_reassignment_is_bad_usage(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text)
     with pytest.raises(UsageError, match="kafka-reassign-partitions"):
+        check_plan(cluster().lake(tmp_path / "lake"), str(tmp_path / "plan.json"))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"partitions": []}', "names no partition"),
+        ('Current partition replica assignment\n{"version": 1, "partitions": []}\n', "keep only the line below"),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["any"]}]}',
+            "t-0 has 1 log_dirs for 2 replicas",
+        ),
+    ],
+)
+def test_file_that_kafka_refuses_as_a_whole_is_bad_usage(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    with pytest.raises(UsageError, match=why):
         check_plan(cluster().lake(tmp_path / "lake"), str(tmp_path / "plan.json"))
 
 

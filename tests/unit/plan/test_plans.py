@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from jbod_model.errors import UsageError
 from pipelines.ask.whatif_places import find_place
@@ -70,6 +70,44 @@ def test_fill_of_a_new_broker_takes_from_all(tmp_path: Path) -> None:
     assert {name[0] for name in targets(answer)} == {"t", "u"}
 
 
+def test_balance_that_ends_uneven_says_which_disks_are_apart_and_why(tmp_path: Path) -> None:
+    cluster = skewed()
+    cluster.brokers[1] = Broker(3, cordoned=(1, 2))
+    answer = made(tmp_path, cluster, lambda it: balance(it, 1, "bytes"))
+    assert answer.steps == [] and answer.ends[0] == "/data/0 of broker 1"
+    assert answer.ends[1] == "/data/2 of broker 1: it is cordoned, see cordoned.log.dirs of its broker"
+    cluster.lake(tmp_path / "lake")
+    run = asked(tmp_path, "balance", "1")
+    assert run.exit_code == 0 and run.output.startswith("No move would even broker 1 any further; ")
+    assert made(tmp_path, skewed(), lambda it: balance(it, 1, "bytes")).ends == ()
+
+
+def test_balance_of_what_cannot_be_compared_is_bad_usage(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(2, fenced=True), 2: Broker(1)}).put("t-0", {1: 0, 2: 0}).put("t-1", {1: 1, 2: 0})
+    for broker, by, why in (
+        (None, "bytes", "the cluster: fewer than two .* /data/1 of broker 1: its broker is down"),
+        (2, "bytes", "broker 2: fewer than two of its disks can be compared: it has one"),
+        (9, "bytes", "broker 9 is not registered; registered: 1, 2"),
+        (2, "leaders", "leave out BROKER"),
+    ):
+        with pytest.raises(UsageError, match=why.replace("/data/1", ".*")):
+            made(tmp_path, cluster, lambda it, broker=broker, by=by: balance(it, broker, by))  # type: ignore[misc]
+
+
+def test_sizes_of_another_cluster_are_bad_usage(tmp_path: Path) -> None:
+    other = Cluster({1: Broker(2)}).put("x-0", {1: 0}).put("x-1", {1: 1})
+    with pytest.raises(UsageError, match=r"none of its 2 replicas is in the log .* of another cluster"):
+        plan(skewed().lake(), repair, [other.sizes(tmp_path / "sizes.txt")])
+
+
+def test_plan_says_that_room_is_not_checked_where_no_source_says_how_large_the_disks_are(tmp_path: Path) -> None:
+    cluster = skewed()
+    source = cluster.sizes(tmp_path / "sizes.txt", capacity=False)
+    answer = plan(cluster.lake(), lambda it: balance(it, 1, "bytes"), [source])
+    assert [one.partition(",")[0] for one in answer.notes] == ["room is not checked on /data/2 of broker 1"]
+    assert not made(tmp_path, cluster, lambda it: balance(it, 1, "bytes")).notes
+
+
 def test_balance_over_brokers_keeps_racks_and_never_puts_two_replicas_on_a_broker(tmp_path: Path) -> None:
     cluster = Cluster({1: Broker(1, "x"), 2: Broker(1, "y"), 3: Broker(1, "x"), 4: Broker(1, "y")})
     cluster.put("e-0", {3: 0}, 1).put("e-1", {4: 0}, 1)
@@ -116,6 +154,7 @@ def test_repair_makes_replicas_anew_with_dead_brokers_and_throttles_only_the_liv
         "--throttle" not in said and "--entity-name 2 " not in said and "--entity-type brokers --entity-name 3" in said
     )
     assert not [name for name in answer.documents if name.startswith("undo")], "nothing can go back"
+    assert not [note for note in answer.notes if "undone" in note]
 
 
 def test_repair_of_a_healthy_cluster_has_nothing_to_do(tmp_path: Path) -> None:
@@ -168,6 +207,12 @@ def test_undo_of_a_file_has_what_is_now(tmp_path: Path) -> None:
     }
 
 
+def asked(path: Path, *words: str) -> Result:
+    """A command on the lake and the sizes in ``path``."""
+    more = ["--lake", str(path / "lake"), "--sizes", str(path / "sizes.txt")]
+    return CliRunner().invoke(application(), ["plan", *words, *more])
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -175,6 +220,8 @@ def test_undo_of_a_file_has_what_is_now(tmp_path: Path) -> None:
         ("repair",),
         ("replicas", "t=2"),
         ("fill", f"1:{disk_id(1, 2)}"),
+        ("fill", "1:/data/2"),
+        ("drain", "1:/data/0"),
         ("balance", "1"),
     ],
 )
@@ -183,10 +230,28 @@ def test_commands_print_their_plan_with_the_commands_to_type(tmp_path: Path, wor
     cluster.brokers[2] = Broker(1)
     cluster.put("e-0", {2: 0}, 1)
     cluster.lake(tmp_path / "lake")
-    more = ["--lake", str(tmp_path / "lake"), "--sizes", cluster.sizes(tmp_path / "sizes.txt")]
-    run = CliRunner().invoke(application(), ["plan", *words, *more])
+    cluster.sizes(tmp_path / "sizes.txt")
+    run = asked(tmp_path, *words)
     assert run.exit_code == 0, run.output
     assert words == ("repair",) or "kafka-reassign-partitions.sh --bootstrap-server HOST:PORT --execute" in run.output
+
+
+@pytest.mark.parametrize(
+    "words", [("drain", "1:/data/9"), ("fill", "1"), ("replicas", "t=2", "t=3"), ("replicas", "t"), ("drain", "9")]
+)
+def test_what_does_not_exist_is_bad_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
+    cluster = skewed()
+    cluster.lake(tmp_path / "lake")
+    cluster.sizes(tmp_path / "sizes.txt")
+    assert isinstance(asked(tmp_path, *words).exception, UsageError)
+
+
+def test_replicas_that_are_removed_are_counted_with_those_that_are_made(tmp_path: Path) -> None:
+    cluster = Cluster({1: Broker(1), 2: Broker(1), 3: Broker(1)}).put("t-0", {1: 0}).put("u-0", {1: 0, 2: 0, 3: 0})
+    cluster.lake(tmp_path / "lake")
+    cluster.sizes(tmp_path / "sizes.txt")
+    assert asked(tmp_path, "replicas", "u=1").output.startswith("2 replicas (0 B) are removed for u=1: 1 step")
+    assert asked(tmp_path, "replicas", "u=1", "t=2").output.startswith("3 replicas (10 B) are made or removed for ")
 
 
 def test_leaders_are_handed_on_where_no_neighbour_can_take_them(tmp_path: Path) -> None:

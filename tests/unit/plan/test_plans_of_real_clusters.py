@@ -49,7 +49,7 @@ def test_no_step_of_any_plan_of_a_real_cluster_is_blocked(cluster_lakes: Mapping
             try:
                 answer = plan(lake, goal, limits=Limits(moves=4))
             except UsageError as closed:
-                assert str(closed).endswith(tuple(CLOSED.values()))
+                assert any(why in str(closed) for why in CLOSED.values())
                 continue
             assert answer.steps or answer.lacks or answer.exit_code == 0
             for step in answer.steps:
