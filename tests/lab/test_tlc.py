@@ -8,6 +8,12 @@ from lab.tla.check import compare_configuration, compare_trace
 from lab.tla.trace import TRACES, Trace
 
 
+@pytest.fixture(autouse=True)
+def _quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of models this small, compiling TLC itself would take most of the time."""
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+
 @pytest.mark.parametrize(("name", "comparisons"), [("T1-kip858", 1), ("T1-kafka", 4)])
 def test_tlc_and_the_explorer_agree(name: str, comparisons: int) -> None:
     """As many distinct states; under Kafka's rules the same three invariants break, in as few steps."""

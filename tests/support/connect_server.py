@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pyspark
 
-from pipelines.start.session import SPARK_OPTIONS
+from pipelines.java import use_java
+from pipelines.start.session import SPARK_OPTIONS, class_archive, use_spark_home
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 PATIENCE = 120
@@ -37,10 +38,16 @@ def connect_server(folder: Path, **conf: str) -> Iterator[str]:
         **SPARK_OPTIONS,
         **conf,
     }
-    submit = Path(pyspark.__path__[0], "bin", "spark-submit")
+    java = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+    use_spark_home()
+    if class_archive(use_java()).is_file():
+        java += f" -XX:SharedArchiveFile={class_archive(use_java())}"
+    home = os.environ.get("SPARK_HOME", pyspark.__path__[0])
+    submit = Path(home, "bin", "spark-submit")
     words = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     env |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    env["SPARK_HOME"] = home
     command = [
         str(submit),
         "--class",
@@ -50,7 +57,7 @@ def connect_server(folder: Path, **conf: str) -> Iterator[str]:
         "--driver-memory",
         "1g",
         "--driver-java-options",
-        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
+        java,
         *words,
         "spark-internal",
     ]

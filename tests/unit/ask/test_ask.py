@@ -372,7 +372,7 @@ def test_lake_answers_from_the_published_version_while_a_table_is_ahead(tmp_path
 @pytest.mark.parametrize("table", ["ledger", "partitions"])
 def test_lake_with_a_damaged_file_names_it(tmp_path: Path, table: str, damage: str) -> None:
     write_lake(tmp_path / "lake", entries(*FAILURE))
-    file = max((tmp_path / "lake" / table).glob("*.parquet"), key=lambda path: path.stat().st_size)
+    file = max((tmp_path / "lake" / table).rglob("*.parquet"), key=lambda path: path.stat().st_size)
     if damage == "gone":
         file.unlink()
     else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -72,9 +70,8 @@ def test_json_of_a_question_has_the_names_of_its_csv(table: str, cluster_lakes: 
     command, lists = LISTS[table]
     asked = [*command, "--lake", str(cluster_lakes["kafka-4.1.2"])]
     said = json.loads(run(*asked, "--format", "json"))
-    header = next(csv.reader(io.StringIO(run(*asked, "--format", "csv"))))
     (declared,) = (one for one in TABLES if one.name == table)
-    assert header == [column.name for column in declared.all_columns]
+    header = [column.name for column in declared.all_columns]  # of its CSV: test_question.py
     for name in lists:
         for row in said[name]:
             assert [key for key in row if key in header] == header

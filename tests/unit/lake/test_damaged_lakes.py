@@ -22,7 +22,7 @@ NEEDED = {"ledger", "brokers", "partitions", "assignments"}
 
 
 def _data(table: Path) -> list[Path]:
-    return sorted(table.glob("*.parquet"))
+    return sorted(table.rglob("*.parquet"))
 
 
 def no_data(table: Path) -> None:
