@@ -9,7 +9,7 @@ of each row with its predecessor.
 from __future__ import annotations
 
 from pipelines.ask.starting import select_brokers
-from pipelines.lake.delta import literal
+from pipelines.lake.delta import is_among
 from pipelines.lake.reader import Lake
 
 FEW_STATES = 1_000
@@ -48,20 +48,13 @@ def candidates(lake: Lake) -> str:
 def of_few_topics(lake: Lake, table: str) -> str:
     """SQL: a condition that holds for the topics of a temporary table, to be used beside a join with the table.
 
-    DuckDB evaluates an expression of one column while it reads, and skips the other columns where it does not hold. It
-    splits a list into comparisons, and evaluates those and joins only afterwards. A map stays an expression.
-
-    A row without a topic id is damage, which a contract reports. It joins with no row, so no condition names it.
+    DuckDB evaluates a join only after it has read all columns. A row without a topic id is damage, which a contract
+    reports. It joins with no row, so no condition names it.
     """
     topics = lake.query(
         f"SELECT DISTINCT topic_id FROM {table} WHERE topic_id IS NOT NULL ORDER BY topic_id LIMIT {FEW_TOPICS + 1}"
     )
-    if len(topics) > FEW_TOPICS:
-        return "true"
-    if not topics:
-        return "false"
-    ids = ", ".join(literal(topic_id) for (topic_id,) in topics)
-    return f"map_contains(map([{ids}], [{ids}]), topic_id)"
+    return "true" if len(topics) > FEW_TOPICS else is_among("topic_id", [topic_id for (topic_id,) in topics])
 
 
 def _select_shaky(lake: Lake, assignments: str) -> None:

@@ -22,6 +22,7 @@ from jbod_model.formats.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from pipelines.lake.delta import is_among
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -243,13 +244,12 @@ def _records(lake: Lake) -> Iterable[tuple[Moment, bool, str | None, bytes]]:
     rows = lake.query(
         f"""
         SELECT log_offset, epoch_us(append_time), snapshot, record_type, value, snapshot_index
-        FROM {lake.setting_records()} WHERE list_contains($1, record_type)
+        FROM {lake.setting_records()} WHERE {is_among("record_type", [TYPE_NAMES[one] for one in _TYPES])}
         UNION ALL
         SELECT log_offset, epoch_us(min(append_time)), TRUE, NULL, NULL, -1
         FROM {lake.setting_records()} WHERE snapshot GROUP BY log_offset
         ORDER BY log_offset, snapshot_index NULLS FIRST
-        """,
-        [[TYPE_NAMES[one] for one in _TYPES]],
+        """
     )
     for offset, micros, in_snapshot, name, value, _ in rows:
         yield Moment(offset, time_of(micros)), in_snapshot, name, bytes(value or b"")

@@ -217,6 +217,18 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def is_among(column: str, values: Sequence[str]) -> str:
+    """SQL: a condition that holds if a column of texts has one of the values.
+
+    DuckDB evaluates an expression of one column while it reads, and skips the other columns where it does not hold. It
+    splits a list into comparisons, and evaluates those only afterwards. A map stays an expression.
+    """
+    if not values:
+        return "false"
+    listed = ", ".join(map(literal, values))
+    return f"map_contains(map([{listed}], [{listed}]), {column})"
+
+
 def _sql_type(kind: Any) -> str:
     if kind.type == "array":
         return _sql_type(kind.element_type) + "[]"
