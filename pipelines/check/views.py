@@ -143,6 +143,8 @@ LOSSES = pa.schema(
     ]
 )
 
+TIERED = pa.schema([("topic", pa.string())])
+
 LAST_COPIES = pa.schema([("broker_id", pa.int32()), ("keep", pa.string()), ("before_restart", pa.string())])
 """``keep``: the steps that keep the last copies on the disks that the broker lacks, null if there is none.
 ``before_restart``: what has to come before a restart, null if nothing has."""
@@ -270,12 +272,16 @@ def _leaderless(lake: Lake) -> int:
     return int((datetime.now(UTC) - quorum.silent_since).total_seconds())
 
 
-def move_rows(lake: Lake) -> pa.Table:
+Rows = list[dict[str, Any]]
+"""Rows of a view. DuckDB and Arrow's constructor of arrays would import pandas for a table of Arrow."""
+
+
+def move_rows(lake: Lake) -> Rows:
     """The rows of ``moves`` until the lake's offset."""
     names = [name if name != "at_time" else "epoch_us(at_time)" for name in MOVES.names]
     rows = lake.query(f"SELECT {', '.join(names)} FROM {directory_changes(lake)}")
-    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-    return pa.table([pa.array(column, type) for column, type in zip(columns, MOVES.types, strict=True)], schema=MOVES)
+    dicts = (dict(zip(MOVES.names, row, strict=True)) for row in rows)
+    return [one | {"at_time": time_of(one["at_time"])} for one in dicts]
 
 
 def losses_of(lake: Lake, settings: Settings) -> Losses:
@@ -283,7 +289,7 @@ def losses_of(lake: Lake, settings: Settings) -> Losses:
     return losses(lake, settings.ask.min_insync_replicas, settings.check.losses_accepted_until)
 
 
-def loss_rows(data: Losses) -> pa.Table:
+def loss_rows(data: Losses) -> Rows:
     """The rows of ``losses``: partitions whose data is lost, or may lack writes, at the lake's offset."""
     # There is one finding per partition: it reports the newest loss, and the offset of the previous one.
     of_partition: dict[tuple[str, int, str], list[DataLoss]] = {}
@@ -305,10 +311,10 @@ def loss_rows(data: Losses) -> pa.Table:
                 "advice": newest.advice,
             }
         )
-    return pa.Table.from_pylist(rows, schema=LOSSES)
+    return rows
 
 
-def last_copies_rows(lake: Lake, data: Losses) -> pa.Table:
+def last_copies_rows(lake: Lake, data: Losses) -> Rows:
     """The rows of ``last_copies`` at the lake's offset."""
     last = data.last_copies
     brokers = dict(lake.query(f"SELECT broker_id, NOT fenced FROM {lake.at('brokers')}"))
@@ -320,18 +326,18 @@ def last_copies_rows(lake: Lake, data: Losses) -> pa.Table:
         }
         for broker in {*brokers, *last.away}
     ]
-    return pa.Table.from_pylist([row for row in rows if row["keep"] or row["before_restart"]], schema=LAST_COPIES)
+    return [row for row in rows if row["keep"] or row["before_restart"]]
 
 
-def tiered_rows(lake: Lake) -> pa.Table:
+def tiered_rows(lake: Lake) -> Rows:
     """The rows of ``tiered``."""
-    return pa.table({"topic": pa.array(sorted(tiered_topics(lake)), pa.string())})
+    return [{"topic": topic} for topic in sorted(tiered_topics(lake))]
 
 
-def disk_size_rows(lake: Lake) -> pa.Table:
+def disk_size_rows(lake: Lake) -> Rows:
     """The rows of ``disk_sizes``, of runs up to the lake's offset."""
     rates = growth(lake)
-    rows = [
+    return [
         {
             **{name: one.get(name) for name in DISK_SIZES.names},
             "directory_id": one["directory_id"] or one["path"],
@@ -341,10 +347,9 @@ def disk_size_rows(lake: Lake) -> pa.Table:
         }
         for one in newest_sizes(lake)
     ]
-    return pa.Table.from_pylist(rows, schema=DISK_SIZES)
 
 
-def held_back_rows(lake: Lake, settings: Settings) -> pa.Table:
+def held_back_rows(lake: Lake, settings: Settings) -> Rows:
     """The rows of ``held_back`` at the lake's offset."""
     found = held_back(lake, timedelta(hours=settings.check.offline_hours))
     of_subject: dict[tuple[bool, int | None], list[Blocker]] = {}
@@ -365,7 +370,7 @@ def held_back_rows(lake: Lake, settings: Settings) -> pa.Table:
                 ),
             }
         )
-    return pa.Table.from_pylist(rows, schema=HELD_BACK)
+    return rows
 
 
 def with_views(lake: Lake, settings: Settings, queries: Iterable[str]) -> duckdb.DuckDBPyConnection:
@@ -399,22 +404,22 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
         connection.execute(f"CREATE TEMP VIEW records AS SELECT * FROM {lake.records()}")
     requests = requests_until(lake) if ASSIGNMENT_REQUESTS.name in wanted else None
     if requests is None:
-        connection.register(ASSIGNMENT_REQUESTS.name, ASSIGNMENT_REQUESTS.schema.empty_table())
+        _make(connection, ASSIGNMENT_REQUESTS.name, ASSIGNMENT_REQUESTS.schema, [])
     else:
         connection.execute(f"CREATE TEMP VIEW {ASSIGNMENT_REQUESTS.name} AS SELECT * FROM {requests}")
     if "moves" in wanted:
-        connection.register("moves", move_rows(lake))
+        _make(connection, "moves", MOVES, move_rows(lake))
     if {"losses", "last_copies"} & wanted:
         data = losses_of(lake, settings)
-        connection.register("losses", loss_rows(data))
+        _make(connection, "losses", LOSSES, loss_rows(data))
         if "last_copies" in wanted:
-            connection.register("last_copies", last_copies_rows(lake, data))
+            _make(connection, "last_copies", LAST_COPIES, last_copies_rows(lake, data))
     if "tiered" in wanted:
-        connection.register("tiered", tiered_rows(lake))
+        _make(connection, "tiered", TIERED, tiered_rows(lake))
     if "disk_sizes" in wanted:
-        connection.register("disk_sizes", disk_size_rows(lake))
+        _make(connection, "disk_sizes", DISK_SIZES, disk_size_rows(lake))
     if "held_back" in wanted:
-        connection.register("held_back", held_back_rows(lake, settings))
+        _make(connection, "held_back", HELD_BACK, held_back_rows(lake, settings))
     row, topics = inputs(lake, settings)
     connection.execute("CREATE TEMP TABLE min_isr (topic VARCHAR, min_insync_replicas INTEGER)")
     connection.execute("INSERT INTO min_isr SELECT unnest($1), unnest($2)", [list(topics), list(topics.values())])
@@ -428,14 +433,21 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
     return connection
 
 
+def _make(connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, rows: Rows) -> None:
+    """Makes a temporary table of rows."""
+    columns = (
+        f"unnest(${place}::{_ARROW_TYPES[str(field.type)]}[]) AS {field.name}"
+        for place, field in enumerate(schema, start=1)
+    )
+    values = [[row[name] for row in rows] for name in schema.names]
+    connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {', '.join(columns)}", values)
+
+
 def _rewritten(lake: Lake) -> dict[str, Any]:
-    """The newest rollback in the ledger up to the offset. A lake that was never rolled back may lack the column."""
-    never = {"rewritten_from": -1, "rewritten_offset": -1, "rewritten_time": lake.time}
-    rows = lake.ledger_rows("rolled_back_from", "end_offset", "end_time")
-    told = [row for row in rows if row["rolled_back_from"] is not None and row["end_offset"] <= lake.offset + 1]
-    if not told:
-        return never
-    return dict(zip(never, max(told, key=lambda row: row["end_offset"]).values(), strict=True))
+    """The newest rollback in the ledger up to the offset."""
+    names = ("rewritten_from", "rewritten_offset", "rewritten_time")
+    found = [one for one in lake.rollbacks() if one[1] <= lake.offset + 1]
+    return dict(zip(names, found[-1] if found else (-1, -1, lake.time), strict=True))
 
 
 def _unknown(lake: Lake) -> dict[str, Any]:
@@ -451,3 +463,10 @@ def _unknown(lake: Lake) -> dict[str, Any]:
 
 
 _SQL_TYPES = {"int": "BIGINT", "str": "VARCHAR", "float": "DOUBLE", "datetime": "TIMESTAMPTZ"}
+_ARROW_TYPES = {
+    "string": "VARCHAR",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "bool": "BOOLEAN",
+    str(TIME): "TIMESTAMPTZ",
+}

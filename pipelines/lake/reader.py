@@ -159,12 +159,15 @@ class Lake:
         """The log's end offset at the last run, if it was before the end of this lake, otherwise None."""
         return log_end(self.path, open_ledger(self.path), self.connection, self.published.end_offset)
 
-    def ledger_rows(self, *columns: str) -> list[dict[str, Any]]:
-        """Rows of the ledger."""
-        rows: list[dict[str, Any]] = (
-            open_ledger(self.path).to_pyarrow_dataset().to_table(columns=list(columns)).to_pylist()
+    def rollbacks(self) -> list[tuple[int, int, datetime]]:
+        """The end offset before each rollback, and the end offset and time after it, the newest end last."""
+        ledger = open_ledger(self.path)
+        rows = read_parquet(self.path, "ledger", ledger, [file["path"] for file in data_files(ledger)], by_name=True)
+        found = self.query(
+            f"SELECT rolled_back_from, end_offset, epoch_us(end_time) FROM {rows} WHERE rolled_back_from IS NOT NULL "
+            "ORDER BY end_offset, published_time"
         )
-        return rows
+        return [(before, end, time_of(micros)) for before, end, micros in found]
 
     @cached_property
     def names(self) -> Names:

@@ -285,7 +285,7 @@ class LogLake(Lake):
         """None: nothing of the log was read before, so it cannot end earlier."""
         return None
 
-    def ledger_rows(self, *columns: str) -> list[dict[str, Any]]:  # noqa: ARG002
+    def rollbacks(self) -> list[tuple[int, int, datetime]]:
         """A log has no ledger."""
         return []
 

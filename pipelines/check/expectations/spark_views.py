@@ -26,6 +26,13 @@ from pipelines.check.contracts import CONTRACTS, Broken, about, newest_versions
 from pipelines.check.definition import Check, Finding, finding
 from pipelines.check.views import (
     DERIVED,
+    DISK_SIZES,
+    HELD_BACK,
+    LAST_COPIES,
+    LOSSES,
+    MOVES,
+    TIERED,
+    Rows,
     disk_size_rows,
     held_back_rows,
     inputs,
@@ -74,6 +81,9 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         # From Arrow: for rows made in Python, Spark knows no size, does not broadcast them and uses a cartesian join.
         return spark.createDataFrame(pa.table(columns))
 
+    def made(rows: Rows, schema: pa.Schema) -> DataFrame:
+        return spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
+
     deltas = {**lake.tables, LEDGER.name: open_ledger(lake.path)}
     tables = {
         table.name: _read(spark, lake, table.name, deltas.get(table.name)).persist()
@@ -91,13 +101,13 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         newest = newest_versions(lake)
         view("table_versions", few(table_name=[*newest], version=[*newest.values()]))
         view("lake", few(**{name: [value] for name, value in about(lake).items()}))
-        view("moves", spark.createDataFrame(move_rows(lake)))
+        view("moves", made(move_rows(lake), MOVES))
         data = losses_of(lake, settings)
-        view("losses", spark.createDataFrame(loss_rows(data)))
-        view("last_copies", spark.createDataFrame(last_copies_rows(lake, data)))
-        view("held_back", spark.createDataFrame(held_back_rows(lake, settings)))
-        view("disk_sizes", spark.createDataFrame(disk_size_rows(lake)))
-        view("tiered", spark.createDataFrame(tiered_rows(lake)))
+        view("losses", made(loss_rows(data), LOSSES))
+        view("last_copies", made(last_copies_rows(lake, data), LAST_COPIES))
+        view("held_back", made(held_back_rows(lake, settings), HELD_BACK))
+        view("disk_sizes", made(disk_size_rows(lake), DISK_SIZES))
+        view("tiered", made(tiered_rows(lake), TIERED))
         params, min_isr = inputs(lake, settings)
         view("params", few(**{name: [value] for name, value in asdict(params).items()}))
         topics, numbers = pa.array([*min_isr], pa.string()), pa.array([*min_isr.values()], pa.int32())
