@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarks.first_replay import made
 from benchmarks.scale import SHAPE
@@ -16,6 +17,7 @@ from pipelines.quorum.security import Security
 from tests.live.kafka import CONTROLLER, Cluster, wait_for
 from tests.support.paths import ROOT
 
+T = TypeVar("T")
 MADE = Path(os.environ.get("LIVE_COPY_LOGS", ROOT / "build" / "bench"))
 """Where logs are made, once: one of 2,000,000 partitions has 760 MB."""
 LOG = "__cluster_metadata-0"
@@ -55,18 +57,18 @@ def url(cluster: Cluster) -> str:
 
 def committed(cluster: Cluster) -> int:
     """The high watermark, as the leader says it."""
-    reader = QuorumClient(addresses_of(url(cluster)), Security(), patience=600)
-    try:
-        return int(reader.describe()["high_watermark"])
-    finally:
-        reader.close()
+    return int(_ask(cluster, QuorumClient.describe)["high_watermark"])
 
 
 def cluster_id(cluster: Cluster) -> str | None:
     """The cluster id, which the controller tells once it has replayed its log."""
+    return _ask(cluster, QuorumClient.learn_cluster_id)
+
+
+def _ask(cluster: Cluster, question: Callable[[QuorumClient], T]) -> T:
     reader = QuorumClient(addresses_of(url(cluster)), Security(), patience=600)
     try:
-        return reader.learn_cluster_id()
+        return question(reader)
     finally:
         reader.close()
 
