@@ -94,12 +94,13 @@ class Spark(_Section):
     """A local master, or that of a cluster (docs/spark.md)."""
     remote: Annotated[str, Pattern(_REMOTE)] = ""
     """A server of Spark Connect (docs/spark.md): then ``master`` and settings of the JVM have no effect."""
-    driver_memory: Annotated[str, Pattern(r"^[1-9][0-9]*[kmgt]$")] = "4g"
+    driver_memory: Annotated[str, Pattern(r"^[1-9][0-9]*[kmgt]$")] = "1g"
     shuffle_partitions: Annotated[int, Ge(0)] = 0
     """0: as many as this machine has cores, at most eight; eight on a cluster. A checkpoint keeps its number."""
     fast_start: bool | tuple[Trick, ...] = True
     """Start-up tricks: all, none, or a list of names (docs/architecture.md)."""
-    java_options: str = "-XX:+UseParallelGC"
+    java_options: str = "-XX:+UseG1GC -XX:G1PeriodicGCInterval=30000 -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
+    """By default, a JVM that lives for days gives the heap that it does not use back to the system."""
     log_level: Literal["ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN"] = "ERROR"
     conf: dict[str, str] = field(default_factory=dict)
     """More of Spark's settings. They win over jbod's."""

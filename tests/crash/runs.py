@@ -63,7 +63,7 @@ class SparkRun:
                     "JBOD_SPARK__MASTER": "local[2]",
                     "JBOD_SPARK__DRIVER_MEMORY": "1g",
                     "JBOD_SPARK__SHUFFLE_PARTITIONS": "2",
-                    "JBOD_SPARK__JAVA_OPTIONS": f"-XX:+UseParallelGC -Djava.io.tmpdir={temporary}",
+                    "JBOD_SPARK__JAVA_OPTIONS": f"-Djava.io.tmpdir={temporary}",
                 },
             )
 
