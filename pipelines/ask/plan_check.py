@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,16 @@ MAX_BYTES = 256 << 20
 MOST = 1 << 31
 GENERATED = "Current partition replica assignment"
 """How the output of ``kafka-reassign-partitions --generate`` begins."""
-REFUSED, NO_COPY, UNCLEAN, STUCK, UNDER_MIN_ISR, DIRECTORY = (
+REFUSED, NO_COPY, UNCLEAN, STUCK, UNDER_MIN_ISR, DIRECTORY, NO_ROOM = (
     "refused",
     "no complete copy",
     "unclean election",
     "never done",
     "under min.insync.replicas",
     "directory",
+    "no room",
 )
-BLOCKING = (REFUSED, NO_COPY, UNCLEAN, STUCK, UNDER_MIN_ISR, DIRECTORY)
+BLOCKING = (REFUSED, NO_COPY, UNCLEAN, STUCK, UNDER_MIN_ISR, DIRECTORY, NO_ROOM)
 """What a plan must not have. Directory: one that a replica is to be placed in is offline, cordoned or elsewhere."""
 RACKS, FEWER, REPLACES, CANCEL, PATH, NOTHING = (
     "fewer racks",
@@ -69,11 +70,20 @@ class Planned:
     racks_after: int = 0
     disk_moves: int = 0
     """Replicas that stay on their broker, and for which the file names a directory."""
-    findings: Sequence[str] = ()
     refused: str = ""
     """Why the controller refuses it; empty if it does not."""
-    reason: str = ""
-    """What the findings are about: the broker or directory."""
+    why: Mapping[str, str] = field(default_factory=dict)
+    """Finding -> what it is about: the broker or directory."""
+
+    @property
+    def findings(self) -> Sequence[str]:
+        """What is found."""
+        return tuple(self.why)
+
+    @property
+    def reason(self) -> str:
+        """What all findings are about."""
+        return "; ".join(dict.fromkeys(why for why in self.why.values() if why))
 
     @property
     def name(self) -> str:
@@ -109,6 +119,8 @@ class PlanCheck:
     time: datetime
     partitions: Sequence[Planned]
     """Those with findings that block first, then by topic and number."""
+    notes: Sequence[str] = ()
+    """What could not be used or checked, a line each."""
     fault: str = ""
     """Defects that Kafka's controller (4.1) would meet. The answer is that of a repaired controller. Usually empty."""
 
@@ -143,6 +155,7 @@ class PlanCheck:
             "leaders_move": sum(one.leader_moves for one in self.partitions),
             "disk_moves": sum(one.disk_moves for one in self.partitions),
             "partitions": jsonable(list(self.partitions)),
+            "notes": list(self.notes),
             "fault": self.fault,
         }
 
@@ -155,8 +168,13 @@ def check_plan(lake: Lake, file: str, default_min_isr: int = 1) -> PlanCheck:
     return judge(lake, read_plan(file), default_min_isr)
 
 
-def judge(lake: Lake, asked: Mapping[Target, ReassignedPartition], default_min_isr: int = 1) -> PlanCheck:
-    """The same for partitions of a file."""
+def judge(
+    lake: Lake,
+    asked: Mapping[Target, ReassignedPartition],
+    default_min_isr: int = 1,
+    paths: Mapping[tuple[int, str], str] | None = None,
+) -> PlanCheck:
+    """The same for partitions of a file. ``paths``: (broker, path) -> directory, besides what the lake knows."""
     image, fault = _image(lake, asked), ""
     known = {key: one for key, one in asked.items() if _find(image, key) is not None}
     plan = {key: one.replicas for key, one in known.items()}
@@ -173,11 +191,15 @@ def judge(lake: Lake, asked: Mapping[Target, ReassignedPartition], default_min_i
         played,
         min_isr(lake, default_min_isr),
         _uncopied(lake, image, default_min_isr),
-        directories_by_path(lake),
+        {**directories_by_path(lake), **(paths or {})},
     )
     found = [judged.planned(key, one) for key, one in asked.items()]
-    order = sorted(found, key=lambda one: (not one.blocks, not one.findings, one.topic, one.partition))
-    return PlanCheck(lake.offset, lake.time, order, fault)
+    return PlanCheck(lake.offset, lake.time, by_finding(found), fault=fault)
+
+
+def by_finding(found: Sequence[Planned]) -> Sequence[Planned]:
+    """Those that are blocked first, then those with findings, by topic and number."""
+    return sorted(found, key=lambda one: (not one.blocks, not one.findings, one.topic, one.partition))
 
 
 # THE FILE
@@ -299,7 +321,7 @@ class _Judge:
         was = _find(self.image, key)
         if was is None:
             why = f"there is no partition {topic}-{number} at offset {self.lake.offset}"
-            return Planned(topic, number, (), entry.replicas, findings=(REFUSED,), refused=why)
+            return Planned(topic, number, (), entry.replicas, refused=why, why={REFUSED: why})
         outcome = self.played[key]
         one = Planned(
             topic=topic,
@@ -319,12 +341,10 @@ class _Judge:
             ),
             refused=outcome.refused,
         )
-        said = [*self._findings(one, was, outcome), *self._places(entry)]
-        return replace(
-            one,
-            findings=tuple(dict.fromkeys(finding for finding, _ in said)),
-            reason="; ".join(dict.fromkeys(why for _, why in said if why)),
-        )
+        said: dict[str, list[str]] = {}
+        for finding, why in [*self._findings(one, was, outcome), *self._places(entry)]:
+            said.setdefault(finding, []).append(why)
+        return replace(one, why={finding: "; ".join(filter(None, whys)) for finding, whys in said.items()})
 
     def _findings(self, one: Planned, was: Partition, done: Outcome) -> Iterator[tuple[str, str]]:
         if one.refused:

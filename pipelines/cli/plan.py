@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jbod_model.errors import UsageError
-from pipelines.cli.move_plans import MADE, Sizes
+from pipelines.cli import progress
+from pipelines.cli.move_plans import MADE, Headroom, Sizes
 from pipelines.cli.piped import is_copied
 from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns_plans import PLAN, WATCH
@@ -36,12 +37,21 @@ def check_plan(
     file: Annotated[
         str, typer.Argument(metavar="FILE.json", help="What kafka-reassign-partitions --execute would take.")
     ],
+    sizes: Sizes = None,
+    headroom: Headroom = 10,
 ) -> Reply:
-    """What a reassignment breaks, leaves undone or costs to cancel. Exit code 0: nothing blocks it, 1: not so."""
+    """What a reassignment breaks, overfills (--sizes), leaves undone or costs to cancel. Exit code 1: it is blocked."""
     from pipelines.ask.plan_check import check_plan as ask
     from pipelines.show.plan import show_plan_check
 
-    answer = ask(query.lake, file, query.min_isr)
+    if sizes:
+        from pipelines.plan.room import check_with_sizes
+
+        answer = check_with_sizes(query.lake, file, sizes, query.min_isr, headroom)
+    else:
+        answer = ask(query.lake, file, query.min_isr)
+    for line in answer.notes:
+        progress.notice(f"plan: {line}")
     chosen = query.choose(PLAN, answer.partitions)
     return Reply(
         chosen,

@@ -20,11 +20,12 @@ MEANINGS: Mapping[str, str] = {
     found.STUCK: "would never be done",
     found.UNDER_MIN_ISR: "would be under min.insync.replicas: writes with acks=all fail",
     found.DIRECTORY: "are to be placed in a directory that does not take them",
+    found.NO_ROOM: "come to a disk that has no room for all that comes, with --headroom, while nothing has left it",
     found.RACKS: "would be in fewer racks",
     found.FEWER: "would have fewer replicas",
     found.REPLACES: "are being reassigned: the plan takes the place of that, and what was copied is lost",
     found.CANCEL: "could be cancelled only while one broker runs: the replicas of before have no other one in sync",
-    found.PATH: "with a path that jbod does not know: jbod label or jbod sizes --keep tells it which directory that is",
+    found.PATH: "with a path that jbod does not know: --sizes, or jbod label, tells it which directory that is",
     found.NOTHING: "are where the file wants them already",
 }
 ADVICE: Mapping[str, str] = {
@@ -34,6 +35,7 @@ ADVICE: Mapping[str, str] = {
     found.STUCK: "Start these brokers first, or name others in the file.",
     found.UNDER_MIN_ISR: "Bring the replicas of the file into sync first, or name brokers that run.",
     found.DIRECTORY: "Name a directory that is online and not cordoned, or any.",
+    found.NO_ROOM: "Run the file in parts, name other disks, or let jbod plan drain or balance make the steps.",
     found.CANCEL: "Bring the other replicas of before into sync first, or do not cancel them once that broker is down.",
 }
 
@@ -51,7 +53,7 @@ def show_plan_check(out: Screen, answer: PlanCheck, chosen: Chosen, every: bool 
         blocks = finding in found.BLOCKING
         say(out, f"{many(len(ones), 'partition')} {MEANINGS[finding]}:", "red" if blocks else "yellow")
         say(out, f"  {listed([one.name for one in ones])}", hang=4)
-        reasons = list(dict.fromkeys(one.reason for one in ones if one.reason))
+        reasons = list(dict.fromkeys(one.why[finding] for one in ones if one.why[finding]))
         if reasons:
             shown = reasons if every else reasons[:MOST_REASONS]
             rest = "" if len(shown) == len(reasons) else f"; and {len(reasons) - len(shown):,} more"
