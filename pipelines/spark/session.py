@@ -44,12 +44,6 @@ _OF_SESSIONS = {
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
 """The settings that every session of jbod has, beside those of its JVM."""
-_OF_NO_PAGE = {
-    f"spark.{name}": "20"
-    for name in ("ui.retainedJobs", "ui.retainedStages", "ui.dagGraph.retainedRootRDDs", "sql.ui.retainedExecutions")
-} | {"spark.ui.retainedTasks": "1000"}
-"""What Spark remembers of finished work, for pages that are off. A session of days runs hundreds of thousands of jobs;
-by default, Spark keeps a thousand of each with their plans and metrics."""
 _OURS = "spark.jbod.session"
 """The setting that marks the sessions that jbod started."""
 
@@ -168,7 +162,6 @@ def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, pr
         "spark.driver.memory": wanted.driver_memory,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        **_OF_NO_PAGE,
         **_OF_SESSIONS,
         "spark.sql.shuffle.partitions": str(wanted.shuffle_partitions or _partitions(wanted.master)),
         "spark.python.unix.domain.socket.enabled": str(_sockets_fit(wanted.master)).lower(),
