@@ -73,7 +73,7 @@ class Finding:
     def key(self) -> str:
         """Check and subject. The key stays the same while the same replica, directory or broker has this problem."""
         subject = (self.broker_id, self.directory_id, self.topic_id, self.partition)
-        return "/".join([self.check.id, *("" if part is None else str(part) for part in subject)])
+        return "/".join([self.check.id, *["" if part is None else str(part) for part in subject]])
 
     @property
     def subject(self) -> str:

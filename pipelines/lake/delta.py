@@ -159,6 +159,7 @@ def connect(lake: LakeUri = "") -> duckdb.DuckDBPyConnection:
 
         register(connection)
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    connection.execute("SET GLOBAL parquet_metadata_cache = true")  # an answer reads a file of a lake many times
     return connection
 
 
