@@ -95,9 +95,10 @@ def _starts(lake: Lake) -> list[Start]:
         ),
         reports AS (
             SELECT DISTINCT p.broker_id, p.directory_id, p.from_offset
-            FROM placed p SEMI JOIN (SELECT * FROM {assignments} WHERE ended_by IN ('assigned', 'moved')) o
+            FROM placed p
+            SEMI JOIN (SELECT * FROM {assignments} WHERE ended_by IN ('assigned', 'moved', 'reordered')) o
                  ON o.topic_id = p.topic_id AND o.partition = p.partition AND o.broker_id = p.broker_id
-                 AND o.to_offset = p.from_offset
+                 AND o.to_offset = p.from_offset AND o.directory_id <> p.directory_id
         ),
         b AS (SELECT broker_id, incarnation_id, log_dirs, from_offset, to_offset FROM {brokers})
         SELECT r.broker_id, b.incarnation_id, min(r.from_offset) AS report,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from jbod_model.formats.codec import encode
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
-from jbod_model.formats.records import Record, VersionedRecord
+from jbod_model.formats.records import PartitionRecord, Record, RegisterBrokerRecord, TopicRecord, VersionedRecord
 from jbod_model.ids import Uuid
 from jbod_model.loss.copies import Copy, Left
 from jbod_model.loss.fate import Fate
@@ -173,6 +173,29 @@ def test_losses_of_any_history_are_those_of_the_model(history: list[Record], bat
         lake = in_memory(entries_of(Path(made)))
         *_, (offset, expected) = of_model(Path(made))
         assert of_engine(lake, offset) == expected
+
+
+def test_record_that_reorders_replicas_and_names_a_directory_is_a_report_of_it(tmp_path: Path) -> None:
+    """R-COPY-12. The engine took only records that leave the order as it is for reports."""
+    topic, other = Uuid(9, 1), Uuid(3, 9)
+    placed = PartitionRecord(
+        topic_id=topic, partition_id=0, replicas=(1, 3), isr=(1, 3), leader=1, leader_epoch=0, partition_epoch=0
+    )
+    history: list[Record] = [
+        TopicRecord(name="t", topic_id=topic),
+        RegisterBrokerRecord(
+            broker_id=3, broker_epoch=1, incarnation_id=Uuid(5, 1), fenced=False, log_dirs=(Uuid(3, 1),)
+        ),
+        placed,
+        replace(placed, replicas=(3,), isr=()),
+        replace(placed, replicas=(1, 3), isr=(3,), directories=(Uuid(1, 1), other)),
+        TopicRecord(name="later", topic_id=Uuid(9, 2)),
+    ]
+    write_log(tmp_path, [[VersionedRecord(record, LAST[type(record)])] for record in history])
+    *_, (offset, expected) = of_model(tmp_path)
+    ((loss,),) = expected.values()
+    assert [(copy.directory, copy.missed) for copy in loss.copies] == [(other, 4)]
+    assert of_engine(in_memory(entries_of(tmp_path)), offset) == expected
 
 
 Step = tuple[str, tuple[Any, ...], dict[str, Any]]
