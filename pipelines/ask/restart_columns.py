@@ -6,7 +6,7 @@ brokers becomes a row of flags, parallel to the replicas.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -142,6 +142,11 @@ class Columns:
     def name(self, row: int) -> str:
         """``topic-0``"""
         return f"{self.table['topic'][row].as_py()}-{self.table['partition'][row].as_py()}"
+
+    def among(self, keys: Container[tuple[str, int]]) -> dict[int, tuple[str, int]]:
+        """Row -> (topic, partition) of those that are among ``keys``."""
+        every = zip(self.table["topic"].to_pylist(), self.table["partition"].to_pylist(), strict=True)
+        return {row: key for row, key in enumerate(every) if key in keys}
 
     def named(self, rows: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
         """The rows of ``table``. Arrow's own constructor of arrays would import pandas first."""

@@ -241,8 +241,7 @@ def undo(lake: Lake, file: str, sources: Sequence[str] = (), into: str | None = 
     """The file that brings the partitions of another one back to where they are now."""
     asked = read_plan(file)
     it = problem(lake, sources)
-    keys = zip(it.state.table["topic"].to_pylist(), it.state.table["partition"].to_pylist(), strict=True)
-    found = files.undo(it, np.array([row for row, key in enumerate(keys) if key in asked], np.int64))
+    found = files.undo(it, np.array([*it.state.among(asked)], np.int64))
     left_out = [f"{topic}-{number}" for topic, number in asked if (topic, number) not in found]
     written = files.write(into, {files.UNDO: files.document(found)}) if into and found else {}
     rows = [Back(topic, number, one.replicas, one.log_dirs) for (topic, number), one in found.items()]

@@ -51,7 +51,6 @@ def _coming(it: Problem, asked: Mapping[Target, ReassignedPartition]) -> Mapping
 
     Kafka chooses the disk of a new replica without a path: that with the fewest replicas, of several the fullest here.
     """
-    keys = zip(it.state.table["topic"].to_pylist(), it.state.table["partition"].to_pylist(), strict=True)
     number = {broker: at for at, broker in enumerate(it.state.brokers.tolist())}
     brokers, count, held = it.disks.broker.tolist(), it.count.copy(), it.disks.load.copy()
     named = {(brokers[disk], path): disk for disk, path in enumerate(it.disks.paths) if path not in ("", ANY)}
@@ -59,9 +58,7 @@ def _coming(it: Problem, asked: Mapping[Target, ReassignedPartition]) -> Mapping
     for disk in np.flatnonzero(it.chosen).tolist():
         chosen.setdefault(brokers[disk], []).append(disk)
     coming: dict[int, dict[str, int]] = {}
-    for row, key in enumerate(keys):
-        if key not in asked:
-            continue
+    for row, key in it.state.among(asked).items():
         slots = {int(one): slot for slot, one in enumerate(it.state.replicas[row].tolist()) if one >= 0}
         wanted, paths = asked[key].replicas, asked[key].log_dirs
         for broker, path in zip(wanted, paths or [ANY] * len(wanted), strict=True):
