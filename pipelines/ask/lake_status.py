@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pipelines.ask.configs import features
-from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
+from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, count_lost
 from pipelines.ask.troubled_partitions import count_troubled
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
@@ -147,7 +147,7 @@ def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> St
     kinds = lake.query(f"SELECT kind, count(*) FROM {lake.at('assignments')} GROUP BY kind ORDER BY kind")
     ((offline,),) = lake.query(f"SELECT count(*) FROM {lake.at('offline_replicas')}")
     hit = count_troubled(lake, default_min_isr)
-    data = losses(lake, default_min_isr, accepted_until)
+    lost = count_lost(lake, default_min_isr, accepted_until)
     return Status(
         cluster_id=lake.published.cluster_id,
         profile=lake.published.profile,
@@ -170,8 +170,8 @@ def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> St
         partitions_led_from_offline=hit.led_from_offline,
         partitions_under_min_isr=hit.under_min_isr,
         partitions_under_replicated=hit.under_replicated,
-        partitions_data_lost=data.count(LOST),
-        partitions_data_unreachable=data.count(UNREACHABLE),
-        partitions_may_lack_writes=data.count(MAY_LACK),
+        partitions_data_lost=lost[LOST],
+        partitions_data_unreachable=lost[UNREACHABLE],
+        partitions_may_lack_writes=lost[MAY_LACK],
         quorum=read_state(mirror_of(lake.path)),
     )

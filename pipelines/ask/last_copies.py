@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from jbod_model.controller.partition_change import NO_LEADER
 from jbod_model.ids import Uuid
 from jbod_model.loss.actions import OperatorAction, given_up_by, is_online, last_copies
 from jbod_model.loss.copies import Copy
@@ -223,7 +222,7 @@ class LastCopies:
         found = []
         for fate, members in self.shapes:
             copy, last = fate.copies.get(broker), last_copies(fate)
-            leaderless = fate.state is not None and fate.state.leader == NO_LEADER
+            leaderless = fate.state is not None and fate.state.leader < 0
             if copy is None or (is_online(fate, copy) and not (running and leaderless)):
                 continue
             safe = copy.level == "complete" and _listed_or_alone(fate, copy, last)

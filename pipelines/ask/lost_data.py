@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -208,8 +209,8 @@ class Losses:
         return [one for one in self.losses if one.kind == kind and not one.accepted]
 
     def count(self, kind: str) -> int:
-        """Number of partitions with a loss of this kind."""
-        return len({(one.topic_id, one.partition) for one in self.chosen(kind)})
+        """Number of partitions with a loss of this kind that is not accepted."""
+        return _count(self.losses)[kind]
 
     @property
     def accepted(self) -> int:
@@ -245,15 +246,29 @@ def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Lo
     found = followed(lake, default_min_isr, also=_without_online_leader(lake))
     if not found:
         return Losses((), (), LastCopies(lake))
-    places = places_of(lake)
-    every = _data_losses(lake, found, places, accepted_until)
+    every = _data_losses(lake, found, accepted_until)
     lasting = _in_order([one for one in every if one.until_offset is None])
-    return Losses(lasting, _at_risk(lake, found, places), last_copies_of(lake, found, _truncated(lasting)), every)
+    last = last_copies_of(lake, found, _truncated(lasting))
+    return Losses(lasting, _at_risk(lake, found, places_of(lake)), last, every)
+
+
+def count_lost(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Counter[str]:
+    """Number of partitions with a loss of each kind that lasts at the lake's offset and is not accepted.
+
+    For this, partitions that can have lost nothing are not followed, as they are for ``losses``.
+    """
+    found = _data_losses(lake, followed(lake, default_min_isr), accepted_until)
+    return _count(one for one in found if one.until_offset is None)
+
+
+def _count(losses: Iterable[DataLoss]) -> Counter[str]:
+    """Number of partitions with a loss of each kind that is not accepted."""
+    return Counter(kind for *_, kind in {(one.topic_id, one.partition, one.kind) for one in losses if not one.accepted})
 
 
 def every_loss(lake: Lake, default_min_isr: int = 1) -> list[DataLoss]:
     """Every loss up to the lake's offset, including those that ended, by topic and number."""
-    return _data_losses(lake, followed(lake, default_min_isr), places_of(lake), -1)
+    return _data_losses(lake, followed(lake, default_min_isr), -1)
 
 
 def complete_copies(
@@ -313,11 +328,11 @@ def _truncated(losses: Sequence[DataLoss]) -> dict[int, list[str]]:
     return {broker: list(names) for broker, names in found.items()}
 
 
-def _data_losses(lake: Lake, found: Sequence[Followed], places: Places, accepted_until: int) -> list[DataLoss]:
+def _data_losses(lake: Lake, found: Sequence[Followed], accepted_until: int) -> list[DataLoss]:
     hit = [(one, loss) for one in found for loss in one.losses]
     if not hit:
         return []
-    tiered = tiered_topics(lake)
+    places, tiered = places_of(lake), tiered_topics(lake)
     times = lake.times(sorted({loss.offset for _, loss in hit}))
     return [_data_loss(one, loss, times[loss.offset], places, tiered, accepted_until) for one, loss in hit]
 

@@ -22,7 +22,7 @@ from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.formats.batch import Data, read_header
 from jbod_model.formats.log import MetadataLog, SegmentFile
 from pipelines.ask.lake_status import directories
-from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
+from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, count_lost
 from pipelines.ask.risk import Exposure, risk
 from pipelines.ask.troubled_partitions import count_troubled
 from pipelines.check.catalogue import CHECKS
@@ -277,7 +277,7 @@ def _partitions(lake: Lake, default_min_isr: int, accepted_until: int) -> Iterat
     ((partitions, replicas),) = lake.query(
         f"SELECT count(*), coalesce(sum(len(replicas)), 0)::BIGINT FROM {lake.at('partitions')}"
     )
-    hit, data = count_troubled(lake, default_min_isr), losses(lake, default_min_isr, accepted_until)
+    hit, lost = count_troubled(lake, default_min_isr), count_lost(lake, default_min_isr, accepted_until)
     yield gauge(declared.PARTITIONS, partitions)
     yield gauge(declared.REPLICAS, replicas)
     yield gauge(declared.WITHOUT_LEADER, hit.without_leader)
@@ -285,9 +285,9 @@ def _partitions(lake: Lake, default_min_isr: int, accepted_until: int) -> Iterat
     yield gauge(declared.ALL_OFFLINE, hit.all_offline)
     yield gauge(declared.UNDER_MIN_ISR, hit.under_min_isr)
     yield gauge(declared.UNDER_REPLICATED, hit.under_replicated)
-    yield gauge(declared.DATA_LOST, data.count(LOST))
-    yield gauge(declared.DATA_UNREACHABLE, data.count(UNREACHABLE))
-    yield gauge(declared.MAY_LACK_WRITES, data.count(MAY_LACK))
+    yield gauge(declared.DATA_LOST, lost[LOST])
+    yield gauge(declared.DATA_UNREACHABLE, lost[UNREACHABLE])
+    yield gauge(declared.MAY_LACK_WRITES, lost[MAY_LACK])
 
 
 def _risk(lake: Lake, default_min_isr: int) -> Iterator[GaugeMetricFamily]:

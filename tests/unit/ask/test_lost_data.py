@@ -11,7 +11,7 @@ import pytest
 from jbod_model.formats import records as r
 from pipelines.ask.lake_status import status
 from pipelines.ask.loss_sql import candidates
-from pipelines.ask.lost_data import Losses, losses
+from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, Losses, count_lost, losses
 from pipelines.ask.moves import moves
 from pipelines.ask.offline_replicas import offline
 from pipelines.ask.partition_history import history
@@ -43,6 +43,9 @@ def two_copies() -> Story:
     return story.fence(1).change("t", 0, leader=-1)
 
 
+KINDS = (LOST, MAY_LACK, UNREACHABLE)
+
+
 def unclean() -> Story:
     return two_copies().change("t", 0, leader=2, isr=(2,), leader_recovery_state=1)
 
@@ -60,7 +63,11 @@ def test_losses_are_the_same_if_all_partitions_are_followed_and_if_only_some_are
     for states in (-1, 1_000_000):
         monkeypatch.setattr("pipelines.ask.loss_sql.FEW_STATES", states)
         lakes = [Lake.open(cluster_lakes[kafka], at_offset=end * part // 4) for part in (1, 2, 3, 4)]
-        found.append([losses(lake).as_json() for lake in lakes])
+        answers = [losses(lake) for lake in lakes]
+        found.append([answer.as_json() for answer in answers])
+        for lake, answer in zip(lakes, answers, strict=True):
+            counted = count_lost(lake)
+            assert [counted[kind] for kind in KINDS] == [answer.count(kind) for kind in KINDS]
     assert found[0] == found[1]
 
 
@@ -99,6 +106,7 @@ def test_accepted_loss_is_reported_as_info_and_no_longer_counted(tmp_path: Path)
         settings = Settings(check=CheckSettings(losses_accepted_until=until))
         assert [one.severity for one in run_checks(lake, ["B-32"], settings)] == [severity]
         assert losses(lake, accepted_until=until).count("lost") == count
+        assert count_lost(lake, accepted_until=until)["lost"] == count
 
 
 def test_partitions_that_can_have_lost_data_are_selected_once_for_an_answer(
