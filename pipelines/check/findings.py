@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import duckdb
@@ -21,7 +22,6 @@ from jbod_model.errors import Retriable, UsageError, first_line_of
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.lake.delta import data_files, delta_at, read_parquet, uri_of
 from pipelines.lake.foreign import commit_info
-from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import TIME, Table, column
 from pipelines.lake.uris import LakeUri
@@ -88,23 +88,44 @@ def record(lake: Lake, ran: Iterable[Check], findings: Sequence[Finding]) -> Rec
         raise UsageError("findings are recorded at the newest offset only")
     location = f"{lake.path}/{FINDINGS.name}"
     table = _open_or_create(location)
-    newest, before = _kept(lake, location, table)
-    if newest > lake.offset:
-        return None
-    now = {one.key: _row(lake, one) for one in findings}
-    checked = {check.id for check in ran}
-    changed = []
-    for key, row in now.items():
-        if key in before:
-            row |= {name: before[key][name] for name in ("first_seen_offset", "first_seen_time")}
-        if row != before.get(key):
-            changed.append(row)
-    gone = [row for key, row in before.items() if key not in now and row["check_id"] in checked]
-    changed += [row | {"cleared_offset": lake.offset, "cleared_time": lake.time} for row in gone]
-    if changed:
-        _merge(location, table, changed)
-    lasting = len(now.keys() & before.keys())
-    return Recorded(len(now) - lasting, lasting, len(gone))
+    rows = read_parquet(lake.path, FINDINGS.name, table, [file["path"] for file in data_files(table)])
+    found = {one.key: one for one in findings}
+    with lake.cursor() as connection:
+        connection.register("now", _table(lake, [*found.values()]))
+        try:
+            ((newest, lasting),) = connection.execute(_LASTING.format(rows=rows)).fetchall()
+            if newest > lake.offset:
+                return None
+            asked = [lake.offset, lake.time, sorted({check.id for check in ran})]
+            changed = connection.sql(_CHANGED.format(rows=rows), params=asked).to_arrow_table()
+        except duckdb.Error as problem:
+            raise UsageError(
+                f"{location}: cannot be read ({first_line_of(problem)}): --no-keep checks without writing findings"
+            ) from None
+    if changed.num_rows:
+        _merge(location, table, changed.cast(FINDINGS.schema))
+    cleared = changed.num_rows - changed["cleared_offset"].null_count
+    return Recorded(len(found) - lasting, lasting, cleared)
+
+
+_LASTING = """
+    SELECT coalesce(max(greatest(last_seen_offset, cleared_offset)), -1),
+           count(*) FILTER (cleared_offset IS NULL AND key IN (SELECT key FROM now))
+    FROM {rows}
+"""
+_SEEN_FIRST = ("first_seen_offset", "first_seen_time")
+_CHANGED = f"""
+    WITH kept AS (SELECT {", ".join(FINDINGS.schema.names)} FROM {{rows}} WHERE cleared_offset IS NULL),
+    lasting AS (
+        SELECT now.* REPLACE ({", ".join(f"coalesce(kept.{name}, now.{name}) AS {name}" for name in _SEEN_FIRST)})
+        FROM now LEFT JOIN kept USING (key)
+    ),
+    cleared AS (
+        SELECT * REPLACE ($1 AS cleared_offset, $2 AS cleared_time) FROM kept ANTI JOIN now USING (key)
+        WHERE list_contains($3, check_id)
+    )
+    (FROM lasting EXCEPT FROM kept) UNION ALL FROM cleared
+"""
 
 
 def findings(lake: LakeUri, *, only_open: bool = False) -> list[dict[str, Any]]:
@@ -121,23 +142,10 @@ def findings(lake: LakeUri, *, only_open: bool = False) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(lake: Lake, one: Finding) -> dict[str, Any]:
-    return {
-        "key": one.key,
-        "check_id": one.check.id,
-        "name": one.check.name,
-        "severity": one.severity,
-        "broker_id": one.broker_id,
-        "directory_id": one.directory_id,
-        "topic_id": one.topic_id,
-        "topic": one.topic,
-        "partition": one.partition,
-        "replica_index": one.replica_index,
-        "from_offset": one.from_offset,
-        "from_time": one.from_time,
-        "finding": one.finding,
-        "advice": one.advice,
-        "source": one.check.source,
+def _table(lake: Lake, findings: Sequence[Finding]) -> pa.Table:
+    """The rows of findings that were not there before, in the table's schema."""
+    of_check = {"check_id": "check.id", "name": "check.name", "source": "check.source"}
+    of_lake = {
         "cluster_id": lake.published.cluster_id,
         "profile": lake.published.profile,
         "first_seen_offset": lake.offset,
@@ -147,25 +155,13 @@ def _row(lake: Lake, one: Finding) -> dict[str, Any]:
         "cleared_offset": None,
         "cleared_time": None,
     }
-
-
-def _kept(lake: Lake, location: str, table: DeltaTable) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The newest offset of the rows, -1 without any, and the rows that are not cleared, by key."""
-    rows = read_parquet(lake.path, FINDINGS.name, table, [file["path"] for file in data_files(table)])
-    times = [field.name for field in FINDINGS.schema if field.type == TIME]
-    values = ", ".join(f"epoch_us({name})" if name in times else name for name in FINDINGS.schema.names)
-    try:
-        # As DuckDB's rows: Arrow makes an object of each value first, which takes five times as long.
-        newest = lake.connection.execute(f"SELECT max(greatest(last_seen_offset, cleared_offset)) FROM {rows}")
-        ((known,),) = newest.fetchall()
-        found = lake.connection.execute(f"SELECT {values} FROM {rows} WHERE cleared_offset IS NULL").fetchall()
-    except duckdb.Error as problem:
-        raise UsageError(
-            f"{location}: cannot be read ({first_line_of(problem)}): --no-keep checks without writing findings"
-        ) from None
-    dicts = [dict(zip(FINDINGS.schema.names, row, strict=True)) for row in found]
-    before = {one["key"]: one | {name: time_of(one[name]) for name in times if one[name] is not None} for one in dicts}
-    return -1 if known is None else known, before
+    columns = [
+        pa.repeat(pa.scalar(of_lake[field.name], field.type), len(findings))
+        if field.name in of_lake
+        else pa.array(map(attrgetter(of_check.get(field.name, field.name)), findings), field.type)
+        for field in FINDINGS.schema
+    ]
+    return pa.table(columns, schema=FINDINGS.schema)
 
 
 def _open_or_create(location: str) -> DeltaTable:
@@ -199,12 +195,12 @@ def _create(location: str) -> DeltaTable:
     return table
 
 
-def _merge(location: str, table: DeltaTable, rows: list[dict[str, Any]]) -> None:
+def _merge(location: str, table: DeltaTable, rows: pa.Table) -> None:
     """Merges rows in one commit: a row replaces the open row of the same finding, otherwise it is added."""
     try:
         (
             table.merge(
-                pa.Table.from_pylist(rows, schema=FINDINGS.schema),
+                rows,
                 "kept.cleared_offset IS NULL AND kept.key = now.key",
                 source_alias="now",
                 target_alias="kept",
