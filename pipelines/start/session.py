@@ -100,8 +100,13 @@ JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1",
     "-XX:ReservedCodeCacheSize=240m",
 )
-# For a few thousand rows, code generation takes longer than it saves.
-SPARK_OPTIONS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+# For a few thousand rows, code generation takes longer than it saves. Each aggregation and each sort of a task takes at
+# least a page of memory, by default a 32nd of the heap: the JVM would clear and collect gigabytes for a few rows.
+SPARK_OPTIONS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.buffer.pageSize": "1m",
+}
 
 
 def wake_workers(session: SparkSession) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 import pytest
 from pyspark import SparkContext
@@ -19,21 +17,6 @@ from pipelines.spark.session import spark_session
 from pipelines.start.session import SPARK_OPTIONS
 from tests.support.paths import ROOT
 from tests.support.spark_engine import SparkEngine, spark_engine
-
-
-def pytest_configure() -> None:
-    """Import Great Expectations where PySpark does not take the process for one of its doctests.
-
-    PySpark ends a process without ``__main__.__file__``, which workers of pytest-xdist are, when its Connect client is
-    imported and grpc is missing.
-    """
-    main: Any = sys.modules["__main__"]
-    if not hasattr(main, "__file__"):
-        main.__file__ = __file__
-        try:
-            import great_expectations.compatibility.pyspark  # noqa: F401
-        finally:
-            del main.__file__
 
 
 class BySession(LoadFileScheduling):

@@ -1,4 +1,7 @@
-"""Great Expectations: Spark finds what DuckDB finds; verdicts, results and Data Docs are kept."""
+"""Great Expectations: Spark finds what DuckDB finds; verdicts, results and Data Docs are kept.
+
+Tests import Great Expectations where they use it: that takes seconds, and each worker imports all tests.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,8 @@ from jbod_model.errors import JbodError
 from pipelines.ask import Lake
 from pipelines.check.catalogue import CHECKS, chosen, run_checks
 from pipelines.check.contracts import CONTRACTS, run_contracts
-from pipelines.check.expectations import batches, docs_page, validate
+from pipelines.check.expectations import batches, docs_page
 from pipelines.check.expectations.spark_views import spark_checks, spark_sql, spark_views
-from pipelines.check.expectations.suites import suites
 from pipelines.check.findings import findings
 from pipelines.cli import main
 from pipelines.settings import load
@@ -154,6 +156,8 @@ def use(small: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 def test_validation_of_a_right_lake_meets_all_that_is_about_its_tables(
     use: Callable[[str], None], engine_of_rules: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    from pipelines.check.expectations.suites import suites
+
     use(engine_of_rules)
     lake = tmp_path / "lake"
     write_lake(lake, read_log(metadata_dir("kafka-4.1.2")))
@@ -200,6 +204,9 @@ def test_validation_of_a_wrong_lake_names_the_wrong_rows_and_no_others_on_spark(
 
     Of the tables' own expectations a run has those of SOME_SUITES: Spark takes seconds for each table.
     """
+    from pipelines.check.expectations import validate
+    from pipelines.check.expectations.suites import suites
+
     if not exhaustive():
         some = {name: suite for name, suite in suites().items() if name in SOME_SUITES}
         monkeypatch.setattr(validate, "suites", lambda: some)
@@ -238,6 +245,9 @@ def test_validation_of_a_wrong_lake_names_the_wrong_rows_and_no_others_on_spark(
 def test_checkpoints_made_again_are_the_same_and_follow_a_changed_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from pipelines.check.expectations import validate
+    from pipelines.check.expectations.suites import suites
+
     def ids(engine: batches.Engine = "duckdb") -> dict[str, list[str | None]]:
         with validate.project(tmp_path) as context:
             made = validate.checkpoints(context, engine)
@@ -258,6 +268,8 @@ def test_checkpoints_made_again_are_the_same_and_follow_a_changed_definition(
 
 
 def test_validation_is_refused_while_another_one_runs_or_where_it_cannot_write(tmp_path: Path) -> None:
+    from pipelines.check.expectations import validate
+
     def use(folder: Path) -> None:
         with validate.project(folder):
             pass
@@ -273,6 +285,8 @@ def test_validation_is_refused_while_another_one_runs_or_where_it_cannot_write(t
 
 
 def test_old_runs_are_forgotten(tmp_path: Path) -> None:
+    from pipelines.check.expectations import validate
+
     for time in ("20260101T000000.0Z", "20260102T000000.0Z", "20260103T000000.0Z"):
         for kept in ("validations", "data_docs/local_site/validations"):
             (tmp_path / "gx" / "uncommitted" / kept / "checks" / "offset-9" / time).mkdir(parents=True)

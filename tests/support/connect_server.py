@@ -38,7 +38,7 @@ def connect_server(folder: Path, **conf: str) -> Iterator[str]:
         **SPARK_OPTIONS,
         **conf,
     }
-    java = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+    java = "-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
     use_spark_home()
     if class_archive(use_java()).is_file():
         java += f" -XX:SharedArchiveFile={class_archive(use_java())}"

@@ -65,7 +65,9 @@ def main() -> None:
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.sql.session.timeZone": "America/New_York",
     }
-    settings = Spark(master="local[2]", driver_memory="1g", shuffle_partitions=1, conf=conf)
+    settings = Spark(
+        master="local[2]", driver_memory="1g", shuffle_partitions=1, java_options="-XX:+UseParallelGC", conf=conf
+    )
     session = spark_session(settings, delta=True, brief=True)
 
     def run(statement: str) -> str:
