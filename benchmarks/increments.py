@@ -22,7 +22,7 @@ from jbod_model.formats.requests import BrokerHeartbeatRequest, SessionExpired
 from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.whatif import BEFORE_EVERY_SHUTDOWN
 from pipelines.ask.configs import features
-from pipelines.ask.whatif_image import touched
+from pipelines.ask.whatif_places import touched
 from pipelines.lake.reader import Lake
 
 DAY = 86_400_000

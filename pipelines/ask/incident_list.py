@@ -17,10 +17,19 @@ from pipelines.ask.advice import (
     steps_in_words,
     wait_for_registration,
 )
-from pipelines.ask.incidents_brokers import broker_stories
-from pipelines.ask.incidents_directories import UNKNOWN, UNKNOWN_SINCE_SNAPSHOT, Online, directory_stories, unexplained
 from pipelines.ask.incidents_effects import NO_LEADER, Effects, LeaderLoss, Outage, effects, leader_losses, outages
-from pipelines.ask.incidents_story import CAUSES, BrokerRow, IncidentEvent, Story
+from pipelines.ask.incidents_failures import (
+    CAUSES,
+    UNKNOWN,
+    UNKNOWN_SINCE_SNAPSHOT,
+    BrokerRow,
+    IncidentEvent,
+    Online,
+    Story,
+    broker_stories,
+    directory_stories,
+    unexplained,
+)
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses

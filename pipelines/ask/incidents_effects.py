@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from pipelines.ask.directory_changes import RECREATED, directory_changes
-from pipelines.ask.incidents_story import Story
+from pipelines.ask.incidents_failures import Story
 from pipelines.ask.lost_data import DataLoss
+from pipelines.ask.moves import RECREATED, directory_changes
 from pipelines.lake.ledger import EPOCH, time_of
 from pipelines.lake.reader import Lake
 

@@ -33,8 +33,7 @@ from pipelines.ask.json_values import jsonable
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.restart_waits import ELECTED
-from pipelines.ask.whatif_image import image_of
-from pipelines.ask.whatif_places import Place, find_place
+from pipelines.ask.whatif_places import Place, find_place, image_of
 from pipelines.lake.reader import Lake
 
 _uuid = cache(Uuid.parse)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
-from pipelines.ask.directory_changes import MOVED, RECREATED, RETURNED, UNDECIDED, directory_changes
 from pipelines.ask.lost_data import DataLoss, every_loss
+from pipelines.ask.moves import MOVED, RECREATED, RETURNED, UNDECIDED, directory_changes
 from pipelines.lake.delta import literal
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake

@@ -22,7 +22,7 @@ from jbod_model.replay.image import BrokerRegistration, Image, Partition
 from pipelines.ask.configs import MinIsr, min_isr
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import losses
-from pipelines.ask.whatif_image import image_of
+from pipelines.ask.whatif_places import image_of
 from pipelines.lake.kept_sizes import kept_sizes
 from pipelines.lake.reader import Lake
 

@@ -5,14 +5,334 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from shlex import quote
+from typing import Any, NamedTuple
 
+from jbod_model.ids import Uuid
+from jbod_model.loss.actions import OperatorAction
+from pipelines.ask.advice import (
+    Action,
+    Advice,
+    drain,
+    look,
+    reassign_or_start,
+    reassign_or_take_out,
+    steps_in_words,
+)
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lost_data import complete_copies, losses
-from pipelines.ask.removal_reasons import Held, Reason, drain_command, reasons_against
-from pipelines.ask.whatif_places import Place, find_directory
+from pipelines.ask.last_copies import LastCopies
+from pipelines.ask.lost_data import DataLoss, complete_copies, losses
+from pipelines.ask.whatif_places import Place, already, find_directory
 from pipelines.lake.reader import Lake
+
+
+class Held(NamedTuple):
+    """A replica that is in the directory, or may be in it."""
+
+    topic: str
+    partition: int
+    replicas: Sequence[int]
+    kind: str
+    """assigned: it is in the directory; unassigned, migrating or lost: the log does not know its directory."""
+    leads: bool
+    only_online: bool
+    """No other replica of the partition is online."""
+    last_complete: bool
+    """No other online replica holds every acknowledged write."""
+    arriving: bool
+    """A reassignment adds it to the broker."""
+    leaving: bool
+    """A reassignment removes it from the broker."""
+    tiered: bool = False
+    """Whether only the local part of the topic is at stake, which was not copied to remote storage yet."""
+
+    @property
+    def name(self) -> str:
+        """``topic-0``"""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is in the directory, and no reassignment brings it or takes it away."""
+        return self.kind == "assigned" and not (self.leaving or self.arriving)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A reason against the removal, or a fact that the log does not know."""
+
+    blocks: bool
+    finding: str
+    steps: Sequence[Advice]
+    """What to do, in order."""
+    partitions: Sequence[str] = ()
+
+    @property
+    def advice(self) -> str:
+        """The steps as one line."""
+        return steps_in_words(self.steps)
+
+
+def reasons_against(
+    lake: Lake, place: Place, held: Sequence[Held], lost: Sequence[DataLoss], last: LastCopies
+) -> list[Reason]:
+    """Every reason, and facts that the log does not know. ``lost``: losses whose last copies were in the directory."""
+    offline = set(_gives_up(place, last))
+    return [
+        *_about_last_offline(place, last),
+        *_about_lost(place, [one for one in lost if one.name not in offline]),
+        *_about_replicas(lake, place, held, last),
+        *_about_broker(place, last),
+        *_unknown(lake, place, last),
+        *_about_last(place, held, offline),
+    ]
+
+
+def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
+    """The disk may be the only place that still has the data."""
+    if not lost:
+        return []
+    return [
+        Reason(
+            True,
+            f"it held the last complete copy of {_count(lost, 'partition')} whose data is lost or lacks writes",
+            look(f"do not wipe {_where(place)}: save these partitions from it first (jbod check --only B-32,B-33)"),
+            tuple(one.name for one in lost),
+        )
+    ]
+
+
+def _gives_up(place: Place, last: LastCopies) -> list[str]:
+    """The partitions whose last copy is given up if the directory is replaced."""
+    directory = Uuid.parse(place.directory_id or "")
+    return last.given_up(OperatorAction(kind="replace", broker_id=place.broker_id, directory=directory))
+
+
+def _keep(place: Place, last: LastCopies) -> list[Advice]:
+    """The steps that keep the last copies on the broker."""
+    if place.broker == "missing":
+        return last.about_missing(place.broker_id)
+    if place.broker == "fenced" and not last.away.get(place.broker_id):
+        return last.about_fenced(place.broker_id, in_order=False)
+    return last.steps(place.broker_id, running=place.broker == "online")
+
+
+def _about_last_offline(place: Place, last: LastCopies) -> list[Reason]:
+    """The last copies that the removal gives up while they are offline."""
+    names = _gives_up(place, last)
+    if not names:
+        return []
+    what = _count(names, "partition")
+    finding = f"without it broker {place.broker_id} gives up the last complete copy of {what}, which is offline"
+    return [Reason(True, finding, _keep(place, last), tuple(names))]
+
+
+def _about_last(place: Place, held: Sequence[Held], known: set[str]) -> list[Reason]:
+    """The last complete copies, except of partitions already reported.
+
+    A reassignment that removes a replica waits until another one is complete.
+    """
+    last = [one for one in held if one.kind == "assigned" and one.last_complete and not one.leaving]
+    last = [one for one in last if not (one.only_online and place.online) and one.name not in known]
+    if not last:
+        return []
+    return [
+        Reason(
+            True,
+            f"it holds the last complete copy of {_count(last, 'partition')}: no other replica that is online has "
+            f"every acknowledged write{_only_local(last)}",
+            look(f"do not wipe {_where(place)}: bring it back, or another complete copy"),
+            tuple(one.name for one in last),
+        )
+    ]
+
+
+def _where(place: Place) -> str:
+    return f"directory {place.directory_id} of broker {place.broker_id}"
+
+
+def _count(things: Sequence[object], what: str) -> str:
+    return f"{len(things):,} {what}" + ("s" if len(things) != 1 else "")
+
+
+def _about_replicas(lake: Lake, place: Place, held: Sequence[Held], last: LastCopies) -> list[Reason]:
+    broker = place.broker_id
+    inside = [one for one in held if one.kind == "assigned"]
+    staying = [one for one in held if one.stays]
+    found = [
+        _reason(staying, f"{{}} in it{_weight(staying)}", _how_to_empty(lake, place, last)),
+        _reason(
+            [one for one in inside if one.leaving],
+            "{} in it, which a reassignment that is under way takes away",
+            look("wait until the reassignment is done: kafka-reassign-partitions --verify"),
+        ),
+        _reason(
+            [one for one in held if one.arriving],
+            "{} that a reassignment is bringing to the broker, into this directory or one that is not known yet",
+            look("wait until the reassignment is done, and ask again"),
+        ),
+        _reason(
+            [one for one in held if one.kind == "unassigned" and not one.arriving],
+            f"{{}} of broker {broker} in no directory yet (UNASSIGNED): they may be in this one",
+            look(f"wait for broker {broker} to report where they are; if they stay, look at its log"),
+        ),
+        _reason(
+            [one for one in held if one.kind == "migrating"],
+            f"{{}} of broker {broker} from before directories were recorded (MIGRATING): they may be in this one",
+            _restart(last, broker, f"restart broker {broker}: it then reports where they are"),
+        ),
+        _reason(
+            [one for one in held if one.kind == "lost" and not place.listed],
+            f"{{}} of broker {broker} in a directory that failed, which one the log does not say (LOST)",
+            look(f"run jbod disks on broker {broker} to find out which directory failed"),
+        ),
+    ]
+    return [reason for reason in found if reason is not None]
+
+
+def _restart(last: LastCopies, broker: int, text: str) -> list[Advice]:
+    kept = last.steps(broker, running=True)
+    return kept or [*last.before_start(broker, running=True), Advice(Action.RESTART, text, broker)]
+
+
+def drain_command(lake: Lake, place: Place) -> str:
+    """The command that plans how to empty a directory."""
+    directory = place.directory_id or ""
+    name = lake.names.get(directory)
+    # The full id would be shown with its name behind it.
+    text = directory if name is None else name.path or directory[:8]
+    return f"jbod plan drain {quote(f'{place.broker_id}:{text}')}"
+
+
+def _how_to_empty(lake: Lake, place: Place, last: LastCopies) -> Sequence[Advice]:
+    """Only a running broker can move replicas between its disks, and only from a disk that works."""
+    broker = place.broker_id
+    if place.broker == "missing":
+        return () if last.away.get(broker) else [reassign_or_start(broker)]
+    if _gives_up(place, last) and not place.online:
+        return ()  # another reason says what to do
+    if place.listed:
+        return [drain(broker, drain_command(lake, place))]
+    running = place.broker == "online"
+    return [*last.before_start(broker, running=running), reassign_or_take_out(broker, place.directory_id or "")]
+
+
+def _reason(held: Sequence[Held], finding: str, steps: Sequence[Advice]) -> Reason | None:
+    if not held:
+        return None
+    return Reason(True, finding.format(_count(held, "replica")), steps, tuple(one.name for one in held))
+
+
+def _weight(held: Sequence[Held]) -> str:
+    """How many of the replicas lead, and how many are the last ones online."""
+    leading, last = sum(one.leads for one in held), sum(one.only_online for one in held)
+    said = [f"{leading:,} of them leading"] if leading else []
+    if last:
+        said.append(f"{last:,} with no other replica online")
+    return f", {' and '.join(said)}{_only_local([one for one in held if one.only_online])}" if said else ""
+
+
+def _only_local(last: Sequence[Held]) -> str:
+    """Which part of the last copies is at stake if topics are tiered."""
+    tiered = sum(one.tiered for one in last)
+    return f" (of {tiered:,} only the local part, which was not copied to remote storage yet)" if tiered else ""
+
+
+def _about_broker(place: Place, last: LastCopies) -> list[Reason]:
+    broker = place.broker_id
+    if place.broker == "fenced":
+        return [
+            Reason(
+                True,
+                f"broker {broker} is fenced: what it does with its directories now is not known",
+                _start_and_ask(broker, last),
+            )
+        ]
+    first = [*last.before_start(broker, running=True)] if place.broker == "online" else []
+    before = [Reason(False, f"without it broker {broker} has to restart", first)] if first else []
+    if place.only:
+        return [
+            *before,
+            Reason(
+                True,
+                f"it is the only directory that broker {broker} has online: the broker stops without it",
+                look("give the broker another directory first (log.dirs and a restart), or take the whole broker out"),
+            ),
+        ]
+    return before
+
+
+def _start_and_ask(broker: int, last: LastCopies) -> list[Advice]:
+    kept = last.steps(broker, running=False)
+    if kept:
+        return kept
+    names = tuple(sorted(set(last.down.get(broker, ()))))
+    text = f"start broker {broker} with all its disks and ask again; it reports its replicas when it is back"
+    step = Advice(Action.START, text, broker, partitions=names, every_disk=True)
+    return [*last.before_start(broker, running=False), step]
+
+
+def _unknown(lake: Lake, place: Place, last: LastCopies) -> list[Reason]:
+    """New replicas that may be placed in the directory, and facts that no record contains."""
+    broker = place.broker_id
+    if not place.listed:
+        return [_not_listed(lake, place, last)]
+    ((cordoned,),) = lake.query(f"SELECT cordoned_log_dirs FROM {lake.at('brokers')} WHERE broker_id = $1", [broker])
+    if cordoned and place.directory_id in cordoned:
+        placement = Reason(False, "it is cordoned: no new replica is placed in it", ())
+    else:
+        placement = Reason(
+            False,
+            "it is not cordoned: a partition that is created now may be placed in it",
+            look("cordon it (cordoned.log.dirs, Kafka 4.3 and later), or create no topics until it is out"),
+        )
+    return [
+        placement,
+        Reason(
+            False,
+            "no record says whether it is the metadata log directory, or whether a copy is being moved into it",
+            look(
+                "look at metadata.log.dir in server.properties, and for isFuture in kafka-log-dirs --broker-list "
+                f"{broker}"
+            ),
+        ),
+    ]
+
+
+def _not_listed(lake: Lake, place: Place, last: LastCopies) -> Reason:
+    rows = lake.query(
+        f"SELECT broker_id FROM {lake.at('brokers')} WHERE list_contains(log_dirs, $1)", [place.directory_id]
+    )
+    if rows:
+        other = rows[0][0]
+        return Reason(
+            True, f"the directory is on broker {other} now", look(f"ask about it there: {other}:{place.directory_id}")
+        )
+    if place.broker == "missing":
+        return _unregistered(lake, place, last)
+    out = Advice(
+        Action.REPLACE,
+        f"take it out of log.dirs of broker {place.broker_id} before the next restart",
+        place.broker_id,
+        (place.directory_id or "",),
+    )
+    return Reason(
+        False,
+        "the broker does not list the directory: it failed, or is gone, and no new replica is placed in it",
+        () if _gives_up(place, last) else [*last.before_start(place.broker_id, running=True), out],
+    )
+
+
+def _unregistered(lake: Lake, place: Place, last: LastCopies) -> Reason:
+    since = already(lake, place)
+    assert since is not None
+    when = "" if since.from_offset is None else f" since offset {since.from_offset}"
+    return Reason(
+        False,
+        f"broker {place.broker_id} has not been registered{when}: started with this disk, it would count what is on it",
+        () if _gives_up(place, last) else look("once no replica names it, keep the disk away from that broker"),
+    )
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from jbod_model.profiles import PROFILES, Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from jbod_model.replay.offline import has_online_dir
 from pipelines.ask.configs import UNCLEAN_ELECTION, features, min_isr, setting
-from pipelines.ask.whatif_image import registrations
+from pipelines.ask.whatif_places import registrations
 from pipelines.lake.delta import reading
 from pipelines.lake.reader import Lake
 

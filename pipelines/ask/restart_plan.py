@@ -17,11 +17,10 @@ import numpy.typing as npt
 
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.next_start import starts_of
-from pipelines.ask.restart import SAFE, too_old, verdict_of
+from pipelines.ask.restart import SAFE, Nodes, nodes, quorum_effect, spare_voters, too_old, verdict_of
 from pipelines.ask.restart_batches import BatchLimits, fewest
 from pipelines.ask.restart_columns import Columns, columns
 from pipelines.ask.restart_judge import Judge
-from pipelines.ask.restart_quorum import Nodes, nodes, quorum_effect, spare_voters
 from pipelines.ask.restart_waits import FAULT, LAST_COPY, QUORUM, Blocking, why
 from pipelines.lake.ledger import EPOCH
 from pipelines.lake.reader import Lake

@@ -19,12 +19,10 @@ from jbod_model.replay.image import Image, Partition
 from jbod_model.replay.offline import offline_replicas
 from jbod_model.whatif import Failures, after
 from pipelines.ask.configs import MinIsr, min_isr, tiered_topics
-from pipelines.ask.failed_places import Already, already
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import AtRisk, Losses, complete_copies, losses, places_of
-from pipelines.ask.whatif_image import touched
-from pipelines.ask.whatif_places import Place, find_place
+from pipelines.ask.whatif_places import Already, Place, already, find_place, touched
 from pipelines.lake.reader import Lake
 
 

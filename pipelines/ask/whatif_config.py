@@ -34,7 +34,7 @@ from jbod_model.whatif import configured
 from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, features, setting, tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import complete_copies
-from pipelines.ask.whatif_image import image_of
+from pipelines.ask.whatif_places import image_of
 from pipelines.lake.delta import literal
 from pipelines.lake.reader import Lake
 

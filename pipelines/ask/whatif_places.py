@@ -1,11 +1,23 @@
-"""Names of brokers and directories: ``3``, or ``3:r60J`` with the first characters of the id, a path or a label."""
+"""Brokers and directories that may fail or have failed, and the part of a lake that a failure can affect.
+
+A place is named ``3``, or ``3:r60J`` with the first characters of the id, a path or a label.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
 
+from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.errors import UsageError
+from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
+from jbod_model.formats.requests import BROKER_RESOURCE, TOPIC_RESOURCE
+from jbod_model.ids import ID_TABLES, Uuid
+from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
+from pipelines.ask.configs import UNCLEAN_ELECTION, features, setting
+from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
 
@@ -84,3 +96,185 @@ def _find_directory(lake: Lake, text: str, broker: int, prefix: str) -> str:
 def _listed(lake: Lake, directories: Iterable[str]) -> str:
     named = ((one, lake.names.get(one)) for one in sorted(directories))
     return ", ".join(one if name is None else name.behind(one) for one, name in named)
+
+
+@dataclass(frozen=True)
+class Already:
+    """A broker or directory that is offline already."""
+
+    place: Place
+    state: str
+    """fenced; or for a directory failed, deregistered, moved or unregistered; unknown if it never was registered."""
+    from_offset: int | None
+    from_time: datetime | None
+    took: int
+    """Replicas in it when it failed."""
+    held: int
+    """Replicas that are still in it."""
+
+
+def already(lake: Lake, place: Place) -> Already | None:
+    """Describes a place that is offline. Returns None for a place that is online."""
+    if place.online:
+        return None
+    state, offset, time = ("fenced", *_fenced_since(lake, place.broker_id)) if place.listed else _gone(lake, place)
+    took = held = 0
+    ((held,),) = lake.query(f"SELECT count(*) FROM {lake.at('assignments')} WHERE {_inside(place)}")
+    if offset is not None:
+        ((took,),) = lake.query(
+            f"SELECT count(*) FROM {lake.until('assignments')} WHERE {_inside(place)} "
+            f"AND from_offset <= {offset} AND (to_offset IS NULL OR to_offset > {offset})"
+        )
+    return Already(place, state, offset, None if time is None else time_of(time), took, held)
+
+
+def _inside(place: Place) -> str:
+    within = "" if place.directory_id is None else f" AND directory_id = '{place.directory_id}'"
+    return f"broker_id = {place.broker_id}{within}"
+
+
+def _gone(lake: Lake, place: Place) -> tuple[str, int | None, int | None]:
+    rows = lake.query(
+        f"""
+        SELECT ended_by, to_offset, epoch_us(to_time) FROM {lake.until("directories")}
+        WHERE {_inside(place)} ORDER BY from_offset DESC LIMIT 1
+        """
+    )
+    return rows[0] if rows else ("unknown", None, None)
+
+
+def _fenced_since(lake: Lake, broker: int) -> tuple[int, int]:
+    """Offset and time since when it is fenced: of the last change to fenced, or of its first registration."""
+    rows = lake.query(
+        f"""
+        WITH h AS (SELECT * FROM {lake.until("brokers")} WHERE broker_id = $1)
+        SELECT from_offset, epoch_us(from_time) FROM h
+        WHERE fenced AND from_offset >= coalesce((SELECT max(to_offset) FROM h WHERE NOT fenced), 0)
+        ORDER BY from_offset LIMIT 1
+        """,
+        [broker],
+    )
+    (found,) = rows
+    return found
+
+
+RECOVERY_STATES = {"RECOVERED": 0, "RECOVERING": 1}
+
+_uuid = cache(Uuid.parse)
+
+
+def touched(lake: Lake, brokers: Sequence[int], directories: Sequence[str]) -> Image:
+    """Every broker, and the partitions with a replica on one of ``brokers`` or in one of ``directories``."""
+    return image_of(lake, _condition(brokers, directories))
+
+
+def image_of(lake: Lake, condition: str) -> Image:
+    """Every broker, and the partitions for which an SQL condition on the table partitions holds.
+
+    Partition 0 of their topics is included, because the controller reads the replication factor from it. A log without
+    a metadata.version counts as the first version with directories.
+    """
+    topics: dict[Uuid, Topic] = {}
+    partitions: dict[Uuid, dict[int, Partition]] = {}
+    for name, id_text, number, partition in _partitions(lake, condition):
+        topic_id = _uuid(id_text)
+        if topic_id not in topics:
+            partitions[topic_id] = {}
+            topics[topic_id] = Topic(name=name, topic_id=topic_id, partitions=partitions[topic_id])
+        partitions[topic_id][number] = partition
+    levels = features(lake)
+    return Image(
+        ids=ID_TABLES[lake.published.ids],
+        brokers={broker.broker_id: broker for broker in registrations(lake)},
+        topics=topics,
+        topic_ids={topic.name: topic_id for topic_id, topic in topics.items()},
+        features={METADATA_VERSION: LEVELS["3.7-IV2"], **levels},
+        configs=_configs(lake),
+    )
+
+
+def _condition(brokers: Sequence[int], directories: Sequence[str]) -> str:
+    failing = ", ".join(map(str, brokers))
+    ids = ", ".join(f"'{directory}'" for directory in directories)
+    return (
+        f"list_has_any(replicas, [{failing}]::INT[]) OR list_has_any(isr, [{failing}]::INT[]) "
+        f"OR list_has_any(directories, [{ids}]::VARCHAR[])"
+    )
+
+
+def _partitions(lake: Lake, condition: str) -> Iterable[tuple[str, str, int, Partition]]:
+    rows = lake.query(
+        f"""
+        WITH p AS (SELECT * FROM {lake.at("partitions")})
+        SELECT topic, topic_id, partition, replicas, directories, isr, removing, adding, elr, last_known_elr, leader,
+               leader_recovery, leader_epoch, partition_epoch
+        FROM p
+        WHERE {condition} OR (partition = 0 AND topic_id IN (SELECT topic_id FROM p WHERE {condition}))
+        ORDER BY topic, partition
+        """
+    )
+    for (
+        topic,
+        topic_id,
+        number,
+        replicas,
+        directories,
+        isr,
+        removing,
+        adding,
+        elr,
+        known,
+        leader,
+        recovery,
+        *epochs,
+    ) in rows:
+        yield (
+            topic,
+            topic_id,
+            number,
+            Partition(
+                replicas=tuple(replicas),
+                directories=tuple(map(_uuid, directories)),
+                isr=tuple(isr),
+                removing_replicas=tuple(removing),
+                adding_replicas=tuple(adding),
+                eligible_leader_replicas=tuple(elr),
+                last_known_elr=tuple(known),
+                leader=leader,
+                leader_recovery_state=RECOVERY_STATES[recovery],
+                leader_epoch=epochs[0],
+                partition_epoch=epochs[1],
+            ),
+        )
+
+
+def registrations(lake: Lake) -> Iterable[BrokerRegistration]:
+    """Every broker that is registered, by id."""
+    rows = lake.query(
+        "SELECT broker_id, broker_epoch, incarnation_id, fenced, in_controlled_shutdown, rack, log_dirs, "
+        "cordoned_log_dirs "
+        f"FROM {lake.at('brokers')} ORDER BY broker_id"
+    )
+    for broker_id, epoch, incarnation, fenced, stopping, rack, directories, cordoned in rows:
+        yield BrokerRegistration(
+            broker_id=broker_id,
+            epoch=epoch,
+            incarnation_id=_uuid(incarnation),
+            fenced=fenced,
+            in_controlled_shutdown=stopping,
+            rack=rack,
+            directories=tuple(map(_uuid, directories)),
+            cordoned_directories=None if cordoned is None else tuple(map(_uuid, cordoned)),
+        )
+
+
+def _configs(lake: Lake) -> dict[tuple[int, str], dict[str, str]]:
+    """The configurations that elections read."""
+    configs: dict[tuple[int, str], dict[str, str]] = {}
+    for name in (MIN_ISR, UNCLEAN_ELECTION):
+        said = setting(lake, name)
+        for topic, value in said.topics.items():
+            configs.setdefault((TOPIC_RESOURCE, topic), {})[name] = value
+        if said.cluster is not None:
+            configs.setdefault((BROKER_RESOURCE, ""), {})[name] = said.cluster
+    return configs

@@ -26,8 +26,8 @@ from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import steps_in_words
 from pipelines.ask.assignment_requests import ERROR_NAMES, LAST_ASKED, PROCESSES, requests_until
 from pipelines.ask.configs import features, min_isr, tiered_topics
-from pipelines.ask.directory_changes import directory_changes
 from pipelines.ask.lost_data import DataLoss, Losses, losses
+from pipelines.ask.moves import directory_changes
 from pipelines.ask.upgrade import BROKER, Blocker, held_back
 from pipelines.lake.delta import reading
 from pipelines.lake.directory_sizes import newest_sizes

@@ -66,7 +66,7 @@ def _words_of_checks() -> list[str]:
 
 def _words_of_incidents() -> list[str]:
     """The kinds of incidents, and how they end."""
-    from pipelines.ask.incidents_story import CAUSES
+    from pipelines.ask.incidents_failures import CAUSES
 
     ends = ("not back", "came back", "moved to broker", "blank disk", "unregistered", "not registered yet")
     return [*CAUSES, *ends, "the broker registered with it"]

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
 
-from pipelines.ask.directory_changes import RECREATED, RETURNED, UNDECIDED
 from pipelines.ask.incident_list import Details, Incident
 from pipelines.ask.incidents_effects import LeaderLoss
 from pipelines.ask.lost_data import LOST, MAY_LACK
-from pipelines.ask.moves import Asking, Move, MoveCounts
+from pipelines.ask.moves import RECREATED, RETURNED, UNDECIDED, Asking, Move, MoveCounts
 from pipelines.lake.names import Names
 from pipelines.show.rows import Chosen
 from pipelines.show.text import Screen, lasted, listed, many, say, short_name, show_selection, show_table, when

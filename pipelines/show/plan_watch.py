@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pipelines.ask import plan_watch as found
-from pipelines.ask.plan_pace import DONE, NOT_BEGUN, UNDER_WAY
-from pipelines.ask.plan_watch import Emptied, PlanWatch, Watched
+from pipelines.ask.plan_watch import DONE, NOT_BEGUN, UNDER_WAY, Emptied, PlanWatch, Watched
 from pipelines.show.rows import Chosen
 from pipelines.show.text import Screen, at_most, listed, many, say, show_selection, show_table, when
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
-from pipelines.ask.failed_places import Already
-from pipelines.ask.removal import Removal
-from pipelines.ask.removal_reasons import Reason
+from pipelines.ask.removal import Reason, Removal
 from pipelines.ask.risk import Exposure, Risk
 from pipelines.ask.weights import COPY_RATE
 from pipelines.ask.whatif import LeaderChange, WhatIf
-from pipelines.ask.whatif_places import Place
+from pipelines.ask.whatif_places import Already, Place
 from pipelines.show.answers import only_local
 from pipelines.show.rows import Chosen
 from pipelines.show.text import Screen, at_most, in_units, listed, many, say, show_selection, show_table, when

@@ -16,7 +16,7 @@ from jbod_model.ids import KAFKA_IDS
 from jbod_model.loss.fate import Fate
 from jbod_model.loss.log import Fates, Key
 from jbod_model.replay.transactions import committed
-from pipelines.ask.directory_changes import MOVED, RECREATED, RETURNED, UNDECIDED, directory_changes
+from pipelines.ask.moves import MOVED, RECREATED, RETURNED, UNDECIDED, directory_changes
 from tests.support.lakes import in_memory
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.truth import TRUE_KAFKAS

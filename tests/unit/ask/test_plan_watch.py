@@ -14,8 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
-from pipelines.ask.plan_pace import Work, time_left
-from pipelines.ask.plan_watch import PlanWatch, Watched, watch_plan
+from pipelines.ask.plan_watch import PlanWatch, Watched, Work, time_left, watch_plan
 from pipelines.cli.main import application
 from tests.unit.ask.test_plan_check import cluster, file, named
 from tests.unit.check.story import Story, disk

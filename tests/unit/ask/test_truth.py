@@ -15,9 +15,8 @@ from jbod_model.loss.log import Key, fates
 from jbod_model.loss.losses import Loss
 from jbod_model.replay.offline import image_as_json
 from jbod_model.replay.transactions import images
-from pipelines.ask.directory_changes import directory_changes
 from pipelines.ask.incident_list import incidents
-from pipelines.ask.moves import moves
+from pipelines.ask.moves import directory_changes, moves
 from pipelines.ask.offline_replicas import offline
 from pipelines.ask.partition_history import history
 from pipelines.ask.removal import safe_to_remove

@@ -18,8 +18,7 @@ from jbod_model.errors import UsageError
 from jbod_model.plan import play
 from jbod_model.replay.image import Image
 from pipelines.ask.risk import risk
-from pipelines.ask.whatif_image import image_of
-from pipelines.ask.whatif_places import find_place
+from pipelines.ask.whatif_places import find_place, image_of
 from pipelines.lake.reader import Lake
 from pipelines.plan.answer import MovePlan, plan
 from pipelines.plan.files import WAIT
