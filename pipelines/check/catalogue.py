@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 
 from jbod_model.errors import UsageError
-from pipelines.check import assignments, cluster, directories, disks, moves, partitions, placement
+from pipelines.check import assignments, cluster, directories, partitions
 from pipelines.check.definition import SEVERITIES, Check, Elsewhere, Finding, finding
 from pipelines.check.views import with_views
 from pipelines.lake.delta import run_query
@@ -16,7 +16,7 @@ from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 from pipelines.settings import Settings, load
 
-_MODULES = (assignments, cluster, directories, disks, moves, partitions, placement)
+_MODULES = (assignments, cluster, directories, partitions)
 
 CHECKS: tuple[Check, ...] = tuple(sorted((one for module in _MODULES for one in module.CHECKS), key=lambda one: one.id))
 """The checks that the tables can decide, by id."""

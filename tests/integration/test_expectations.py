@@ -156,7 +156,7 @@ def use(small: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 def test_validation_of_a_right_lake_meets_all_that_is_about_its_tables(
     use: Callable[[str], None], engine_of_rules: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from pipelines.check.expectations.suites import suites
+    from pipelines.check.expectations.validate import suites
 
     use(engine_of_rules)
     lake = tmp_path / "lake"
@@ -205,7 +205,7 @@ def test_validation_of_a_wrong_lake_names_the_wrong_rows_and_no_others_on_spark(
     Of the tables' own expectations a run has those of SOME_SUITES: Spark takes seconds for each table.
     """
     from pipelines.check.expectations import validate
-    from pipelines.check.expectations.suites import suites
+    from pipelines.check.expectations.validate import suites
 
     if not exhaustive():
         some = {name: suite for name, suite in suites().items() if name in SOME_SUITES}
@@ -246,7 +246,7 @@ def test_checkpoints_made_again_are_the_same_and_follow_a_changed_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pipelines.check.expectations import validate
-    from pipelines.check.expectations.suites import suites
+    from pipelines.check.expectations.validate import suites
 
     def ids(engine: batches.Engine = "duckdb") -> dict[str, list[str | None]]:
         with validate.project(tmp_path) as context:
