@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.scale import HERE, SHAPE, command
 from jbod_model.formats.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
-from jbod_model.formats.log_writer import RECORDS_PER_BATCH, LogWriter
+from jbod_model.formats.log import RECORDS_PER_BATCH, LogWriter
 from jbod_model.formats.metadata_version import METADATA_VERSION
 from jbod_model.formats.records import (
     FeatureLevelRecord,

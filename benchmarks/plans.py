@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 
 from benchmarks.scale import command
-from jbod_model.formats.log_writer import RECORDS_PER_BATCH, LogWriter
+from jbod_model.formats.log import RECORDS_PER_BATCH, LogWriter
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
 from jbod_model.formats.records import (
     FeatureLevelRecord,

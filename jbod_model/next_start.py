@@ -34,8 +34,8 @@ from jbod_model.formats.requests import (
 )
 from jbod_model.ids import Uuid
 from jbod_model.loss.copies import Copy, Registration
-from jbod_model.loss.events import BrokerChanged, Event, Version
 from jbod_model.loss.fate import Fate
+from jbod_model.loss.losses import BrokerChanged, Event, Version
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
 from jbod_model.whatif import applied

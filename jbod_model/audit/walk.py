@@ -37,8 +37,7 @@ from jbod_model.audit.expect import (
     name_of,
     other_answer,
 )
-from jbod_model.audit.knowledge import PLACED, Knowledge, as_placed
-from jbod_model.audit.queues import Arrivals, Upcoming
+from jbod_model.audit.knowledge import PLACED, Arrivals, Knowledge, Upcoming, as_placed
 from jbod_model.controller import Context
 from jbod_model.formats.kafka_errors import KafkaError
 from jbod_model.formats.log import LogEntry

@@ -38,8 +38,17 @@ from jbod_model.loss.copies import (
     reassigned,
     registered,
 )
-from jbod_model.loss.events import BrokerChanged, Event, MinIsrChanged, Removed, Version
-from jbod_model.loss.losses import Kind, Loss, known_better, overwritten
+from jbod_model.loss.losses import (
+    BrokerChanged,
+    Event,
+    Kind,
+    Loss,
+    MinIsrChanged,
+    Removed,
+    Version,
+    known_better,
+    overwritten,
+)
 from jbod_model.replay.registrations import Partition
 
 

@@ -21,7 +21,7 @@ from jbod_model.controller import Context
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.formats.control_records import LeaderChangeMessage, Voter
 from jbod_model.formats.kafka_errors import KafkaError, RequestRefused
-from jbod_model.formats.log_writer import RECORDS_PER_BATCH, LogWriter
+from jbod_model.formats.log import RECORDS_PER_BATCH, LogWriter
 from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION
 from jbod_model.formats.records import ConfigRecord, FeatureLevelRecord, NoOpRecord, VersionedRecord
 from jbod_model.formats.request_log import RequestLine

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from jbod_model.audit.queues import Arrivals
+from jbod_model.audit.knowledge import Arrivals
 from jbod_model.errors import UsageError
-from jbod_model.formats.log import PARTITION_DIRECTORY
-from jbod_model.formats.log_writer import LogWriter
+from jbod_model.formats.log import PARTITION_DIRECTORY, LogWriter
 from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.request_log_file import RequestLog
 from jbod_model.storage.meta_properties import MetaProperties, write_meta_properties

@@ -138,7 +138,7 @@ def dump(
     ] = False,
 ) -> None:
     """Every record of log segments or snapshots as a line of JSON, control records included."""
-    from jbod_model.formats.text import dump_lines
+    from jbod_model.formats.json_values import dump_lines
 
     for file in files:
         for line in dump_lines(Path(file), keep_unknown=keep_unknown):

@@ -1,22 +1,234 @@
-"""``jbod plan``: reassignment files (docs/plans.md)."""
+"""``jbod plan``: reassignment files that are made, judged and followed (docs/plans.md)."""
 
 from __future__ import annotations
 
+import inspect
+import re
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.move_plans import MADE, Headroom, Sizes
 from pipelines.cli.piped import is_copied
 from pipelines.cli.question import Inquiry, Reply, question
-from pipelines.show.columns_plans import PLAN, WATCH
+from pipelines.show.columns_plans import PLAN, STEPS, UNDO, WATCH
 
 if TYPE_CHECKING:
     from pipelines.ask.plan_watch import PlanWatch
+
+Aim = Callable[[Any], Any]
+"""The goal (``pipelines.plan.goals.Goal``) of a problem."""
+_MADE = "The plan"
+"""The panel of the options of plans that are made."""
+_UNITS = {
+    "": 1,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "KI": 1 << 10,
+    "MI": 1 << 20,
+    "GI": 1 << 30,
+    "TI": 1 << 40,
+}
+
+
+class Measure(StrEnum):
+    """What a balance evens."""
+
+    bytes = "bytes"
+    replicas = "replicas"
+    leaders = "leaders"
+
+
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sizes",
+        metavar="SOURCE",
+        help="Sizes and paths, as for jbod sizes. Without it replicas are counted, and paths are those of jbod label.",
+        rich_help_panel=_MADE,
+    ),
+]
+Rate = Annotated[
+    str,
+    typer.Option(
+        metavar="BYTES", help="Bytes a second of each broker, for throttles and times.", rich_help_panel=_MADE
+    ),
+]
+Headroom = Annotated[
+    int,
+    typer.Option(
+        metavar="PERCENT", min=0, max=99, help="The part of each disk that stays free.", rich_help_panel=_MADE
+    ),
+]
+Moves = Annotated[
+    int, typer.Option(metavar="N", min=1, help="Replicas that a step copies at most.", rich_help_panel=_MADE)
+]
+StepBytes = Annotated[
+    str, typer.Option("--bytes", metavar="BYTES", help="Bytes that a step copies at most.", rich_help_panel=_MADE)
+]
+Into = Annotated[
+    str | None,
+    typer.Option(
+        "--into", metavar="DIR", help="Write the files here: step-1.json, undo-1.json, ...", rich_help_panel=_MADE
+    ),
+]
+Place = Annotated[
+    str, typer.Argument(metavar="BROKER[:DIR]", help="A broker, or a directory by its id, path or label.")
+]
+Disk = Annotated[str, typer.Argument(metavar="BROKER:DIR", help="A directory, by its id, path or label.")]
+
+
+def made(
+    query: Inquiry,
+    aim: Aim,
+    sizes: Sizes = None,
+    rate: Rate = "50M",
+    headroom: Headroom = 10,
+    moves: Moves = 500,
+    step_bytes: StepBytes = "1Ti",
+    into: Into = None,
+) -> Reply:
+    """The plan of a goal, by the options of all plans that are made."""
+    from pipelines.plan.answer import plan as ask
+    from pipelines.plan.steps import Limits
+    from pipelines.show.move_plan import show_move_plan
+
+    limits = Limits(moves, parse_bytes("--bytes", step_bytes), parse_bytes("--rate", rate))
+    answer = ask(query.lake, aim, sizes or (), limits, query.min_isr, headroom, into)
+    for line in answer.notes:
+        progress.notice(f"plan: {line}")
+    chosen = query.choose(STEPS, answer.steps)
+    return Reply(
+        chosen,
+        lambda: {**answer.as_json(), "steps": query.objects(chosen)},
+        lambda out: show_move_plan(out, answer, chosen, query.every),
+        exit_code=answer.exit_code,
+    )
+
+
+def makes(aim_of: Callable[..., Aim]) -> Callable[..., None]:
+    """Makes a command of what says the goal: it has the options of ``made`` besides its own."""
+    own = [*inspect.signature(aim_of, eval_str=True).parameters.values()]
+    options = [*inspect.signature(made, eval_str=True).parameters.values()][2:]
+
+    def ask(query: Inquiry, **values: Any) -> Reply:
+        mine = {one.name: values.pop(one.name) for one in own[1:]}
+        return made(query, aim_of(query, **mine), **values)
+
+    ask.__name__, ask.__doc__ = aim_of.__name__, aim_of.__doc__
+    ask.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
+    return question(STEPS)(ask)
+
+
+@makes
+def drain(query: Inquiry, place: Place) -> Aim:
+    """Empty a disk: onto the others of its broker, else onto other brokers. Or a whole broker. Exit code 1: no plan."""
+    from pipelines.plan.goals import drain as goal
+    from pipelines.plan.goals import find
+
+    return lambda it: goal(it, find(it, query.lake, place))
+
+
+@makes
+def fill(query: Inquiry, disk: Disk) -> Aim:
+    """Fill a disk from the fullest: those of its broker, or of all brokers if it is the first. Exit code 1: no plan."""
+    from pipelines.plan.goals import fill as goal
+    from pipelines.plan.goals import find
+
+    if ":" not in disk:
+        raise UsageError(f"{disk}: no directory: write BROKER:DIR, with an id or the beginning of one, or a path")
+    return lambda it: goal(it, find(it, query.lake, disk))
+
+
+@makes
+def balance(
+    _: Inquiry,
+    broker: Annotated[int | None, typer.Argument(metavar="BROKER", help="Only the disks of this broker.")] = None,
+    by: Annotated[Measure, typer.Option(help="What is to be even.", rich_help_panel=_MADE)] = Measure.bytes,
+) -> Aim:
+    """Even all disks of all brokers at once, or those of one broker, with as few bytes moved as it can."""
+    from pipelines.plan.goals import balance as goal
+
+    return lambda it: goal(it, broker, by)
+
+
+@makes
+def repair(_: Inquiry) -> Aim:
+    """Recreate elsewhere the replicas that are offline now: for disks and brokers that do not come back.
+
+    Exit code 1: some cannot be recreated; the plan has the others.
+    """
+    from pipelines.plan.goals import repair as goal
+
+    return goal
+
+
+@makes
+def replicas(
+    _: Inquiry,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC=N", help="A topic, and its number of replicas.")],
+) -> Aim:
+    """Raise or lower the number of replicas of topics, in as many racks as there are. Exit code 1: no plan."""
+    from pipelines.plan.goals import replicas as goal
+
+    wanted = dict(map(_topic, topics))
+    if len(wanted) < len(topics):
+        raise UsageError(f"{' '.join(topics)}: names a topic twice")
+    return lambda it: goal(it, wanted)
+
+
+@question(UNDO)
+def undo(
+    query: Inquiry,
+    file: Annotated[str, typer.Argument(metavar="FILE.json", help="What kafka-reassign-partitions would take.")],
+    sizes: Sizes = None,
+    into: Into = None,
+) -> Reply:
+    """The file that brings the partitions of another one back to where they are now. Exit code 1: not all of them."""
+    from pipelines.plan.answer import undo as ask
+    from pipelines.show.move_plan import show_undo
+
+    answer = ask(query.lake, file, sizes or (), into)
+    chosen = query.choose(UNDO, answer.partitions)
+    return Reply(
+        chosen,
+        lambda: {**answer.as_json(), "partitions": query.objects(chosen)},
+        lambda out: show_undo(out, answer),
+        exit_code=1 if answer.left_out else 0,
+    )
+
+
+def _topic(text: str) -> tuple[str, int]:
+    topic, _, number = text.rpartition("=")
+    if not topic or not (number.isascii() and number.isdigit() and 0 < int(number[:9]) < 1000):
+        raise UsageError(f"{text}: write TOPIC=N, for instance orders=3")
+    return topic, int(number)
+
+
+def parse_bytes(option: str, text: str) -> int:
+    """``50M``, ``1.5TB``, ``1Ti``. Raises UsageError for anything else, and for less than 1."""
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?)\s*([KMGT]I?)?B?", text.strip().upper(), re.ASCII)
+    number = int(float(found[1]) * _UNITS[found[2] or ""]) if found else 0
+    if not 0 < number < 1 << 62:
+        raise UsageError(f"{option} {text}: not a number of bytes: write 50M, 1.5TB or 1Ti")
+    return number
+
+
+MADE = {
+    "drain": drain,
+    "fill": fill,
+    "balance": balance,
+    "repair": repair,
+    "replicas": replicas,
+    "undo": undo,
+}
+"""Name -> command."""
 
 
 def plan() -> typer.Typer:

@@ -1,32 +1,197 @@
 """A connection to one controller or broker: its socket, TLS, the versions of its messages, and the login.
 
 Each step has a deadline, and ends soon after ``stop`` says so. A fault is a `Fault`: a passing one may be over the next
-time, another one needs a person.
+time, another one needs a person. Without the socket: each SASL mechanism is a generator that yields what to send, and
+is sent each answer. A connection has one request at a time. An answer that is not the one to it, or longer than it may
+be, is a BadMessage: nothing is allocated for a length that was only announced.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
+import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from jbod_model.errors import JbodError
-from pipelines.quorum.exchange import MOST_BYTES, Exchange
+from jbod_model.errors import JbodError, UsageError
 from pipelines.quorum.messages import (
     API_VERSIONS,
     DESCRIBE_CLUSTER,
     DESCRIBE_LOG_DIRS,
     FETCH,
     FETCH_SNAPSHOT,
+    NAMES,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
+    VERSIONS,
     BadMessage,
     Message,
+    decode,
+    encode,
 )
-from pipelines.quorum.sasl import NotProven, conversation
 from pipelines.quorum.security import Security
+
+Conversation = Generator[bytes, bytes, None]
+"""It ends after the last answer."""
+
+
+class NotProven(Exception):
+    """The server did not prove that it knows the password, or answers what the mechanism does not have."""
+
+
+def conversation(security: Security) -> Conversation:
+    """The conversation of the mechanism that is set."""
+    if security.mechanism == "PLAIN":
+        return _plain(security)
+    if security.mechanism == "OAUTHBEARER":
+        return _oauthbearer(security)
+    return _scram(security)
+
+
+def _plain(security: Security) -> Conversation:
+    yield b"\0" + security.user.encode() + b"\0" + security.password.encode()
+
+
+def _oauthbearer(security: Security) -> Conversation:
+    problem = yield b"n,,\x01auth=Bearer " + security.token().encode("ascii", "replace") + b"\x01\x01"
+    if problem:
+        yield b"\x01"
+
+
+def _scram(security: Security) -> Conversation:
+    try:
+        from scramp import ScramClient, ScramException
+    except ImportError:
+        raise UsageError(f"{security.mechanism} needs the package scramp: pip install 'jbod[scram]'") from None
+    try:
+        client = ScramClient([security.mechanism], security.user, security.password)
+        answer = yield client.get_client_first().encode()
+        client.set_server_first(answer.decode())
+        answer = yield client.get_client_final().encode()
+        client.set_server_final(answer.decode())
+    except (ScramException, ValueError) as problem:
+        raise NotProven(type(problem).__name__) from None
+
+
+CLIENT_ID = b"jbod"
+MOST_BYTES = 1 << 20
+"""The most bytes of an answer that carries no records."""
+_LENGTH = struct.Struct(">i")
+_HEAD = struct.Struct(">hhi")
+_BEFORE_FLEXIBLE = (API_VERSIONS, SASL_HANDSHAKE)
+"""Their answers have a header without tagged fields, at every version."""
+_UNSUPPORTED_VERSION = 35
+_HTTP = (b"HTTP", b"<htm", b"<!DO")
+
+
+class Exchange:
+    """The state of a connection: the versions that the server has, and the request that waits for its answer."""
+
+    def __init__(self) -> None:
+        self._versions: dict[int, int] = {api: low for api, (low, _) in VERSIONS.items() if api in _BEFORE_FLEXIBLE}
+        self._received = bytearray()
+        self._number = 0
+        self._asked: tuple[int, int, int] | None = None
+        """The API of the request that waits, its version, and the most bytes of its answer."""
+
+    def version(self, api: int) -> int | None:
+        """The version of requests to an API, None if the server has none that is known here."""
+        return self._versions.get(api)
+
+    def request(self, api: int, message: Mapping[str, Any], most: int = MOST_BYTES) -> bytes:
+        """The bytes of a request, whose answer may have ``most`` bytes."""
+        if self._asked is not None:
+            raise ValueError("the request before waits for its answer")
+        version = self._versions[api]
+        self._number += 1
+        self._asked = api, version, most
+        head = _HEAD.pack(api, version, self._number) + struct.pack(">h", len(CLIENT_ID)) + CLIENT_ID
+        if api == SASL_HANDSHAKE:
+            name: bytes = message["mechanism"].encode()
+            body = struct.pack(">h", len(name)) + name
+        else:
+            body = b"\0" + encode(f"{NAMES[api]}Request", version, message)
+        return _LENGTH.pack(len(head) + len(body)) + head + body
+
+    def receive(self, data: bytes | memoryview) -> Message | None:
+        """Takes bytes of the server. Returns the answer once it is complete."""
+        self._received += data
+        if len(self._received) < _LENGTH.size:
+            return None
+        if self._asked is None:
+            raise BadMessage("bytes came that nobody asked for")
+        api, version, most = self._asked
+        (size,) = _LENGTH.unpack_from(self._received)
+        if not _LENGTH.size <= size <= most:
+            raise BadMessage(self._what_else(size))
+        if len(self._received) < _LENGTH.size + size:
+            return None
+        if len(self._received) > _LENGTH.size + size:
+            raise BadMessage("more bytes came than the answer has")
+        answer = memoryview(self._received)[_LENGTH.size :]  # records are a part of it, without a copy
+        self._received = bytearray()
+        self._asked = None
+        return self._answer(api, version, answer)
+
+    def _answer(self, api: int, version: int, answer: memoryview) -> Message:
+        (number,) = _LENGTH.unpack_from(answer)
+        if number != self._number:
+            raise BadMessage(f"an answer to request {number} came, {self._number} waits for its own")
+        if api == SASL_HANDSHAKE:
+            return _handshake(answer)
+        at = _LENGTH.size
+        if api == API_VERSIONS:
+            if bytes(answer[at : at + 2]) == _UNSUPPORTED_VERSION.to_bytes(2, "big"):
+                raise BadMessage("it is older than Kafka 3.7, and jbod asks no older one")
+        elif bytes(answer[at : at + 1]) != b"\0":
+            raise BadMessage("the header of an answer has fields that are not known")
+        else:
+            at += 1
+        message = decode(f"{NAMES[api]}Response", version, answer, at)
+        if api == API_VERSIONS:
+            self._learn(message)
+        return message
+
+    def _learn(self, message: Message) -> None:
+        for one in message["api_keys"]:
+            api = one["api_key"]
+            if api in VERSIONS and api not in _BEFORE_FLEXIBLE:
+                low, high = VERSIONS[api]
+                common = min(high, one["max_version"])
+                if max(low, one["min_version"]) <= common:
+                    self._versions[api] = common
+
+    def _what_else(self, size: int) -> str:
+        """Guesses what speaks, by the first bytes."""
+        head = bytes(self._received[:4])
+        if head[:2] == b"\x15\x03":
+            return "it speaks TLS: set security.protocol=SSL or SASL_SSL"
+        if head in _HTTP:
+            return "it is an HTTP server, not Kafka"
+        return f"an answer of {size:,} bytes is announced, which none may have"
+
+
+def _handshake(answer: memoryview) -> Message:
+    """SaslHandshakeResponse, which was never made flexible."""
+    try:
+        at = _LENGTH.size
+        error, count = struct.unpack_from(">hi", answer, at)
+        at += 6
+        if not 0 <= count <= len(answer):
+            raise BadMessage("SaslHandshake: more mechanisms are announced than bytes remain")
+        names = []
+        for _ in range(count):
+            (size,) = struct.unpack_from(">h", answer, at)
+            names.append(bytes(answer[at + 2 : at + 2 + size]).decode("utf-8", "replace"))
+            at += 2 + max(size, 0)
+    except struct.error:
+        raise BadMessage("SaslHandshake: ends inside a field") from None
+    if at != len(answer):
+        raise BadMessage("SaslHandshake: has another length than its fields")
+    return {"error_code": error, "mechanisms": names}
+
 
 _TICK = 0.2
 """Seconds after which a wait looks at ``stop``."""

@@ -33,8 +33,8 @@ class Requests:
 
     def check(self) -> None:
         """Raises UsageError if a file or the time zone does not exist."""
+        from pipelines.source.log_options import check_zone
         from pipelines.source.request_files import RequestFiles
-        from pipelines.source.request_options import check_zone
 
         check_zone(self.time_zone, "requests.time_zone")
         RequestFiles(self.paths).check()

@@ -39,7 +39,7 @@ from pipelines.run.seed import OF_REQUESTS, discard_checkpoint, is_readable, pla
 from pipelines.run.trigger import start
 from pipelines.source.kafka_request_log import KafkaRequestLog
 from pipelines.source.limits import told
-from pipelines.source.request_options import PARTS
+from pipelines.source.log_options import PARTS
 from pipelines.spark.connect import cores_of
 
 if TYPE_CHECKING:

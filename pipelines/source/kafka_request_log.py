@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from jbod_model.errors import crossing
-from pipelines.source.request_options import PARTS, PARTS_SCHEMA, REQUESTS, RequestOptions
+from pipelines.source.log_options import PARTS, PARTS_SCHEMA, REQUESTS, RequestOptions
 
 
 class KafkaRequestLog(DataSource):

@@ -17,8 +17,8 @@ from jbod_model.errors import crossing
 from jbod_model.formats.request_log import Reject, RequestLine
 from pipelines.formats.requests import Parser, Rejects, TooLong, assignments_table, lines, requests_batch
 from pipelines.source.limits import LimitedReader, ReadAllAvailable, ReadLimit, ReadMaxBytes
+from pipelines.source.log_options import PARTS, REJECTS, REQUESTS, RequestOptions
 from pipelines.source.request_files import LogFile, RequestFiles, Text, file_id
-from pipelines.source.request_options import PARTS, REJECTS, REQUESTS, RequestOptions
 
 SLICE = 16 << 20
 """Bytes of a log for one task. A packed log is not divided: to read its end, a task unpacks it from the beginning."""

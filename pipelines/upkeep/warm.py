@@ -12,7 +12,7 @@ from urllib.request import url2pathname
 
 import pyspark
 
-from jbod_model.formats.log_writer import LogWriter
+from jbod_model.formats.log import LogWriter
 from jbod_model.formats.records import (
     PartitionChangeRecord,
     PartitionRecord,

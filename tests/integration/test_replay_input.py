@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 
 from jbod_model.formats.batch import write_batch
 from jbod_model.formats.codec import encode
-from jbod_model.formats.log import read_file
-from jbod_model.formats.log_writer import LogWriter, write_snapshot
+from jbod_model.formats.log import LogWriter, read_file, write_snapshot
 from jbod_model.formats.records import (
     FeatureLevelRecord,
     NoOpRecord,

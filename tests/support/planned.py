@@ -11,7 +11,7 @@ from typing import Any
 
 from jbod_model.formats import records as r
 from jbod_model.formats.codec import encode
-from jbod_model.formats.log_writer import RECORDS_PER_BATCH, LogWriter
+from jbod_model.formats.log import RECORDS_PER_BATCH, LogWriter
 from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import Uuid

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jbod_model.formats import records as r
 from jbod_model.formats.control_records import Endpoint, KRaftVersionFeature, LeaderChangeMessage, QuorumVoter, Voter
-from jbod_model.formats.log_writer import LogWriter, write_bootstrap, write_snapshot
+from jbod_model.formats.log import LogWriter, write_bootstrap, write_snapshot
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
 

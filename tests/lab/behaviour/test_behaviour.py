@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from jbod_model.audit import Audit
-from jbod_model.formats.log import LogReader, MetadataLog
-from jbod_model.formats.log_writer import LogWriter
+from jbod_model.formats.log import LogReader, LogWriter, MetadataLog
 from jbod_model.formats.records import (
     ClearElrRecord,
     FeatureLevelRecord,

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from jbod_model.formats.log import LogReader, MetadataLog
-from jbod_model.formats.log_writer import LogWriter
+from jbod_model.formats.log import LogReader, LogWriter, MetadataLog
 from jbod_model.formats.records import RegisterBrokerRecord, UnknownRecord, VersionedRecord
 from lab.__main__ import main
 from tests.support.paths import CLUSTERS, ROOT, metadata_dir

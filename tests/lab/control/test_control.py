@@ -11,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from jbod_model.audit.queues import LONGEST_MS, Arrivals
-from jbod_model.formats.log import LogReader, MetadataLog
-from jbod_model.formats.log_writer import LogWriter
+from jbod_model.audit.knowledge import LONGEST_MS, Arrivals
+from jbod_model.formats.json_values import dump_lines
+from jbod_model.formats.log import LogReader, LogWriter, MetadataLog
 from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import NoOpRecord, RegisterBrokerRecord, VersionedRecord
 from jbod_model.formats.request_log import RequestLine
 from jbod_model.formats.request_log_file import RequestLog
 from jbod_model.formats.requests import BrokerRegistrationRequest, CreateTopicsRequest
-from jbod_model.formats.text import dump_lines
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import image_as_json
 from lab.control.control import Control, default_features

@@ -14,8 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jbod_model.formats.control_records import ControlRecord
-from jbod_model.formats.log import LogReader, MetadataLog
-from jbod_model.formats.log_writer import LogWriter
+from jbod_model.formats.log import LogReader, LogWriter, MetadataLog
 from jbod_model.formats.records import FeatureLevelRecord, RegisterBrokerRecord, UnknownRecord, VersionedRecord
 from pipelines.cli import main
 from tests.support.lakes import write_lake

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jbod_model.errors import ReplayViolation
 from jbod_model.formats import records as r
-from jbod_model.formats.log_writer import LogWriter
+from jbod_model.formats.log import LogWriter
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from jbod_model.errors import JbodError, MalformedLog, ReplayViolation
 from jbod_model.formats import records as r
-from jbod_model.formats.log import LogReader, MetadataLog
-from jbod_model.formats.log_writer import write_snapshot
+from jbod_model.formats.log import LogReader, MetadataLog, write_snapshot
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.profiles import KAFKA, KIP858, Profile

@@ -12,9 +12,9 @@ from jbod_model.errors import JbodError
 from jbod_model.formats import records as r
 from jbod_model.formats.codec import decode
 from jbod_model.formats.control_records import CONTROL_TYPE_NAMES, CONTROL_TYPE_OF, ControlRecord
+from jbod_model.formats.json_values import record_as_json
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
 from jbod_model.formats.records import TYPE_NAMES, UnknownRecord, VersionedRecord
-from jbod_model.formats.text import record_as_json
 from jbod_model.replay.transactions import committed
 from pipelines.fold.events import Events, events_of, rows_of_events
 from pipelines.fold.rows import record_rows

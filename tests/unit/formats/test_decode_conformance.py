@@ -14,7 +14,7 @@ from jbod_model.errors import MalformedLog, ReplayViolation
 from jbod_model.formats.batch import write_batch
 from jbod_model.formats.codec import OF_THE_TABLES
 from jbod_model.formats.control_records import ControlRecord, LeaderChangeMessage, Voter
-from jbod_model.formats.log_writer import LogWriter, write_snapshot
+from jbod_model.formats.log import LogWriter, write_snapshot
 from jbod_model.formats.records import (
     API_KEY_OF,
     AbortTransactionRecord,

@@ -197,7 +197,7 @@ def test_command_writes_the_files_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "5Q", "-1", "1e9"])
 def test_number_of_bytes_that_is_none_is_bad_usage(text: str) -> None:
-    from pipelines.cli.move_plans import parse_bytes
+    from pipelines.cli.plan import parse_bytes
 
     assert (parse_bytes("--rate", "1.5TB"), parse_bytes("--rate", "2Ki")) == (1_500_000_000_000, 2048)
     with pytest.raises(UsageError, match="--rate"):

@@ -15,8 +15,7 @@ from jbod_model.errors import UsageError
 from pipelines.ask.log_dirs import BrokerLogDir, ReplicaSize, read_brokers
 from pipelines.ask.sizes import CERTAIN, sizes
 from pipelines.cli.main import application
-from pipelines.quorum.connection import Fault
-from pipelines.quorum.exchange import MOST_BYTES
+from pipelines.quorum.connection import MOST_BYTES, Fault
 from tests.support.brokers import OF_BROKERS, Broker, log_dir, topic
 from tests.support.controller import Controller, Log, url_of
 from tests.unit.check.story import Story, disk

@@ -9,7 +9,7 @@ import struct
 
 import pytest
 
-from pipelines.quorum.exchange import Exchange
+from pipelines.quorum.connection import Exchange
 from pipelines.quorum.messages import (
     API_VERSIONS,
     DESCRIBE_CLUSTER,

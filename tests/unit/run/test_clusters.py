@@ -18,7 +18,7 @@ from pipelines.run.errors import fault_of_cluster
 from pipelines.run.seed import lake_has_checkpoint
 from pipelines.run.stage_options import Job
 from pipelines.settings import load
-from pipelines.source.request_options import RequestOptions
+from pipelines.source.log_options import RequestOptions
 from pipelines.spark.session import is_local
 from tests.support.local import replay
 from tests.support.paths import metadata_dir

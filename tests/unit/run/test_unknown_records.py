@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from jbod_model.errors import MalformedLog
 from jbod_model.formats import records as r
-from jbod_model.formats.log_writer import LogWriter
+from jbod_model.formats.log import LogWriter
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import Uuid
 from pipelines.check.catalogue import run_checks

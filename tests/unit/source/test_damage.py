@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jbod_model.formats.batch import crc32c, write_batch
 from jbod_model.formats.codec import encode
 from jbod_model.formats.control_records import LeaderChangeMessage
-from jbod_model.formats.log_writer import LogWriter, write_snapshot
+from jbod_model.formats.log import LogWriter, write_snapshot
 from jbod_model.formats.records import (
     API_KEYS,
     FeatureLevelRecord,

@@ -9,9 +9,8 @@ import pytest
 
 from jbod_model.errors import UsageError
 from pipelines.source.limits import Positioned, fitted, told
-from pipelines.source.log_options import LogOptions
+from pipelines.source.log_options import LogOptions, RequestOptions
 from pipelines.source.readers import StreamReader
-from pipelines.source.request_options import RequestOptions
 from pipelines.source.request_readers import RequestStreamReader
 from tests.support.logs import first_batches, segments
 from tests.support.paths import metadata_dir

@@ -9,7 +9,7 @@ import pytest
 
 from jbod_model.errors import LogChanged, UsageError
 from jbod_model.formats import records as r
-from jbod_model.formats.log_writer import LogWriter, write_snapshot
+from jbod_model.formats.log import LogWriter, write_snapshot
 from jbod_model.formats.records import VersionedRecord
 from jbod_model.ids import Uuid
 from pipelines.formats.batches import scan
@@ -17,8 +17,7 @@ from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Settle
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Position
-from pipelines.source.slices import read_slice
-from pipelines.source.transactions import is_idle
+from pipelines.source.slices import is_idle, read_slice
 from tests.support.logs import read_file
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.written import TIME

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from jbod_model.errors import UsageError
 from jbod_model.formats.request_log import LONGEST_LINE, RequestLine, parse_line
+from pipelines.source.log_options import RequestOptions
 from pipelines.source.request_files import HEAD, RequestFiles
-from pipelines.source.request_options import RequestOptions
 from pipelines.source.request_readers import RequestBatchReader, RequestStreamReader
 from tests.support.request_lakes import request_lines
 

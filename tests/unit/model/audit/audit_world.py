@@ -14,8 +14,7 @@ from jbod_model.formats import json_values
 from jbod_model.formats.batch import read_batch
 from jbod_model.formats.codec import decode
 from jbod_model.formats.kafka_errors import RequestRefused
-from jbod_model.formats.log import LogEntry
-from jbod_model.formats.log_writer import LogWriter
+from jbod_model.formats.log import LogEntry, LogWriter
 from jbod_model.formats.records import NoOpRecord, VersionedRecord
 from jbod_model.formats.request_log import APIS, RequestLine, parse_line
 from jbod_model.formats.requests import BrokerRegistrationRequest, DeleteTopicsRequest, Request

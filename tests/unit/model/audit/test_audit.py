@@ -16,8 +16,7 @@ import pytest
 
 from jbod_model.audit import Audit, Judged, OwnWork, Verdict
 from jbod_model.audit.causes import newer_level
-from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
-from jbod_model.formats.log_writer import LogWriter
+from jbod_model.formats.log import LogEntry, LogReader, LogWriter, MetadataLog
 from jbod_model.formats.records import (
     ControllerFeature,
     FeatureLevelRecord,

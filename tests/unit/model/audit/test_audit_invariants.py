@@ -9,8 +9,7 @@ import pytest
 
 from jbod_model.audit.log_invariants import INVARIANTS, LogBreach, check_log
 from jbod_model.errors import ReplayViolation
-from jbod_model.formats.log import LogReader, MetadataLog
-from jbod_model.formats.log_writer import LogWriter, write_snapshot
+from jbod_model.formats.log import LogReader, LogWriter, MetadataLog, write_snapshot
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,

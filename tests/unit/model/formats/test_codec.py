@@ -13,7 +13,7 @@ from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.formats import records
 from jbod_model.formats.codec import decode, encode, read_struct, write_struct
 from jbod_model.formats.control_records import CONTROL_TYPES
-from jbod_model.formats.json_values import camel_case
+from jbod_model.formats.json_values import camel_case, record_as_json
 from jbod_model.formats.records import (
     API_KEY_OF,
     API_KEYS,
@@ -24,7 +24,6 @@ from jbod_model.formats.records import (
     VersionedRecord,
 )
 from jbod_model.formats.schema import SCHEMAS, Field
-from jbod_model.formats.text import record_as_json
 from jbod_model.ids import Uuid
 from jbod_model.wire import LONGEST_STRING, Undecodable, read_varlong, write_uvarint, write_varlong
 from tests.support.paths import GOLDEN

@@ -10,8 +10,15 @@ from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.formats import records as r
 from jbod_model.formats.batch import write_batch
 from jbod_model.formats.control_records import LeaderChangeMessage
-from jbod_model.formats.log import LogEntry, LogReader, MetadataLog, read_file
-from jbod_model.formats.log_writer import LogWriter, write_bootstrap, write_snapshot
+from jbod_model.formats.log import (
+    LogEntry,
+    LogReader,
+    LogWriter,
+    MetadataLog,
+    read_file,
+    write_bootstrap,
+    write_snapshot,
+)
 from jbod_model.formats.records import FeatureLevelRecord, NoOpRecord, Record, VersionedRecord
 from jbod_model.replay.image import Image
 from jbod_model.replay.transactions import image_at, images

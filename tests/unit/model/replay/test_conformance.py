@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from jbod_model.formats import json_values
-from jbod_model.formats.log import LogReader, MetadataLog, Start
-from jbod_model.formats.log_writer import LogWriter, write_snapshot
+from jbod_model.formats.log import LogReader, LogWriter, MetadataLog, Start, write_snapshot
 from jbod_model.formats.records import TYPE_OF_NAME, Record, VersionedRecord
 from jbod_model.ids import ZERO
 from jbod_model.replay.image import Image

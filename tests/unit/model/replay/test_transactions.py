@@ -7,8 +7,7 @@ import pytest
 
 from jbod_model.errors import ReplayViolation, UsageError
 from jbod_model.formats.control_records import ControlRecord, LeaderChangeMessage
-from jbod_model.formats.log import LogReader, MetadataLog
-from jbod_model.formats.log_writer import LogWriter, write_snapshot
+from jbod_model.formats.log import LogReader, LogWriter, MetadataLog, write_snapshot
 from jbod_model.formats.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
