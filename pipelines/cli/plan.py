@@ -289,7 +289,7 @@ def watch_plan(
     It reads the log, so it sees what brokers and controller have recorded.
     """
     from pipelines.ask.plan_watch import watch_plan as ask
-    from pipelines.show.plan_watch import show_plan_watch
+    from pipelines.show.plan import show_plan_watch
 
     if follow:
         answer, query = _followed(query, files, sizes or ())
@@ -307,7 +307,7 @@ def watch_plan(
 def _followed(query: Inquiry, files: Sequence[str], sources: Sequence[str]) -> tuple[PlanWatch, Inquiry]:
     """The first answer in which nothing can become done by waiting, and the inquiry that gave it."""
     from pipelines.ask.plan_watch import watch_plan as ask
-    from pipelines.show.plan_watch import changes
+    from pipelines.show.plan import changes
     from pipelines.show.text import plain
 
     if any(map(is_copied, query.given.logs)):

@@ -127,7 +127,7 @@ def restart_plan(
     from pipelines.ask.restart import node_ids
     from pipelines.ask.restart_plan import restart_plan as ask
     from pipelines.lake.times import parse_time
-    from pipelines.show.restart_plan import show_plan
+    from pipelines.show.restart import show_plan
 
     answer = ask(
         query.lake,

@@ -11,13 +11,25 @@ from datetime import UTC, datetime
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import steps_in_words
 from pipelines.ask.lake_status import Directory, Status
-from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, Losses
+from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, DataLoss, Losses
 from pipelines.ask.offline_replicas import Offline, OfflineReplica
 from pipelines.ask.partition_history import PartitionHistory
 from pipelines.ask.troubled_partitions import Leaderless
 from pipelines.quorum.state import WatchedQuorum
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, age, copying, in_units, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import (
+    Screen,
+    age,
+    copying,
+    in_units,
+    listed,
+    many,
+    say,
+    show_rest,
+    show_selection,
+    show_table,
+    when,
+)
 
 MOST_GROUPS = 8
 """Groups, unless all are asked for."""
@@ -27,15 +39,7 @@ def losses_in_words(answer: Losses) -> str:
     """``the data of 2 partitions is lost, and 1 partition may lack writes``, empty if there is no loss."""
     lost, away, lacking = map(answer.count, (LOST, UNREACHABLE, MAY_LACK))
     said = [f"the data of {many(lost, 'partition')} is lost"] if lost else []
-    said += (
-        [
-            f"that of {many(away, 'partition')} is unreachable"
-            if lost
-            else f"the data of {many(away, 'partition')} is unreachable"
-        ]
-        if away
-        else []
-    )
+    said += [f"{'that' if lost else 'the data'} of {many(away, 'partition')} is unreachable"] if away else []
     said += [f"{many(lacking, 'partition')} may lack writes"] if lacking else []
     return ", and ".join(said)
 
@@ -55,15 +59,8 @@ def show_losses(out: Screen, answer: Losses, time: datetime, every: bool = False
         say(out)
         say(out, "Data", "bold")
     for group in groups:
-        first = group[0]
-        say(out, f"  {first.finding}", "red", hang=4)
-        say(out, f"    {many(len(group), 'partition')}: {listed([one.name for one in group])}", hang=6)
-        since = f"since offset {first.offset}, {when(first.time)} ({age(first.time, time)} before)"
-        say(out, f"    {since}", "dim", hang=6)
-        for text in dict.fromkeys(step.text for step in first.steps):
-            say(out, f"    do: {text}", hang=8)
-    if len(groups) < len(answer.groups):
-        say(out, f"  and {many(len(answer.groups) - len(groups), 'group')} more: --all, or --json", "dim")
+        _show_group(out, group[0], group, group[0].offset, group[0].time, time)
+    show_rest(out, len(answer.groups) - len(groups), "group", "  ")
     if answer.accepted:
         say(out, f"Lost data that was accepted (check.losses_accepted_until): {answer.accepted:,}", "dim")
     held = answer.held if every else answer.held[:MOST_GROUPS]
@@ -79,8 +76,23 @@ def show_losses(out: Screen, answer: Losses, time: datetime, every: bool = False
         tiered = [one.name for one in members if one.tiered]
         if tiered:
             say(out, f"    {only_local(tiered)}", hang=6)
-    if len(held) < len(answer.held):
-        say(out, f"  and {many(len(answer.held) - len(held), 'place')} more: --all, or --json", "dim")
+    show_rest(out, len(answer.held) - len(held), "place", "  ")
+
+
+def _show_group(
+    out: Screen,
+    first: DataLoss | Leaderless,
+    group: Sequence[DataLoss | Leaderless],
+    offset: int,
+    begin: datetime,
+    now: datetime,
+) -> None:
+    """Partitions with the same finding, since when the first of them has it, and what to do."""
+    say(out, f"  {first.finding}", "red", hang=4)
+    say(out, f"    {many(len(group), 'partition')}: {listed([one.name for one in group])}", hang=6)
+    say(out, f"    since offset {offset}, {when(begin)} ({age(begin, now)} before)", "dim", hang=6)
+    for text in dict.fromkeys(step.text for step in first.steps):
+        say(out, f"    do: {text}", hang=8)
 
 
 FIRST_ROWS = 10
@@ -142,8 +154,7 @@ def _show_causes(out: Screen, answer: Offline, every: bool) -> None:
         say(out, f"  {'':<{width}}  {begin}", "dim", width + 4)
         if cause.bytes is not None and cause.copy_seconds is not None:
             say(out, f"  {'':<{width}}  {copying(cause.bytes, cause.copy_seconds)}", hang=width + 4)
-    if len(causes) < len(answer.causes):
-        say(out, f"  and {many(len(answer.causes) - len(causes), 'cause')} more: --all, or --json", "dim")
+    show_rest(out, len(answer.causes) - len(causes), "cause", "  ")
     say(out)
     say(out, "What to do", "bold")
     for number, advice in enumerate(dict.fromkeys(cause.advice for cause in answer.causes), 1):
@@ -166,14 +177,8 @@ def _show_leaderless(out: Screen, answer: Offline, every: bool) -> None:
         say(out, "Without a leader, although every replica is online", "bold")
     for group in shown:
         first = min(group, key=lambda one: one.from_offset)
-        say(out, f"  {first.finding}", "red", hang=4)
-        say(out, f"    {many(len(group), 'partition')}: {listed([one.name for one in group])}", hang=6)
-        since = f"since offset {first.from_offset}, {when(first.from_time)}"
-        say(out, f"    {since} ({age(first.from_time, answer.time)} before)", "dim", hang=6)
-        for text in dict.fromkeys(step.text for step in first.steps):
-            say(out, f"    do: {text}", hang=8)
-    if len(shown) < len(groups):
-        say(out, f"  and {many(len(groups) - len(shown), 'group')} more: --all, or --json", "dim")
+        _show_group(out, first, group, first.from_offset, first.from_time, answer.time)
+    show_rest(out, len(groups) - len(shown), "group", "  ")
 
 
 def _show_replicas(out: Screen, answer: Offline, chosen: Chosen, every: bool) -> None:
@@ -197,8 +202,7 @@ def _show_replicas(out: Screen, answer: Offline, chosen: Chosen, every: bool) ->
         ),
         numbers=(1, 4, 5),
     )
-    if len(shown) < len(rows):
-        say(out, f"and {len(rows) - len(shown):,} more: --all, or --json", "dim")
+    show_rest(out, len(rows) - len(shown))
 
 
 def _worst_first(answer: Offline) -> Sequence[OfflineReplica]:

@@ -13,7 +13,19 @@ from pipelines.ask.lost_data import LOST, MAY_LACK
 from pipelines.ask.moves import RECREATED, RETURNED, UNDECIDED, Asking, Move, MoveCounts
 from pipelines.lake.names import Names
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, lasted, listed, many, say, short_name, show_selection, show_table, when
+from pipelines.show.text import (
+    SCREENFUL,
+    Screen,
+    lasted,
+    listed,
+    many,
+    say,
+    short_name,
+    show_list,
+    show_selection,
+    show_table,
+    when,
+)
 
 OTHERS = {
     RECREATED: "recreated empty in another directory",
@@ -75,8 +87,6 @@ def _seconds(duration: timedelta) -> str:
     return f"{duration.total_seconds():.3f} s"
 
 
-SCREENFUL = 40
-"""Rows of a list, unless all are asked for."""
 STORIES = 12
 """Up to this many incidents are printed in full. If there are more, only those that have not ended are."""
 
@@ -234,36 +244,33 @@ def show_details(out: Screen, answer: Details, chosen: Chosen, time: datetime, e
     if answer.leader_losses:
         say(out)
         say(out, "Leaders", "bold")
-        losses = answer.leader_losses if every else answer.leader_losses[:SCREENFUL]
-        show_table(
+        show_list(
             out,
             ("PARTITION", "OFFSET", "LED BY", "THEN", "LED AGAIN", "AFTER"),
-            ((f"{one.topic}-{one.partition}", one.offset, one.leader, *_next(one, time)) for one in losses),
+            answer.leader_losses,
+            lambda one: (f"{one.topic}-{one.partition}", one.offset, one.leader, *_next(one, time)),
+            every,
             numbers=(1, 5),
         )
-        _show_rest(out, len(answer.leader_losses) - len(losses))
     if answer.outages:
         say(out)
         say(out, "Replicas", "bold")
         show_selection(out, chosen)
-        outages = chosen.rows if every or chosen.wanted.orders else chosen.rows[:SCREENFUL]
-        show_table(
+        show_list(
             out,
             ("PARTITION", "BROKER", "DIRECTORY", "FROM", "TO", "OFFLINE FOR"),
-            (
-                (
-                    f"{one.topic}-{one.partition}",
-                    one.broker_id,
-                    one.directory_id,
-                    f"{one.from_offset} (before, too)" if one.already else one.from_offset,
-                    "still" if one.to_offset is None else one.to_offset,
-                    lasted((one.to_time or time) - one.from_time),
-                )
-                for one in outages
+            chosen.rows,
+            lambda one: (
+                f"{one.topic}-{one.partition}",
+                one.broker_id,
+                one.directory_id,
+                f"{one.from_offset} (before, too)" if one.already else one.from_offset,
+                "still" if one.to_offset is None else one.to_offset,
+                lasted((one.to_time or time) - one.from_time),
             ),
+            every or chosen.wanted.orders,
             numbers=(5,),
         )
-        _show_rest(out, len(chosen.rows) - len(outages))
 
 
 def _next(loss: LeaderLoss, time: datetime) -> tuple[str, str | None, str | None]:
@@ -275,11 +282,6 @@ def _next(loss: LeaderLoss, time: datetime) -> tuple[str, str | None, str | None
     if loss.led_again_by is not None:
         return "none", f"by {loss.led_again_by} at {loss.led_again_offset}{lacking}", waited
     return "none", "still not" if loss.led_again_time is None else "removed", waited
-
-
-def _show_rest(out: Screen, more: int) -> None:
-    if more:
-        say(out, f"and {more:,} more: --all, or --json", "dim")
 
 
 def _name(one: Incident) -> str:

@@ -10,9 +10,20 @@ from pipelines.plan.problem import ANY
 from pipelines.plan.solve import Lack
 from pipelines.plan.steps import PlanStep, WorstFailure
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, about, in_units, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import (
+    Screen,
+    about,
+    in_units,
+    listed,
+    many,
+    say,
+    show_columns,
+    show_rest,
+    show_selection,
+    when,
+)
 
-SCREENFUL = 20
+MOST_STEPS = 20
 """Steps and commands that are shown, unless all are asked for."""
 
 
@@ -32,9 +43,8 @@ def show_move_plan(out: Screen, answer: MovePlan, chosen: Chosen, every: bool = 
         say(out, "Sizes are not known, so replicas are counted: give --sizes for bytes, room and time.", "yellow")
     say(out)
     show_selection(out, chosen)
-    _show_steps(out, answer, chosen.rows if every or chosen.line else chosen.rows[:SCREENFUL])
-    if len(chosen.rows) > SCREENFUL and not (every or chosen.line):
-        say(out, f"and {len(chosen.rows) - SCREENFUL:,} more: --all, or --json", "dim")
+    _show_steps(out, answer, chosen.rows if every or chosen.line else chosen.rows[:MOST_STEPS])
+    show_rest(out, 0 if every or chosen.line else len(chosen.rows) - MOST_STEPS)
     _show_commands(out, answer, every)
 
 
@@ -109,12 +119,7 @@ def _show_steps(out: Screen, answer: MovePlan, steps: Sequence[PlanStep]) -> Non
         for one in steps
     ]
     kept = [at for at in range(len(columns)) if at in (0, 1, 6, 7) or any(row[at] not in ("-", 0) for row in rows)]
-    show_table(
-        out,
-        [columns[at] for at in kept],
-        [[row[at] for at in kept] for row in rows],
-        numbers=[index for index, at in enumerate(kept) if at < 6],
-    )
+    show_columns(out, columns, rows, kept, range(6))
 
 
 def _cost(one: WorstFailure) -> str:
@@ -130,12 +135,10 @@ def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
     say(out, "What to do", "bold")
     if not answer.paths:
         say(out, "  --into DIR writes the files; --json prints them.", "yellow")
-    commands = answer.commands
-    shown = commands if every else commands[:SCREENFUL]
-    for number, command in enumerate(shown, 1):
+    most = None if every else MOST_STEPS
+    for number, command in enumerate(answer.commands[:most], 1):
         say(out, f"  {number}. {command}", hang=5)
-    if len(shown) < len(commands):
-        say(out, f"  and {len(commands) - len(shown):,} more: --all, or --json", "dim")
+    show_rest(out, len(answer.commands[MOST_STEPS:]) if most else 0, indent="  ")
     say(out, "  Begin a step when the verification of the one before says that it is complete.")
     if any(one.waits or any(one.undo_waits) for one in answer.steps):
         say(out, f"  {WAIT}: Kafka keeps what moved away so long; longer, if log.segment.delete.delay.ms is larger.")
@@ -143,11 +146,9 @@ def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
         rest = answer.partitions - answer.undone
         without = f" ({many(rest, 'partition')} cannot go back: a broker or a disk of it is down)" if rest else ""
         say(out, f"  To undo it{without}:")
-        back = answer.undo
-        for command in back if every else back[:SCREENFUL]:
+        for command in answer.undo[:most]:
             say(out, f"     {command}", hang=5)
-        if len(back) > SCREENFUL and not every:
-            say(out, f"     and {len(back) - SCREENFUL:,} more: --all, or --json", "dim")
+        show_rest(out, len(answer.undo[MOST_STEPS:]) if most else 0, indent="     ")
     else:
         say(out, "  It cannot be undone: the brokers or disks of before are down.")
 

@@ -1,16 +1,28 @@
-"""Whether a reassignment may run, as text."""
+"""Reassignments as text: whether one may run, and how far it is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pipelines.ask import plan_check as found
+from pipelines.ask import plan_watch
 from pipelines.ask.plan_check import PlanCheck, Planned
+from pipelines.ask.plan_watch import DONE, NOT_BEGUN, UNDER_WAY, Emptied, PlanWatch, Watched
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import (
+    Screen,
+    at_most,
+    led_by,
+    listed,
+    many,
+    say,
+    show_fault,
+    show_list,
+    show_selection,
+    show_steps,
+    when,
+)
 
-SCREENFUL = 40
-"""Rows of a list, unless all are asked for."""
 MOST_REASONS = 4
 
 MEANINGS: Mapping[str, str] = {
@@ -53,25 +65,23 @@ def show_plan_check(out: Screen, answer: PlanCheck, chosen: Chosen, every: bool 
         blocks = finding in found.BLOCKING
         say(out, f"{many(len(ones), 'partition')} {MEANINGS[finding]}:", "red" if blocks else "yellow")
         say(out, f"  {listed([one.name for one in ones])}", hang=4)
-        reasons = list(dict.fromkeys(one.why[finding] for one in ones if one.why[finding]))
-        if reasons:
-            shown = reasons if every else reasons[:MOST_REASONS]
-            rest = "" if len(shown) == len(reasons) else f"; and {len(reasons) - len(shown):,} more"
-            say(out, f"  {'; '.join(shown)}{rest}", "dim", hang=4)
+        _show_why(out, (one.why[finding] for one in ones), every)
     _show_cost(out, answer)
-    if answer.fault:
-        say(out, f"Kafka's own controller (4.1) would fail on this: {answer.fault}", "bold red")
-    told = [ADVICE[finding] for finding in answer.groups if finding in ADVICE]
-    if told:
-        say(out)
-        say(out, "What to do", "bold")
-        for number, text in enumerate(told, 1):
-            say(out, f"  {number}. {text}", hang=5)
+    show_fault(out, answer.fault)
+    show_steps(out, (ADVICE[finding] for finding in answer.groups if finding in ADVICE))
     rows = chosen.rows if every or chosen.line else [one for one in chosen.rows if one.findings]
     if rows:
         say(out)
         show_selection(out, chosen)
         _show_rows(out, rows, every or chosen.wanted.orders)
+
+
+def _show_why(out: Screen, reasons: Iterable[str], every: bool) -> None:
+    """The reasons of a group, each once."""
+    said = list(dict.fromkeys(filter(None, reasons)))
+    rest = f"; and {len(said) - MOST_REASONS:,} more" if len(said) > MOST_REASONS and not every else ""
+    if said:
+        say(out, f"  {'; '.join(said if every else said[:MOST_REASONS])}{rest}", "dim", hang=4)
 
 
 def _show_cost(out: Screen, answer: PlanCheck) -> None:
@@ -90,29 +100,132 @@ def _show_cost(out: Screen, answer: PlanCheck) -> None:
 
 
 def _show_rows(out: Screen, rows: Sequence[Planned], every: bool) -> None:
-    shown = rows if every else rows[:SCREENFUL]
-    show_table(
+    show_list(
         out,
         ("PARTITION", "REPLICAS", "TARGET", "LEADER", "THEN", "IN SYNC", "THEN", "MIN ISR", "FOUND"),
-        (
-            (
-                one.name,
-                ",".join(map(str, one.replicas)) or "-",
-                ",".join(map(str, one.target)),
-                _leader(one.leader),
-                _leader(one.leader_after),
-                one.in_sync,
-                one.in_sync_after,
-                one.min_isr_after,
-                ", ".join(one.findings) or "-",
-            )
-            for one in shown
+        rows,
+        lambda one: (
+            one.name,
+            ",".join(map(str, one.replicas)) or "-",
+            ",".join(map(str, one.target)),
+            led_by(one.leader),
+            led_by(one.leader_after),
+            one.in_sync,
+            one.in_sync_after,
+            one.min_isr_after,
+            ", ".join(one.findings) or "-",
         ),
+        every,
         numbers=(5, 6, 7),
     )
-    if len(shown) < len(rows):
-        say(out, f"and {len(rows) - len(shown):,} more: --all, or --json", "dim")
 
 
-def _leader(leader: int) -> str:
-    return "none" if leader == -1 else str(leader)
+STATES: Mapping[str, str] = {
+    plan_watch.STUCK: "stuck",
+    plan_watch.REPLACED: "taken over by another reassignment",
+    plan_watch.CANCELLED: "cancelled",
+    plan_watch.GONE: "no longer there, or never were",
+    plan_watch.UNKNOWN: "to be placed in a path that jbod does not know",
+    NOT_BEGUN: "not begun",
+    UNDER_WAY: "under way",
+}
+STATE_ADVICE: Mapping[str, str] = {
+    plan_watch.STUCK: "Bring back what they wait for: jbod offline says how. The copies then go on by themselves.",
+    plan_watch.REPLACED: "Find out who reassigned them. If this plan is still right: jbod plan check, then execute it.",
+    plan_watch.CANCELLED: "If the plan is still right: jbod plan check, then execute it again.",
+    plan_watch.GONE: "Take them out of the file: kafka-reassign-partitions refuses them.",
+    plan_watch.UNKNOWN: "Name the disks (jbod label, or jbod sizes --keep): until then nobody knows whether they are "
+    "there.",
+    NOT_BEGUN: "Nothing executed them yet: kafka-reassign-partitions.sh --execute.",
+}
+LOST = (
+    "jbod offline says what failed disks had the last copy of. If they do not come back, make another plan from here: "
+    "jbod plan repair."
+)
+
+
+def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool = False) -> None:
+    """How far it is, what it waits for, the disks that become empty, and what to do."""
+    style = (
+        "green" if answer.done else "bold red" if plan_watch.STUCK in answer.groups or not answer.pending else "bold"
+    )
+    say(out, f"{headline(answer)}, at offset {answer.offset}, {when(answer.time)}.", style)
+    for state, ones in answer.groups.items():
+        if state != DONE:
+            say(out, f"{many(len(ones), 'partition')} {STATES[state]}: {listed([one.name for one in ones])}", hang=2)
+            _show_why(out, (one.reason for one in ones), every)
+    for disk in answer.disks:
+        for line in _disk(disk):
+            say(out, line, hang=2)
+    for line in _offline(answer):
+        say(out, line, hang=2)
+    advice = [STATE_ADVICE[state] for state in answer.groups if state in STATE_ADVICE]
+    show_steps(out, [*advice, LOST] if answer.offline else advice)
+    rows = chosen.rows if every or chosen.line else [one for one in chosen.rows if one.state != DONE]
+    if rows:
+        say(out)
+        show_selection(out, chosen)
+        columns = ("PARTITION", "REPLICAS", "TARGET", "STATE", "SINCE", "WHY")
+        show_list(out, columns, rows, _row, every or chosen.wanted.orders)
+
+
+def _offline(answer: PlanWatch) -> Iterator[str]:
+    for (broker, directory), names in answer.offline.items():
+        of = many(len(names), "partition")
+        yield f"Directory {directory} of broker {broker} is offline, with replicas of {of} of the plan: {listed(names)}"
+
+
+def headline(answer: PlanWatch) -> str:
+    """``12 of 40 partitions done, 3 under way, about 4 min left``"""
+    counts = {state: len(ones) for state, ones in answer.groups.items()}
+    of = many(len(answer.partitions), "partition")
+    if answer.done:
+        return f"All done: {of}"
+    said = [f"{counts.get(DONE, 0):,} of {of} done"]
+    said += [f"{count:,} {state}" for state, count in counts.items() if state != DONE]
+    return ", ".join(said) + (f", about {at_most(answer.left.total_seconds())} left" if answer.left is not None else "")
+
+
+def changes(before: PlanWatch | None, answer: PlanWatch) -> Iterator[str]:
+    """A line for each thing that is so now and was not before."""
+    known = {} if before is None else {(one.topic, one.partition): (one.state, one.reason) for one in before.partitions}
+    news: dict[tuple[str, str], list[Watched]] = {}
+    for one in answer.partitions:
+        if known.get((one.topic, one.partition)) != (one.state, one.reason):
+            news.setdefault((one.state, one.reason), []).append(one)
+    for (state, reason), ones in news.items():
+        why = f" ({reason})" if reason else ""
+        yield f"{state}: {listed([one.name for one in ones])}{why}"
+    if news:
+        yield headline(answer)
+    empty = set() if before is None else {(one.broker_id, one.directory_id, _safe(one)) for one in before.disks}
+    yield from sorted({*_offline(answer)} - (set() if before is None else {*_offline(before)}))
+    for disk in answer.disks:
+        if not disk.replicas and (disk.broker_id, disk.directory_id, _safe(disk)) not in empty:
+            yield from _disk(disk)
+
+
+def _safe(disk: Emptied) -> bool | None:
+    return None if disk.removal is None else disk.removal.safe
+
+
+def _disk(disk: Emptied) -> Iterator[str]:
+    where = f"Directory {disk.directory_id} of broker {disk.broker_id}"
+    if disk.removal is None or disk.since_time is None:
+        yield f"{where} has {many(disk.replicas, 'replica')} left, all of which are to leave it."
+    elif disk.removal.safe:
+        yield f"{where} is empty since {when(disk.since_time)}, and may be pulled (jbod safe-to-remove)."
+    else:
+        why = "; ".join(one.finding for one in disk.removal.reasons if one.blocks)
+        yield f"{where} is empty since {when(disk.since_time)}, but may not be pulled yet: {why}."
+
+
+def _row(one: Watched) -> tuple[object, ...]:
+    return (
+        one.name,
+        ",".join(map(str, one.replicas)) or "-",
+        ",".join(map(str, one.target)),
+        one.state,
+        "-" if one.since_time is None else when(one.since_time),
+        one.reason or "-",
+    )

@@ -1,20 +1,34 @@
-"""Verdicts about restarts as text: the answer, then the reason, then what to do, then the list."""
+"""Restarts as text: the answer, then the reason, then what to do, then the list.
+
+A verdict; what a next start does to replicas in directories that do not come back as they were; the batches of a plan.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from jbod_model.restart import DECIDING, Harm
+from pipelines.ask.advice import directories_of
+from pipelines.ask.next_start import NextStarts, StartOutcome
 from pipelines.ask.restart import NOT_DECIDABLE, SAFE, RestartVerdict
 from pipelines.ask.restart_judge import Stake
+from pipelines.ask.restart_plan import DONE, GO, WAIT, PlannedNode, RestartPlan
 from pipelines.ask.restart_waits import Blocking
-from pipelines.show.next_start import show_next_starts
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, listed, many, say, show_selection, show_table, when
-
-SCREENFUL = 40
-"""Rows of a list, unless all are asked for."""
+from pipelines.show.text import (
+    Screen,
+    led_by,
+    listed,
+    many,
+    say,
+    show_fault,
+    show_list,
+    show_selection,
+    show_steps,
+    show_table,
+    when,
+)
 
 MEANINGS = {
     Harm.NO_LEADER: "would have no leader: no reads, no writes",
@@ -52,11 +66,7 @@ def show_verdict(out: Screen, answer: RestartVerdict, chosen: Chosen, every: boo
             say(out, f"  {group.finding}: {_some(group)}", hang=4)
         if answer.quorum is not None and not answer.quorum.safe:
             say(out, f"  {answer.quorum.finding}", hang=4)
-    if answer.steps:
-        say(out)
-        say(out, "What to do", "bold")
-        for number, text in enumerate(dict.fromkeys(step.text for step in answer.steps), 1):
-            say(out, f"  {number}. {text}", hang=5)
+    show_steps(out, (step.text for step in answer.steps))
     say(out)
     for line in _around(answer):
         say(out, line)
@@ -127,28 +137,24 @@ def _around(answer: RestartVerdict) -> Sequence[str]:
 
 
 def _show_stakes(out: Screen, stakes: Sequence[Stake], every: bool) -> None:
-    shown = stakes if every else stakes[:SCREENFUL]
-    show_table(
+    show_list(
         out,
         ("PARTITION", "REPLICAS", "LEADER", "THEN", "IN SYNC", "THEN", "MIN ISR", "HARM", "WHY"),
-        (
-            (
-                one.name,
-                ",".join(map(str, one.replicas)),
-                _leader(one.leader),
-                _leader(one.leader_down),
-                one.in_sync,
-                one.in_sync_down,
-                one.min_isr,
-                ", ".join(one.harms).replace("_", " ") or "none; so already: " + ", ".join(one.already),
-                one.reason or "-",
-            )
-            for one in shown
+        stakes,
+        lambda one: (
+            one.name,
+            ",".join(map(str, one.replicas)),
+            led_by(one.leader),
+            led_by(one.leader_down),
+            one.in_sync,
+            one.in_sync_down,
+            one.min_isr,
+            ", ".join(one.harms).replace("_", " ") or "none; so already: " + ", ".join(one.already),
+            one.reason or "-",
         ),
+        every,
         numbers=(4, 5, 6),
     )
-    if len(shown) < len(stakes):
-        say(out, f"and {len(stakes) - len(shown):,} more: --all, or --json", "dim")
 
 
 def _some(group: Blocking) -> str:
@@ -156,5 +162,176 @@ def _some(group: Blocking) -> str:
     return ", ".join(group.names) + (f" and {rest:,} more" if rest else "")
 
 
-def _leader(leader: int) -> str:
-    return "none" if leader == -1 else str(leader)
+def show_next_starts(out: Screen, answer: NextStarts, every: bool = False) -> None:
+    """The cases, the worst consequence of each first, then what to do before the start. Nothing if no case is asked."""
+    if not answer.starts:
+        return
+    if answer.away:
+        are = "is" if len(answer.away) == 1 else "are"
+        say(out, f"Not online {are} {directories_of(answer.broker_id, answer.away)}.", "bold")
+    say(out, f"At the next start of broker {answer.broker_id}:", "bold")
+    for one in answer.starts:
+        given_up = [lost.name for lost in one.gives_up]
+        say(out, f"  {_case(one)}: {_consequence(one)}", "bold red" if given_up else "", hang=4)
+        if given_up:
+            say(out, f"    {listed(given_up, len(given_up) if every else 8)}", hang=4)
+    show_fault(out, answer.fault)
+    show_steps(out, (step.text for step in answer.steps), "Before the start")
+
+
+def _case(one: StartOutcome) -> str:
+    """``if a blank disk takes the place of D``"""
+    said = [
+        text.format(" and ".join(directories))
+        for text, directories in (
+            ("if {} comes back with its id", one.back),
+            ("if a blank disk takes the place of {}", one.blank),
+            ("if {} is taken out of log.dirs", one.gone),
+            ("if {} stays in log.dirs and cannot be read", one.broken),
+        )
+        if directories
+    ]
+    return ", ".join(said)
+
+
+def _consequence(one: StartOutcome) -> str:
+    """What happens, in one sentence."""
+    if one.refused:
+        return f"the broker does not start ({one.refused})"
+    said = list(_losses(one))
+    if not said:
+        return "no replica is recreated" + (f", and {said[0]}" if (said := list(_gains(one))) else "")
+    return "; ".join([*said, *_gains(one)])
+
+
+def _losses(one: StartOutcome) -> Iterator[str]:
+    if one.gives_up:
+        copies = "the last complete copy" if len(one.gives_up) == 1 else "the last complete copies"
+        yield f"{copies} of {many(len(one.gives_up), 'partition')} {'may be' if _vague(one) else 'is'} given up"
+    if one.recreated:
+        perhaps = f", {len(one.perhaps_recreated):,} of them perhaps" if one.perhaps_recreated else ""
+        yield f"{many(len(one.recreated), 'replica')} {_are(one.recreated)} recreated empty{perhaps}"
+    if one.leads_empty:
+        yield f"the broker {_leads(one, one.leads_empty)} {many(len(one.leads_empty), 'partition')} with an empty log"
+    if one.two_folders:
+        yield (
+            f"{many(len(one.two_folders), 'partition')} would have two folders, and Kafka does not start with two: "
+            "one leaves first"
+        )
+
+
+def _gains(one: StartOutcome) -> Iterator[str]:
+    led = sorted({*one.leads} - {*one.leads_empty})
+    if led:
+        yield f"the broker {_leads(one, led)} {many(len(led), 'partition')} that it does not lead now"
+
+
+def _leads(one: StartOutcome, names: Sequence[str]) -> str:
+    return "may lead" if {*names} <= {*one.perhaps_leads} else "leads"
+
+
+def _vague(one: StartOutcome) -> bool:
+    return {lost.name for lost in one.gives_up} <= {*one.perhaps_recreated, *one.perhaps_gives_up}
+
+
+def _are(names: Sequence[str]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+MOST_IDS = 20
+"""Ids of a batch that are shown, unless all are asked for."""
+
+
+def show_plan(out: Screen, answer: RestartPlan, chosen: Chosen, every: bool = False) -> None:
+    """The plan."""
+    at = f"offset {answer.offset}, {when(answer.time)}"
+    planned = [one for one in answer.nodes if one.batch is not None]
+    say(out, _verdict(answer, at), "bold red" if answer.impossible else "green")
+    if answer.down:
+        say(out, f"Down already, start first: {listed([*map(str, answer.down)])}.", "bold red")
+    if answer.restarted:
+        say(out, f"Restarted already: {listed([*map(str, answer.restarted)])}.")
+    if answer.batches or answer.next.state != DONE:
+        say(out, f"Now: {_now(answer)}", "" if answer.next.state in (GO, DONE) else "yellow")
+    if answer.batches:
+        say(out)
+        show_table(
+            out,
+            ("BATCH", "NODES", "LEADERS", "IDS"),
+            (
+                (
+                    number,
+                    len(batch),
+                    _leaders(planned, number),
+                    _ids(answer, batch, every),
+                )
+                for number, batch in enumerate(answer.batches, 1)
+            ),
+            numbers=(0, 1, 2),
+        )
+        say(out, "After each batch wait until every replica is in sync again: --next does.", "dim")
+    if answer.impossible:
+        say(out)
+        say(out, "In no batch", "bold")
+        for group in _by_finding(answer):
+            say(out, f"  {listed([*map(str, group)])}: {_reason(answer, group[0])}", hang=4)
+    if chosen.line:
+        say(out)
+        show_selection(out, chosen)
+        for one in chosen.rows:
+            where = "in no batch" if one.batch is None else f"batch {one.batch}"
+            say(out, f"  {one.role} {one.node_id}: {where}")
+
+
+def _verdict(answer: RestartPlan, at: str) -> str:
+    left_out = len(answer.impossible)
+    if not answer.batches and not answer.next.why:
+        return f"No node can be restarted without harm ({at})." if left_out else f"Nothing is left to restart ({at})."
+    planned = len(answer.nodes) - left_out
+    return f"{many(len(answer.batches), 'batch', 'batches')} for {many(planned, 'node')} ({at}): {_best(answer)}." + (
+        f" {many(left_out, 'node')} cannot be restarted without harm." if left_out else ""
+    )
+
+
+def _best(answer: RestartPlan) -> str:
+    if answer.is_best:
+        return "no plan has fewer"
+    return f"no plan has fewer than {answer.bound}, and whether one has fewer than {len(answer.batches)} is not known"
+
+
+def _now(answer: RestartPlan) -> str:
+    following = answer.next
+    if following.state == GO:
+        return f"restart {listed([*map(str, following.batch)])}."
+    if following.state == WAIT:
+        return f"wait: {'; '.join(following.why)}."
+    if following.state == DONE:
+        return "nothing is left to restart."
+    return f"not decidable: {'; '.join(following.why)}."
+
+
+def _leaders(planned: Sequence[PlannedNode], number: int) -> int:
+    return sum(one.leaders for one in planned if one.batch == number)
+
+
+def _ids(answer: RestartPlan, batch: Sequence[int], every: bool) -> str:
+    names = [_name(one) for one in answer.nodes if one.node_id in batch]
+    return listed(names, len(names) if every else MOST_IDS)
+
+
+def _name(one: PlannedNode) -> str:
+    what = " (active controller)" if one.active else " (controller)" if one.role != "broker" else ""
+    return f"{one.node_id}{what}"
+
+
+def _by_finding(answer: RestartPlan) -> list[list[int]]:
+    groups: dict[str, list[int]] = {}
+    for one in answer.impossible:
+        groups.setdefault(one.finding, []).append(one.node_id)
+    return [*groups.values()]
+
+
+def _reason(answer: RestartPlan, node: int) -> str:
+    (one,) = [one for one in answer.impossible if one.node_id == node]
+    names = one.reasons[0].names if one.reasons else ()
+    return one.finding + (f" ({listed(names, 4)})" if names else "")

@@ -11,10 +11,23 @@ from pipelines.ask.whatif import LeaderChange, WhatIf
 from pipelines.ask.whatif_places import Already, Place
 from pipelines.show.answers import only_local
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, at_most, in_units, listed, many, say, show_selection, show_table, when
-
-SCREENFUL = 40
-"""Rows of a list, unless all are asked for."""
+from pipelines.show.text import (
+    SCREENFUL,
+    Screen,
+    at_most,
+    in_units,
+    led_by,
+    listed,
+    many,
+    say,
+    show_columns,
+    show_fault,
+    show_list,
+    show_rest,
+    show_selection,
+    show_steps,
+    when,
+)
 
 ADVICE = (
     (
@@ -90,10 +103,7 @@ def show_risk(out: Screen, answer: Risk, shown: Risk, chosen: Chosen, every: boo
 
 
 def _show_advice(out: Screen, lost: Container[str], *more: str) -> None:
-    say(out)
-    say(out, "What to do", "bold")
-    for number, text in enumerate([*(text for what, text in ADVICE if what in lost), *more], 1):
-        say(out, f"  {number}. {text}", hang=5)
+    show_steps(out, [*(text for what, text in ADVICE if what in lost), *more])
 
 
 def _cost(one: Exposure) -> str:
@@ -151,14 +161,8 @@ def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], ever
     # Columns without values are left out.
     kept = [0, *([1] if with_directory else []), 2, 3]
     kept += [column for column in range(4, 12) if column in (5, 6, 7) or any(row[column] for row in rows)]
-    show_table(
-        out,
-        [columns[column] for column in kept],
-        [[row[column] for column in kept] for row in rows],
-        [index for index, column in enumerate(kept) if column != 1],
-    )
-    if len(shown) < len(exposures):
-        say(out, f"and {len(exposures) - len(shown):,} more: --all, or --json", "dim")
+    show_columns(out, columns, rows, kept, [0, *range(2, 12)])
+    show_rest(out, len(exposures) - len(shown))
 
 
 def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False) -> None:
@@ -203,8 +207,7 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
     for place in answer.failing:
         if place.online and place.only:
             say(out, f"{_place(place)} is the only one its broker has: the whole broker stops.", "yellow")
-    if answer.fault:
-        say(out, f"Kafka's own controller (4.1) would fail on this: {answer.fault}", "bold red")
+    show_fault(out, answer.fault)
     if hurt:
         _show_advice(out, {what for what, _ in ADVICE if _hit(answer, what)})
     if answer.changes:
@@ -257,27 +260,23 @@ def _hit(answer: WhatIf, what: str) -> list[str]:
 
 
 def _show_changes(out: Screen, changes: Sequence[LeaderChange], every: bool) -> None:
-    shown = changes if every else changes[:SCREENFUL]
-    show_table(
+    show_list(
         out,
         ("PARTITION", "REPLICAS", "LEADER", "THEN", "IN SYNC", "THEN", "MIN ISR", "LOSES"),
-        (
-            (
-                one.name,
-                ",".join(map(str, one.replicas)),
-                _leader(one.leader),
-                _leader(one.leader_after),
-                one.in_sync,
-                one.in_sync_after,
-                one.min_isr,
-                ", ".join(_losses(one)) or "nothing",
-            )
-            for one in shown
+        changes,
+        lambda one: (
+            one.name,
+            ",".join(map(str, one.replicas)),
+            led_by(one.leader),
+            led_by(one.leader_after),
+            one.in_sync,
+            one.in_sync_after,
+            one.min_isr,
+            ", ".join(_losses(one)) or "nothing",
         ),
+        every,
         numbers=(4, 5, 6),
     )
-    if len(shown) < len(changes):
-        say(out, f"and {len(changes) - len(shown):,} more: --all, or --json", "dim")
 
 
 def _losses(change: LeaderChange) -> Iterable[str]:
@@ -291,10 +290,6 @@ def _losses(change: LeaderChange) -> Iterable[str]:
         yield "writes that the new leader lacks"
     if change.under_min_isr:
         yield "acks=all writes"
-
-
-def _leader(leader: int) -> str:
-    return "none" if leader == -1 else str(leader)
 
 
 def _already(one: Already) -> str:
@@ -351,7 +346,4 @@ def _show_reasons(out: Screen, reasons: Sequence[Reason], every: bool) -> None:
         say(out, f"  {reason.finding}", hang=4)
         if reason.partitions:
             say(out, f"    {listed(reason.partitions, len(reason.partitions) if every else 8)}", "dim", hang=4)
-    say(out)
-    say(out, "What to do", "bold")
-    for number, text in enumerate(dict.fromkeys(step.text for reason in reasons for step in reason.steps), 1):
-        say(out, f"  {number}. {text}", hang=5)
+    show_steps(out, (step.text for reason in reasons for step in reason.steps))

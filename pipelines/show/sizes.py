@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pipelines.ask.sizes import CERTAIN, DirectorySize, Sizes
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, in_units, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, in_units, listed, many, say, show_columns, show_selection, when
 
 MOST_TOPICS = 3
 """Topics that a line names."""
@@ -29,12 +29,7 @@ def show_sizes(out: Screen, answer: Sizes, chosen: Chosen, every: bool = False) 
     columns = ("BROKER", "PATH", "ID", "FULL", "FREE", "REPLICAS", "BYTES", "COPYING", "A DAY", "FULL IN", "MOST OF IT")
     rows = [_row(one, every) for one in chosen.rows]
     kept = [column for column in range(len(columns)) if column < 3 or any(row[column] != "-" for row in rows)]
-    show_table(
-        out,
-        [columns[column] for column in kept],
-        [[row[column] for column in kept] for row in rows],
-        [index for index, column in enumerate(kept) if 3 <= column <= 9],
-    )
+    show_columns(out, columns, rows, kept, range(3, 10))
     _show_doubts(out, [one for one in chosen.rows if one.path is not None])
 
 

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -21,6 +21,9 @@ from pipelines.show.rows import Chosen
 if TYPE_CHECKING:
     from pipelines.lake.reader import Lake
 
+Row = TypeVar("Row")
+SCREENFUL = 40
+"""Rows of a list, unless all are asked for."""
 GAP = 2
 """Spaces between two columns."""
 PROSE, LEAST = 40, 24
@@ -141,6 +144,53 @@ def show_table(
     out.file.write("".join(line + "\n" for line in lines))
 
 
+def show_columns(
+    out: Screen, columns: Sequence[str], rows: Sequence[Sequence[object]], kept: Sequence[int], numbers: Sequence[int]
+) -> None:
+    """``show_table`` with the columns at the indexes ``kept`` only. ``numbers`` counts all columns."""
+    show_table(
+        out,
+        [columns[column] for column in kept],
+        [[row[column] for column in kept] for row in rows],
+        [index for index, column in enumerate(kept) if column in numbers],
+    )
+
+
+def show_list(
+    out: Screen,
+    columns: Sequence[str],
+    rows: Sequence[Row],
+    cells: Callable[[Row], Sequence[object]],
+    every: bool,
+    numbers: Iterable[int] = (),
+) -> None:
+    """``show_table`` of the first rows, or of ``every`` one, and how many more there are."""
+    shown = rows if every else rows[:SCREENFUL]
+    show_table(out, columns, map(cells, shown), numbers)
+    show_rest(out, len(rows) - len(shown))
+
+
+def show_rest(out: Screen, more: int, what: str = "", indent: str = "") -> None:
+    """How many more there are than were shown, if there are any."""
+    if more > 0:
+        say(out, f"{indent}and {many(more, what) if what else f'{more:,}'} more: --all, or --json", "dim")
+
+
+def show_steps(out: Screen, steps: Iterable[str], title: str = "What to do") -> None:
+    """The steps in order, each of them once. Nothing if there are none."""
+    for number, text in enumerate(dict.fromkeys(steps), 1):
+        if number == 1:
+            say(out)
+            say(out, title, "bold")
+        say(out, f"  {number}. {text}", hang=5)
+
+
+def show_fault(out: Screen, fault: str | None) -> None:
+    """The failure of Kafka's own controller, if there is one."""
+    if fault:
+        say(out, f"Kafka's own controller (4.1) would fail on this: {fault}", "bold red")
+
+
 def _least(column: Sequence[str], width: int) -> int:
     """The least width of a column whose text is wrapped: no word is cut."""
     if width > PROSE:
@@ -255,6 +305,11 @@ def lasted(span: timedelta) -> str:
         parts.append(f"{whole // size} {unit}")
         whole %= size
     return " ".join(parts)
+
+
+def led_by(leader: int) -> str:
+    """The id of a leader, or ``none``."""
+    return "none" if leader == -1 else str(leader)
 
 
 def many(count: int, what: str, plural: str = "") -> str:

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from jbod_model.formats.metadata_version import ELR_FEATURE
 from pipelines.ask.whatif_config import ConfigEffect
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, listed, many, say, show_selection, show_table, when
-
-SCREENFUL = 40
-"""Rows of a list, unless all are asked for."""
+from pipelines.show.text import Screen, listed, many, say, show_fault, show_list, show_selection, show_steps, when
 
 EFFECTS = (
     ("refuses_writes", "would refuse writes with acks=all", "red"),
@@ -72,14 +69,8 @@ def show_config(out: Screen, answer: ConfigEffect, chosen: Chosen, every: bool =
         )
     if answer.name == ELR_FEATURE:
         say(out, f"Whether all nodes support the level: jbod upgrade-check --to {answer.name}={answer.value}", "dim")
-    if answer.fault:
-        say(out, f"Kafka's own controller (4.1) would fail on this: {answer.fault}", "bold red")
-    told = [text for what, text in ADVICE if answer.chosen(what)]
-    if told:
-        say(out)
-        say(out, "What to do", "bold")
-        for number, text in enumerate(told, 1):
-            say(out, f"  {number}. {text}", hang=5)
+    show_fault(out, answer.fault)
+    show_steps(out, (text for what, text in ADVICE if answer.chosen(what)))
     if answer.changes:
         say(out)
         show_selection(out, chosen)
@@ -110,28 +101,24 @@ def _before(answer: ConfigEffect) -> str:
 
 
 def _show_rows(out: Screen, chosen: Chosen, every: bool) -> None:
-    shown = chosen.rows if every else chosen.rows[:SCREENFUL]
-    show_table(
+    show_list(
         out,
         ("PARTITION", "REPLICAS", "LEADER", "THEN", "IN SYNC", "ELIGIBLE", "THEN", "MIN ISR", "THEN"),
-        (
-            (
-                one.name,
-                _brokers(one.replicas),
-                _brokers([one.leader]),
-                _brokers([one.leader_after]),
-                _brokers(one.isr),
-                _brokers(one.eligible),
-                _brokers(one.eligible_after),
-                one.min_isr,
-                one.min_isr_after,
-            )
-            for one in shown
+        chosen.rows,
+        lambda one: (
+            one.name,
+            _brokers(one.replicas),
+            _brokers([one.leader]),
+            _brokers([one.leader_after]),
+            _brokers(one.isr),
+            _brokers(one.eligible),
+            _brokers(one.eligible_after),
+            one.min_isr,
+            one.min_isr_after,
         ),
+        every,
         numbers=(7, 8),
     )
-    if len(shown) < len(chosen.rows):
-        say(out, f"and {len(chosen.rows) - len(shown):,} more: --all, or --json", "dim")
 
 
 def _brokers(brokers: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from jbod_model.errors import UsageError
 from jbod_model.formats.records import ConfigRecord
 from pipelines.ask.next_start import NextStarts, next_starts
 from pipelines.cli.main import application
-from pipelines.show.next_start import show_next_starts
+from pipelines.show.restart import show_next_starts
 from pipelines.show.text import Screen
 from tests.unit.check.story import Story, disk
 
