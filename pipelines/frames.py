@@ -74,7 +74,7 @@ def read_log(
 
 def _committed(url: str) -> TemporaryDirectory[str]:
     """A private folder with all that a quorum has committed now."""
-    from pipelines.mirror.session import committed
+    from pipelines.mirror.follow import committed
     from pipelines.settings import load
 
     return committed(url, load().quorum.command_config, warnings.warn)[0]

@@ -13,7 +13,7 @@ from jbod_model.ids import IdTable
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.transactions import committed
 from lab.behaviour import Behaviour, Verdict, judge, with_requests
-from pipelines.audit.summary import check_request_logs, cluster_id
+from pipelines.audit import check_request_logs, cluster_id
 
 
 def behaviour(

@@ -7,8 +7,7 @@ from typing import Any
 
 from jbod_model.audit.log_invariants import INVARIANTS, LogBreach
 from lab.behaviour import Refusal, Verdict
-from pipelines.audit.summary import differences, short
-from pipelines.audit.table import records_as_json
+from pipelines.audit import differences, records_as_json, short
 from pipelines.show.audit import FIELDS, RECORDS, SHOWN, in_words
 from pipelines.show.text import Screen, many, say, show_table
 

@@ -1,6 +1,6 @@
 """Advice to the operator: its kinds, its cost, and its sentences.
 
-One rule holds for all of it: no action is advised that gives up a last copy (``jbod_model.loss.actions``). What saves
+One rule holds for all of it: no action is advised that gives up a last copy (``jbod_model.loss.fate``). What saves
 the copy comes first, and the cost of the forbidden action is named.
 """
 

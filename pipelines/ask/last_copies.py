@@ -1,6 +1,6 @@
 """The last complete copies that are offline at a lake's offset, and the steps that keep them.
 
-``jbod_model.loss.actions`` says what an action gives up. Partitions of the same shape are asked about once.
+``jbod_model.loss.fate`` says what an action gives up. Partitions of the same shape are asked about once.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from jbod_model.ids import Uuid
-from jbod_model.loss.actions import OperatorAction, given_up_by, is_online, last_copies
 from jbod_model.loss.copies import Copy
-from jbod_model.loss.fate import Fate
+from jbod_model.loss.fate import Fate, OperatorAction, given_up_by, is_online, last_copies
 from pipelines.ask.advice import (
     Action,
     Advice,

@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from jbod_model.ids import Uuid
-from jbod_model.loss.actions import OperatorAction
+from jbod_model.loss.fate import OperatorAction
 from pipelines.ask.advice import (
     Action,
     Advice,

@@ -28,7 +28,7 @@ from jbod_model.formats.metadata_version import (
     controllers_register,
     controllers_unregister,
 )
-from jbod_model.loss.actions import OperatorAction
+from jbod_model.loss.fate import OperatorAction
 from pipelines.ask.advice import few
 from pipelines.ask.configs import features
 from pipelines.ask.last_copies import LastCopies

@@ -11,9 +11,8 @@ from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.controller.partition_change import RECOVERING
 from jbod_model.formats.kafka_errors import ControllerFault
 from jbod_model.ids import Uuid
-from jbod_model.loss.actions import last_copies
 from jbod_model.loss.copies import Copy, Registration
-from jbod_model.loss.fate import Fate
+from jbod_model.loss.fate import Fate, last_copies
 from jbod_model.profiles import PROFILES, Profile
 from jbod_model.replay.image import Image, Partition
 from jbod_model.replay.offline import offline_replicas

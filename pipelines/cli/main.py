@@ -32,7 +32,7 @@ from pipelines.storage.objects import fault_of_storage
 MODULES: Mapping[str, Sequence[str]] = {
     "ask": (
         *("offline", "status", "directories", "history", "image", "dump", "incidents"),
-        *("risk", "whatif", "safe-to-remove", "quorum", "upgrade-check", "report"),
+        *("risk", "whatif", "safe-to-remove", "quorum", "upgrade-check", "report", "sizes"),
     ),
     "restart": ("safe-to-restart", "restart-plan"),
     "check": ("check",),
@@ -41,10 +41,8 @@ MODULES: Mapping[str, Sequence[str]] = {
     "mirror": ("mirror",),
     "fleet": ("fleet",),
     "label": ("label",),
-    "sizes": ("sizes",),
     "plan": ("plan",),
-    "monitor": ("metrics", "jobs"),
-    "upkeep": ("optimize", "vacuum", "rebuild", "verify", "warm"),
+    "upkeep": ("metrics", "jobs", "optimize", "vacuum", "rebuild", "verify", "warm"),
     "storage": ("disks",),
     "overview": ("settings",),
 }

@@ -56,7 +56,7 @@ def is_piped(log_dir: str) -> bool:
 
 def is_copied(log_dir: str) -> bool:
     """Whether a path stands for standard input or for a quorum: it does not grow."""
-    from pipelines.mirror.session import PREFIX
+    from pipelines.mirror.follow import PREFIX
 
     return is_piped(log_dir) or Path(log_dir).name.startswith(PREFIX)
 
@@ -86,7 +86,7 @@ def _ending_by_exception() -> Iterator[None]:
 def _mirrored(url: str) -> Iterator[str]:
     """A folder with all that a quorum has committed."""
     from pipelines.cli import progress
-    from pipelines.mirror.session import committed
+    from pipelines.mirror.follow import committed
     from pipelines.settings import load
 
     with _ending_by_exception():

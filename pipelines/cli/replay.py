@@ -132,7 +132,7 @@ def replay(
 
 def _mirror(opened: ExitStack, url: str, folder: str, settings: Settings, follows: Interrupts | None) -> None:
     """Brings the mirror of a quorum up to date, and follows the quorum beside the run if ``follows`` is given."""
-    from pipelines.mirror.session import mirrored
+    from pipelines.mirror.follow import mirrored
 
     def fail() -> bool:
         if follows is None or follows.stop is None:

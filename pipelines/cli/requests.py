@@ -62,7 +62,7 @@ def audit(
     if lake is not None and not requests:
         raise UsageError("--lake is for the verdicts on requests: give --requests FILE too")
     from jbod_model.formats.request_log_file import RequestLog
-    from pipelines.audit.summary import audit as run
+    from pipelines.audit import audit as run
 
     zone = zone_of(time_zone) if requests else UTC
     logs = [RequestLog(path, zone) for path in requests or ()]

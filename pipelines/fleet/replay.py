@@ -251,7 +251,7 @@ class Fleet:
         cluster = attempt.cluster
         if not cluster.log.startswith(KAFKA):
             return self._replay_files(attempt, cluster.log)
-        from pipelines.mirror.session import mirrored
+        from pipelines.mirror.follow import mirrored
         from pipelines.quorum.state import mirror_of
 
         folder = str(mirror_of(cluster.lake))

@@ -16,13 +16,12 @@ from deltalake import CommitProperties, DeltaTable
 
 from pipelines.lake import files
 from pipelines.lake.commit import LiveFile, live_files
-from pipelines.lake.create import APPEND_ONLY
 from pipelines.lake.delta import RowHash, connect, delta_at, read_parquet, row_hash, run_query
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
 from pipelines.lake.tables import CHANGES
 from pipelines.lake.uris import LakeUri
-from pipelines.lake.written_lake import WrittenLake
+from pipelines.lake.written_lake import APPEND_ONLY, WrittenLake
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 KEY = ("log_offset", "what", "topic_id", "partition", "broker_id", "directory_id")

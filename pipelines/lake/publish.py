@@ -19,8 +19,16 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import FORMAT_VERSION, files
 from pipelines.lake.commit import Overtaken, live_files
-from pipelines.lake.create import (
+from pipelines.lake.delta import delta_at
+from pipelines.lake.files import DataFile
+from pipelines.lake.ledger import write_head
+from pipelines.lake.lock import alone
+from pipelines.lake.recover import compare, mend, read_ledger
+from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
+from pipelines.lake.uris import LakeUri
+from pipelines.lake.written_lake import (
     Identity,
+    WrittenLake,
     add_checks,
     cannot_be_opened,
     create_table,
@@ -28,14 +36,6 @@ from pipelines.lake.create import (
     keeps_changes,
     remove_lake,
 )
-from pipelines.lake.delta import delta_at
-from pipelines.lake.files import DataFile
-from pipelines.lake.head import write_head
-from pipelines.lake.lock import alone
-from pipelines.lake.recover import compare, mend, read_ledger
-from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
-from pipelines.lake.uris import LakeUri
-from pipelines.lake.written_lake import WrittenLake
 from pipelines.storage.objects import is_object
 
 TRIES = 3

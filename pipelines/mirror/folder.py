@@ -21,8 +21,7 @@ from filelock import FileLock, Timeout
 from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.formats.log import PARTITION_DIRECTORY, MetadataLog
 from jbod_model.storage.properties import parse_properties, render_properties
-from pipelines.quorum.batches import EndOfLog, sound_batches
-from pipelines.quorum.client import SnapshotId
+from pipelines.quorum.client import EndOfLog, SnapshotId, sound_batches
 
 ROLL_BYTES = 64 << 20
 ROLL_SECONDS = 24 * 3600

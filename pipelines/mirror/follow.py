@@ -15,22 +15,34 @@ but never on disk. History begins where the quorum still gives it:
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from jbod_model.errors import JbodError, MalformedLog
 from jbod_model.formats.batch import write_batch
 from jbod_model.formats.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
 from jbod_model.formats.log import MetadataLog
 from pipelines.mirror.folder import WAITING, MirrorFolder, cluster_id_of
-from pipelines.quorum.batches import BatchPlace, EndOfLog, check_follows, sound_batches
-from pipelines.quorum.client import Fetched, QuorumClient, SnapshotGone, SnapshotId
-from pipelines.quorum.connection import Fault
+from pipelines.quorum.client import (
+    BatchPlace,
+    EndOfLog,
+    Fetched,
+    QuorumClient,
+    SnapshotGone,
+    SnapshotId,
+    addresses_of,
+    check_follows,
+    sound_batches,
+)
+from pipelines.quorum.connection import Fault, Halted
+from pipelines.quorum.security import security_of
 from pipelines.quorum.state import WatchedQuorum, read_state
 
 WAIT_MS = 500
@@ -333,3 +345,75 @@ def _other_history(end: EndOfLog, diverging: EndOfLog) -> str:
         f"the quorum has another history: it shares epoch {diverging.epoch} up to offset {diverging.offset}, this "
         f"mirror has epoch {end.epoch} up to {end.offset}: another cluster, or one that lost committed records"
     )
+
+
+PREFIX = "jbod-quorum-"
+"""What the name of a private folder with the log of a quorum begins with."""
+_PATIENCE = 60.0
+_TICK = 0.2
+
+
+@contextmanager
+def mirrored(
+    url: str,
+    folder: str,
+    command_config: str,
+    told: Callable[[str], None],
+    *,
+    failed: Callable[[], bool] | None = None,
+) -> Iterator[Mirror]:
+    """The mirror of a quorum in a folder, with all that is committed now.
+
+    ``failed``: the mirror follows during the block. If it cannot go on, it calls this until it returns True, and the
+    end of the block raises the error. Raises JbodError if the quorum cannot be read.
+    """
+    ended = threading.Event()
+    patience = _PATIENCE if failed is None else float("inf")
+    files = MirrorFolder(folder)
+    quorum = QuorumClient(
+        addresses_of(url), security_of(command_config), stop=ended.is_set, patience=patience, told=told
+    )
+    mirror = Mirror(quorum, files, told)
+    problems: list[JbodError] = []
+
+    def follow() -> None:
+        try:
+            while not ended.is_set():
+                mirror.step()
+        except Halted:
+            pass
+        except JbodError as problem:
+            problems.append(problem)
+            while failed is not None and not failed() and not ended.wait(_TICK):
+                pass
+
+    following = threading.Thread(target=follow, daemon=True, name="mirror")
+    try:
+        mirror.begin()
+        while not mirror.step(0):
+            pass
+        if failed is not None:
+            following.start()
+        yield mirror
+    finally:
+        ended.set()
+        if following.ident is not None:
+            following.join()
+        quorum.close()
+        files.close()
+    if problems:
+        raise problems[0]
+
+
+def committed(url: str, command_config: str, told: Callable[[str], None]) -> tuple[TemporaryDirectory[str], str]:
+    """A private folder with all that a quorum has committed now, and from where on it has history.
+
+    The caller removes it. Raises JbodError if the quorum cannot be read.
+    """
+    folder = TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
+    try:
+        with mirrored(url, folder.name, command_config, told) as mirror:
+            return folder, mirror.progress.begins
+    except BaseException:
+        folder.cleanup()
+        raise

@@ -171,7 +171,7 @@ def _is_only_loaded(wanted: Replay) -> bool:
 
 def _check(wanted: Replay) -> None:
     """Raises UsageError if there is no log, or no place for a new lake."""
-    from pipelines.lake.create import check_folder
+    from pipelines.lake.written_lake import check_folder
     from pipelines.source.log_dir import LogDir
 
     check_folder(wanted.lake)

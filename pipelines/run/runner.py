@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
 from pipelines.fold.rules import EngineRules, rules
 from pipelines.lake.changes import next_generation
-from pipelines.lake.create import Identity, check_folder
 from pipelines.lake.lock import only_run
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.uris import home_of
+from pipelines.lake.written_lake import Identity, check_folder
 from pipelines.run.errors import Attempts, explained, is_sparks
 from pipelines.run.options import Progress, Replay, RunOutcome, shards_for
 from pipelines.run.publisher import Publications

@@ -12,7 +12,7 @@ from jbod_model.audit import Judged, Verdict
 from jbod_model.audit.log_invariants import INVARIANTS
 from jbod_model.formats.request_log_file import RequestLog
 from jbod_model.profiles.releases import NEWEST
-from pipelines.audit.summary import Summary, differing_fields, out_of_place, record_text, short
+from pipelines.audit import Summary, differing_fields, out_of_place, record_text, short
 from pipelines.show.text import Screen, many, say, show_table, when
 
 SHOWN = 10

@@ -70,7 +70,7 @@ def mirror_of_source(options: LogOptions) -> Iterator[Mirror | None]:
     if not options.quorum:
         yield None
         return
-    from pipelines.mirror.session import mirrored
+    from pipelines.mirror.follow import mirrored
     from pipelines.settings import load
 
     with mirrored(options.quorum, options.path, load().quorum.command_config, _warn) as mirror:

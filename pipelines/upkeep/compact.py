@@ -29,8 +29,8 @@ from pipelines.lake.delta import delta_at
 from pipelines.lake.directory_sizes import TABLE as DIRECTORY_SIZES
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info, files_added
-from pipelines.lake.head import write_head
 from pipelines.lake.kept_sizes import MEND as MEND_SIZES
+from pipelines.lake.ledger import write_head
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.side_tables import side_table
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, Table

@@ -24,13 +24,13 @@ from jbod_model.ids import ID_TABLES
 from jbod_model.profiles import PROFILES
 from pipelines.lake import files
 from pipelines.lake.changes import CONTENT, KEY, in_force, same_changes
-from pipelines.lake.create import described, keeps_changes
 from pipelines.lake.delta import RowHash, data_files, hashed, open_table, read_parquet, row_hash
 from pipelines.lake.files import lake_filesystem
 from pipelines.lake.foreign import last_own, since
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, Table
 from pipelines.lake.uris import LakeUri
+from pipelines.lake.written_lake import described, keeps_changes
 from pipelines.upkeep.verify_reference import History, Row
 
 if TYPE_CHECKING:
@@ -208,8 +208,8 @@ def _entries(lake: Lake) -> Iterator[_Entry]:
 
 
 def _writer(lake: Lake) -> LakeWriter:
-    from pipelines.lake.create import Identity
     from pipelines.lake.publish import LakeWriter
+    from pipelines.lake.written_lake import Identity
 
     published = lake.published
     identity = Identity(published.cluster_id, published.profile, published.ids, SHARDS)

@@ -26,7 +26,7 @@ from jbod_model.ids import KAFKA_IDS
 from pipelines.ask.lake_status import status
 from pipelines.check.catalogue import CHECKS, run_checks
 from pipelines.check.findings import record
-from pipelines.cli.monitor import RULES
+from pipelines.cli.upkeep import RULES
 from pipelines.lake.reader import Lake
 from pipelines.metrics.measure import behind, recorded
 from tests.support.lakes import write_lake

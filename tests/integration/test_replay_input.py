@@ -21,8 +21,8 @@ from jbod_model.formats.records import (
     VersionedRecord,
 )
 from pipelines.cli import main
-from pipelines.lake.create import Identity
 from pipelines.lake.publish import LakeWriter
+from pipelines.lake.written_lake import Identity
 from tests.support.paths import metadata_dir
 from tests.support.tables import rows_of
 from tests.support.volume import rare

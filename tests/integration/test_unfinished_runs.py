@@ -19,10 +19,10 @@ import pytest
 
 from jbod_model.errors import UsageError
 from pipelines.fold.rules import rules
-from pipelines.lake.create import Identity
 from pipelines.lake.lock import only_run
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import TABLES
+from pipelines.lake.written_lake import Identity
 from pipelines.run.options import Replay
 from pipelines.run.rollback import reconcile
 from pipelines.run.runner import Runner
@@ -178,7 +178,7 @@ def test_table_that_was_half_created_is_finished(
             if len(calls) == made:
                 raise KeyboardInterrupt
 
-        dying.setattr("pipelines.lake.create.add_checks", dies)
+        dying.setattr("pipelines.lake.written_lake.add_checks", dies)
         with pytest.raises(KeyboardInterrupt):
             LakeWriter.create_or_open(str(tmp_path / "lake"), IDENTITY)
     assert run(log, tmp_path / "lake") == 0
@@ -187,8 +187,8 @@ def test_table_that_was_half_created_is_finished(
 
 SIGTERM_AFTER_A_TABLE = """
 import os, signal, sys
-from pipelines.lake import create, publish
-create.add_checks = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+from pipelines.lake import publish, written_lake
+written_lake.add_checks = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
 publish.LakeWriter.create_or_open(sys.argv[1], publish.Identity("", "kafka", "kafka", 2))
 """
 

@@ -11,8 +11,7 @@ from typing import TypeVar
 
 from benchmarks.first_replay import made
 from benchmarks.scale import SHAPE
-from pipelines.quorum.batches import sound_batches
-from pipelines.quorum.client import QuorumClient, addresses_of
+from pipelines.quorum.client import QuorumClient, addresses_of, sound_batches
 from pipelines.quorum.security import Security
 from tests.live.kafka import CONTROLLER, Cluster, wait_for
 from tests.support.paths import ROOT

@@ -19,12 +19,12 @@ import pytest
 from jbod_model.errors import JbodError, UsageError
 from pipelines.ask import Lake
 from pipelines.cli.main import main
-from pipelines.lake import create, lock
-from pipelines.lake.create import Identity
-from pipelines.lake.head import HEAD
+from pipelines.lake import lock, written_lake
+from pipelines.lake.ledger import HEAD
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import Table
 from pipelines.lake.uris import home_of
+from pipelines.lake.written_lake import Identity
 from pipelines.run.options import Replay
 from pipelines.run.publisher import ForeachBatch
 from pipelines.run.runner import Runner
@@ -554,7 +554,7 @@ def test_constraints_that_a_dead_run_left_out_are_added(
             raise RuntimeError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(create, "add_checks", dies)
+        patch.setattr(written_lake, "add_checks", dies)
         with pytest.raises(RuntimeError, match="killed"):
             replay(LOG, lake)
     replay(LOG, lake)

@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from shutil import copytree
 
-from pipelines.lake.create import Identity
 from pipelines.lake.publish import LakeWriter
+from pipelines.lake.written_lake import Identity
 from pipelines.run.options import Replay
 from pipelines.run.rollback import RolledBack
 from pipelines.run.runner import Runner

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from pipelines.cli.monitor import DASHBOARD, RULES
+from pipelines.cli.upkeep import DASHBOARD, RULES
 
 RUNBOOK = "docs/alerts.md"
 

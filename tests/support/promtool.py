@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.cli.monitor import RULES
+from pipelines.cli.upkeep import RULES
 from pipelines.lake.reader import Lake
 from pipelines.metrics import declared
 from pipelines.metrics.measure import measure

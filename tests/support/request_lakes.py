@@ -16,9 +16,9 @@ from deltalake import DeltaTable
 from jbod_model.formats.request_log import RequestLine, parse_line
 from pipelines.formats.requests import REJECTS_SCHEMA, assignments_table
 from pipelines.lake import files
-from pipelines.lake.create import Identity
 from pipelines.lake.publish import LakeWriter, Publication
 from pipelines.lake.tables import BY_NAME, HISTORY
+from pipelines.lake.written_lake import Identity
 from pipelines.run.options import Requests
 from pipelines.run.request_stream import RequestBatches, count_outcomes
 from pipelines.upkeep.verify_reference import Row

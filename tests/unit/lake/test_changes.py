@@ -13,8 +13,8 @@ from jbod_model.formats import records as r
 from jbod_model.formats.control_records import LeaderChangeMessage, QuorumVoter, Voter, VotersRecord
 from jbod_model.ids import Uuid
 from jbod_model.replay.quorum import QuorumState, RecordMoment
-from pipelines.lake.create import Identity
 from pipelines.lake.publish import LakeWriter
+from pipelines.lake.written_lake import Identity
 from pipelines.upkeep.compact import optimize
 from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify

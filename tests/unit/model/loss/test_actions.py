@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jbod_model.ids import Uuid
-from jbod_model.loss.actions import OperatorAction, given_up_by, last_copies
+from jbod_model.loss.fate import OperatorAction, given_up_by, last_copies
 from tests.unit.model.loss.loss_story import UNASSIGNED, A, B, C, D, Story, alone, pair
 
 
