@@ -2,8 +2,7 @@
 
 All kernels are plain Python functions underneath. If ``pipelines.start.plain_kernels`` chose so, nothing compiles them.
 
-The helpers take C-contiguous ``uint8`` arrays, and indices that the caller has compared with the arrays' ends. Loads
-compile to one instruction each. They, and a copy, are the only unchecked memory accesses.
+The helpers take C-contiguous ``uint8`` arrays, and indices that the caller has compared with the arrays' ends.
 """
 
 from __future__ import annotations
@@ -14,57 +13,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from pipelines.start.plain_kernels import are_plain
-
-
-def _address(context: Any, builder: Any, kind: Any, array: Any, index: Any, bits: int) -> Any:
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), ir.IntType(bits).as_pointer())
-
-
-def _loader(bits: int, result: Any, *, big_endian: bool) -> Any:
-    @intrinsic
-    def load(_typing: Any, array: Any, _index: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            value = builder.load(_address(context, builder, signature.args[0], args[0], args[1], bits))
-            value.align = 1
-            return builder.bswap(value) if big_endian else value
-
-        return result(array, types.int64), codegen
-
-    return load
-
-
-load_i16 = _loader(16, types.int16, big_endian=True)
-load_i32 = _loader(32, types.int32, big_endian=True)
-load_i64 = _loader(64, types.int64, big_endian=True)
-load_u64_raw = _loader(64, types.uint64, big_endian=False)
-
-
-def _copier() -> Any:
-    @intrinsic
-    def copy(_typing: Any, target: Any, _at: Any, source: Any, _start: Any, _count: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            to, origin = (
-                builder.gep(context.make_array(signature.args[k])(context, builder, args[k]).data, [args[k + 1]])
-                for k in (0, 2)
-            )
-            cgutils.raw_memcpy(builder, to, origin, args[4], 1)  # type: ignore[no-untyped-call]
-            return context.get_dummy_value()
-
-        return types.void(target, types.int64, source, types.int64, types.int64), codegen
-
-    return copy
-
-
-copy = _copier()
-"""``copy(target, at, source, start, count)``: target[at : at + count] = source[start : start + count], two arrays."""
-
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -143,7 +93,7 @@ def _with_attributes(argument: Any) -> Any:
 
 
 if TYPE_CHECKING or not are_plain():
-    from pipelines.formats.kernels import copy, load_i16, load_i32, load_i64, load_u64_raw
+    from pipelines.formats.compiled_loads import copy, load_i16, load_i32, load_i64, load_u64_raw
 else:
 
     def _loader(size: int) -> Callable[[np.ndarray, int], np.int64]:

@@ -16,7 +16,7 @@ from jbod_model.formats.control_records import SnapshotFooterRecord, SnapshotHea
 from pipelines.formats.batches import BATCH_DTYPE, HEADER_BYTES, scan, scan_sound, verify
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
 from pipelines.source.positions import Position, Tail
-from pipelines.source.slices import MarkerState, is_idle, markers
+from pipelines.source.transactions import MarkerState, is_idle, markers
 from pipelines.storage.objects import is_object
 
 
