@@ -327,9 +327,9 @@ def test_answer_has_the_causes_first_and_the_first_rows_in_a_pipe_as_on_a_termin
     ("most", "words"),
     [
         ("risk.SCREENFUL", ("risk", *AT)),
-        ("risk.SCREENFUL", ("whatif", "--fail", "2", *AT)),
+        ("text.SCREENFUL", ("whatif", "--fail", "2", *AT)),
         ("incidents.SCREENFUL", ("incidents",)),
-        ("incidents.SCREENFUL", ("incidents", "1")),
+        ("text.SCREENFUL", ("incidents", "1")),
         ("answers.MOST_GROUPS", ("offline",)),
     ],
 )
