@@ -86,13 +86,12 @@ class Course:
 class _Play:
     image: Image
     profile: Profile
-    static_configs: Mapping[str, str]
     uncleanly: set[tuple[Uuid, int]] = field(default_factory=set)
 
     def ask(self, request: BrokerHeartbeatRequest | BrokerRegistrationRequest | SessionExpired) -> None:
         """The controller's records for one request, applied."""
         highest = max((broker.epoch for broker in self.image.brokers.values()), default=0)
-        context = Context(static_configs=self.static_configs, next_offset=highest + 1)
+        context = Context(next_offset=highest + 1)
         answer = Controller(self.profile).handle(self.image, request, context)
         records: list[Record] = [each.record for each in answer.records]
         self.uncleanly |= set(_elected_uncleanly(self.image, records))
@@ -109,15 +108,13 @@ class _Play:
         return self.image.brokers[broker_id]
 
 
-def course(
-    image: Image, restart: Restart, *, profile: Profile = KAFKA, static_configs: Mapping[str, str] | None = None
-) -> Course:
+def course(image: Image, restart: Restart, *, profile: Profile = KAFKA) -> Course:
     """What the controller makes of a restart. KeyError for a broker that is not registered; ControllerFault if
     Kafka's controller itself would fail.
 
     A broker that is fenced does not stop: it only comes back.
     """
-    play = _Play(image, profile, static_configs or {})
+    play = _Play(image, profile)
     running = [broker for broker in restart.brokers if not image.brokers[broker].fenced]
     refused = () if restart.kill else _stop_in_order(play, running)
     for broker in running:

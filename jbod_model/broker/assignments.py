@@ -51,7 +51,6 @@ def next_deadline(
     in_flight: bool,
     ready: int,
     previous: int | None,
-    spread: float = 0.0,
 ) -> int:
     """When to send next. An earlier deadline that is already set stays (R-QUEUE-5).
 
@@ -60,7 +59,7 @@ def next_deadline(
     together.
     """
     if failures > 0:
-        delay = backoff.delay(failures, spread)
+        delay = backoff.delay(failures)
     elif ready > MAX_ASSIGNMENTS_PER_REQUEST and not in_flight:
         delay = 0
     else:

@@ -29,9 +29,9 @@ def _entry(byte: int) -> int:
 _TABLE = tuple(_entry(byte) for byte in range(256))
 
 
-def crc32c(data: bytes | memoryview, crc: int = 0) -> int:
-    """The checksum of ``data``, continued from the checksum of the bytes before it."""
-    crc ^= 0xFFFFFFFF
+def crc32c(data: bytes | memoryview) -> int:
+    """The checksum of ``data``."""
+    crc = 0xFFFFFFFF
     table = _TABLE
     for byte in data:
         crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8

@@ -34,7 +34,7 @@ from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
 from pipelines.ask.starting import starts
-from pipelines.lake.ledger import time_of
+from pipelines.lake.ledger import time_if_any, time_of
 from pipelines.lake.reader import Lake
 
 
@@ -160,7 +160,7 @@ def details(lake: Lake, number: int, default_min_isr: int = 1) -> Details:
 
 def _stories(lake: Lake) -> list[Story]:
     registrations = [
-        BrokerRow._make([*row[:7], time_of(row[7]), row[8], _time(row[9]), *row[10:]])
+        BrokerRow._make([*row[:7], time_of(row[7]), row[8], time_if_any(row[9]), *row[10:]])
         for row in lake.query(
             f"""
             SELECT broker_id, broker_epoch, incarnation_id, fenced, in_controlled_shutdown, log_dirs, from_offset,
@@ -170,7 +170,7 @@ def _stories(lake: Lake) -> list[Story]:
         )
     ]
     directories = [
-        Online._make([*row[:3], time_of(row[3]), row[4], _time(row[5]), row[6]])
+        Online._make([*row[:3], time_of(row[3]), row[4], time_if_any(row[5]), row[6]])
         for row in lake.query(
             f"""
             SELECT broker_id, directory_id, from_offset, epoch_us(from_time), to_offset, epoch_us(to_time), ended_by
@@ -293,7 +293,3 @@ def _consequences(story: Story, done: Effects) -> Iterator[IncidentEvent]:
 
 def _many(count: int, what: str) -> str:
     return f"{count:,} {what}" + ("s" if count != 1 else "")
-
-
-def _time(micros: int | None) -> datetime | None:
-    return None if micros is None else time_of(micros)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pipelines.ask.incidents_failures import Story
 from pipelines.ask.lost_data import DataLoss
 from pipelines.ask.moves import RECREATED, directory_changes
-from pipelines.lake.ledger import EPOCH, time_of
+from pipelines.lake.ledger import EPOCH, time_if_any, time_of
 from pipelines.lake.reader import Lake
 
 LEADERS_LEAVE_BEFORE = timedelta(seconds=1)
@@ -102,7 +102,7 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
         one = found[story]
         one.replicas, one.already_offline, one.offline = replicas, already, offline
         one.longest_offline = timedelta(microseconds=longest)
-        one.last_offset, one.last_time = last, _time(last_time)
+        one.last_offset, one.last_time = last, time_if_any(last_time)
     rows = lake.query(
         f"""
         WITH {_losses(lake, stories)}
@@ -135,7 +135,7 @@ def outages(lake: Lake, stories: Sequence[Story], story: int) -> list[Outage]:
     """The replicas that one incident took offline."""
     _select_outages(lake, stories)
     return [
-        Outage._make([*row[:6], time_of(row[6]), row[7], _time(row[8])])
+        Outage._make([*row[:6], time_of(row[6]), row[7], time_if_any(row[8])])
         for row in lake.query(
             f"""
             SELECT topic, partition, broker_id, directory_id, already, from_offset, epoch_us(from_time),
@@ -152,7 +152,7 @@ def leader_losses(lake: Lake, stories: Sequence[Story], story: int, lost: Sequen
     lacking = {(one.topic, one.partition, one.went_on_offset): one.kind for one in lost}
     return [
         LeaderLoss._make(
-            [*row[:5], time_of(row[5]), row[6], _time(row[7]), row[8], lacking.get((*row[:2], row[6] or row[4]))]
+            [*row[:5], time_of(row[5]), row[6], time_if_any(row[7]), row[8], lacking.get((*row[:2], row[6] or row[4]))]
         )
         for row in lake.query(
             f"""
@@ -316,7 +316,3 @@ def _leaders_from(story: Story) -> datetime:
 
 def _micros(time: datetime) -> int:
     return (time - EPOCH) // timedelta(microseconds=1)
-
-
-def _time(micros: int | None) -> datetime | None:
-    return None if micros is None else time_of(micros)

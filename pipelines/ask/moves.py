@@ -17,7 +17,7 @@ from typing import Any
 
 from pipelines.ask.assignment_requests import requests_until, waits
 from pipelines.ask.starting import select_brokers
-from pipelines.lake.ledger import time_of
+from pipelines.lake.ledger import time_if_any, time_of
 from pipelines.lake.reader import Lake
 
 MOVED, RECREATED, RETURNED, UNDECIDED = "moved", "recreated", "returned", "undecided"
@@ -191,7 +191,7 @@ def _move(row: tuple[Any, ...]) -> Move:
         broker_id=broker_id,
         source=source,
         target=target,
-        first_requested_time=None if asked is None else time_of(asked),
+        first_requested_time=time_if_any(asked),
         requests=requests,
         refused=refused,
         accepted_offset=offset,
@@ -349,12 +349,12 @@ def asking(lake: Lake) -> Asking | None:
         largest=largest,
         retries=retries,
         refused=refused,
-        first_time=None if first is None else time_of(first),
-        last_time=None if last is None else time_of(last),
+        first_time=time_if_any(first),
+        last_time=time_if_any(last),
         waiting=waiting,
         waiting_broker=broker,
         waiting_offset=offset,
-        waiting_time=None if micros is None else time_of(micros),
+        waiting_time=time_if_any(micros),
     )
 
 

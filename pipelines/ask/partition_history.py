@@ -13,7 +13,7 @@ from jbod_model.ids import ID_TABLES
 from pipelines.ask.lost_data import DataLoss, every_loss
 from pipelines.ask.moves import MOVED, RECREATED, RETURNED, UNDECIDED, directory_changes
 from pipelines.lake.delta import literal
-from pipelines.lake.ledger import time_of
+from pipelines.lake.ledger import time_if_any, time_of
 from pipelines.lake.reader import Lake
 
 
@@ -105,7 +105,7 @@ def histories(lake: Lake, name: str, default_min_isr: int = 1) -> list[Partition
 def _history(lake: Lake, topic: str, partition: int, losses: Sequence[DataLoss]) -> PartitionHistory:
     wanted: list[object] = [topic, partition]
     states = [
-        State._make([*row[:12], time_of(row[12]), row[13], _time(row[14]), row[15]])
+        State._make([*row[:12], time_of(row[12]), row[13], time_if_any(row[14]), row[15]])
         for row in lake.query(
             f"""
             SELECT topic_id, replicas, isr, elr, adding, removing, leader, leader_epoch, partition_epoch,
@@ -117,7 +117,7 @@ def _history(lake: Lake, topic: str, partition: int, losses: Sequence[DataLoss])
         )
     ]
     spells = [
-        OfflineSpell._make([*row[:5], time_of(row[5]), row[6], _time(row[7]), row[8]])
+        OfflineSpell._make([*row[:5], time_of(row[5]), row[6], time_if_any(row[7]), row[8]])
         for row in lake.query(
             f"""
             SELECT topic_id, broker_id, directory_id, reason, from_offset, epoch_us(from_time), to_offset,
@@ -146,10 +146,6 @@ def _history(lake: Lake, topic: str, partition: int, losses: Sequence[DataLoss])
         key=lambda event: event.offset,
     )
     return PartitionHistory(f"{topic}-{partition}", states, spells, events)
-
-
-def _time(micros: int | None) -> datetime | None:
-    return None if micros is None else time_of(micros)
 
 
 def _parse(lake: Lake, name: str) -> tuple[str, int]:

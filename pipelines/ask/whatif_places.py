@@ -17,7 +17,7 @@ from jbod_model.formats.requests import BROKER_RESOURCE, TOPIC_RESOURCE
 from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from pipelines.ask.configs import UNCLEAN_ELECTION, features, setting
-from pipelines.lake.ledger import time_of
+from pipelines.lake.ledger import time_if_any
 from pipelines.lake.reader import Lake
 
 
@@ -125,7 +125,7 @@ def already(lake: Lake, place: Place) -> Already | None:
             f"SELECT count(*) FROM {lake.until('assignments')} WHERE {_inside(place)} "
             f"AND from_offset <= {offset} AND (to_offset IS NULL OR to_offset > {offset})"
         )
-    return Already(place, state, offset, None if time is None else time_of(time), took, held)
+    return Already(place, state, offset, time_if_any(time), took, held)
 
 
 def _inside(place: Place) -> str:

@@ -35,6 +35,11 @@ def time_of(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
+def time_if_any(micros: int | None) -> datetime | None:
+    """``time_of``, of a time that may be unknown."""
+    return None if micros is None else time_of(micros)
+
+
 @dataclass(frozen=True)
 class Published:
     """A row of the ledger."""

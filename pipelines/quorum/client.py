@@ -225,7 +225,7 @@ class QuorumClient:
             epoch = self.leader_epoch if last_epoch is None else last_epoch
             partition = self._partition(offset, epoch, high_watermark)
             said = self._call(connection, FETCH, _fetch(partition, wait_ms), wait_ms / 1000, _MOST_OF_RECORDS)
-            answer = _only(said["topics"], "partitions", connection)
+            answer = _only(said["topics"], connection)
             return _fetched(answer) if self._may_use(connection, said, answer) else None
 
         found: Fetched = self._ask(ask)
@@ -253,7 +253,7 @@ class QuorumClient:
                 self._leads = None  # it may be the leader no more: once again
                 return None
             self._refuse(connection, said["error_code"])
-            answer = _only(said["topics"], "partitions", connection)
+            answer = _only(said["topics"], connection)
             if answer["error_code"] in (_SNAPSHOT_GONE, _POSITION):
                 raise SnapshotGone
             if not self._may_use(connection, said, answer):
@@ -276,7 +276,7 @@ class QuorumClient:
             if said["error_code"] == _DENIED:
                 raise Fault(str(connection.address), "denies Describe on the cluster to this principal", passes=False)
             self._refuse(connection, said["error_code"])
-            answer: Message = _only(said["topics"], "partitions", connection)
+            answer: Message = _only(said["topics"], connection)
             answer["leader"] = {"id": answer["leader_id"], "epoch": answer["leader_epoch"]}
             return answer if self._may_use(connection, said, answer) else None
 
@@ -382,7 +382,7 @@ class QuorumClient:
         """Asks by a fetch, whose errors can be read."""
         partition = self._partition(1, self.leader_epoch)
         said = self._call(connection, FETCH, _fetch(partition, 0), 0, _MOST_OF_RECORDS)
-        return self._may_use(connection, said, _only(said["topics"], "partitions", connection))
+        return self._may_use(connection, said, _only(said["topics"], connection))
 
     def _partition(self, offset: int, last_epoch: int, high_watermark: int = -1) -> dict[str, Any]:
         return {
@@ -436,11 +436,11 @@ def _fetch(partition: Mapping[str, Any], wait_ms: int) -> dict[str, Any]:
     }
 
 
-def _only(topics: Sequence[Message], of: str, connection: Connection) -> Message:
+def _only(topics: Sequence[Message], connection: Connection) -> Message:
     """The answer for the one partition that was asked for."""
-    if len(topics) != 1 or len(topics[0][of]) != 1 or topics[0][of][0]["index"] != 0:
+    if len(topics) != 1 or len(topics[0]["partitions"]) != 1 or topics[0]["partitions"][0]["index"] != 0:
         raise Fault(str(connection.address), "answers for other partitions than the one asked for")
-    found: Message = topics[0][of][0]
+    found: Message = topics[0]["partitions"][0]
     return found
 
 

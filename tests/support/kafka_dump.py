@@ -15,7 +15,7 @@ _RECORD = re.compile(r"\| offset: (\d+) .*?headerKeys: \[\] ?(.*)")
 
 
 def lines(text: str) -> Iterator[dict[str, Any]]:
-    """Each record as ``formats.text.dump_lines`` has it. Older Kafkas print no content of control records."""
+    """Each record as ``formats.json_values.dump_lines`` has it. Older Kafkas print no content of control records."""
     batch: dict[str, Any] = {}
     for line in text.splitlines():
         if found := _BATCH.match(line):

@@ -21,7 +21,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import TimestampType
 
 from pipelines.check.catalogue import CHECKS, in_order
-from pipelines.check.contract import Contract
 from pipelines.check.contracts import CONTRACTS, Broken, about, newest_versions
 from pipelines.check.definition import Check, Finding, finding
 from pipelines.check.views import (
@@ -136,11 +135,11 @@ def _read(spark: SparkSession, lake: Lake, name: str, table: DeltaTable | None) 
     return spark.read.schema(from_arrow_schema(schema)).parquet(*paths)
 
 
-def spark_contracts(spark: SparkSession, contracts: Sequence[Contract] = CONTRACTS) -> list[Broken]:
+def spark_contracts(spark: SparkSession) -> list[Broken]:
     """The rows that break the contracts, as from ``run_contracts``. The views must exist."""
     return [
         Broken(contract, what)
-        for contract in contracts
+        for contract in CONTRACTS
         for what in sorted(what for (what,) in spark.sql(spark_sql(contract.sql)).select("what").collect())
     ]
 
