@@ -14,16 +14,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jbod_model.audit import compare
-from jbod_model.audit.causes import (
+from jbod_model.audit.compare import (
     CAUSED,
+    Judged,
+    OwnWork,
+    Verdict,
     may_begin_with,
     may_have_caused,
     newer_level,
     newer_line,
     newer_record,
+    operation_of,
     own_work,
+    undecided,
 )
-from jbod_model.audit.compare import Judged, OwnWork, Verdict, operation_of, undecided
 from jbod_model.audit.expect import (
     AS_RELEASED,
     FLAWED,

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from jbod_model.audit import compare
-from jbod_model.audit.causes import newer_record
-from jbod_model.audit.compare import operation_of
+from jbod_model.audit.compare import newer_record, operation_of
 from jbod_model.audit.expect import AS_RELEASED, FLAWED, OLDER, RIGHT, AuditRules, expect, name_of
 from jbod_model.audit.knowledge import Knowledge
 from jbod_model.errors import ReplayViolation

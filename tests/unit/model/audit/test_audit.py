@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from jbod_model.audit import Audit, Judged, OwnWork, Verdict
-from jbod_model.audit.causes import newer_level
+from jbod_model.audit.compare import newer_level
 from jbod_model.formats.log import LogEntry, LogReader, LogWriter, MetadataLog
 from jbod_model.formats.records import (
     ControllerFeature,
