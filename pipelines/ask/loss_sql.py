@@ -58,16 +58,11 @@ def of_few_topics(lake: Lake, table: str) -> str:
 
 
 def _select_shaky(lake: Lake, assignments: str) -> None:
-    """Creates loss_shaky: the partitions with a state that can follow a loss.
-
-    A damaged row counts here, so that only the lists of these partitions have to be compared with their directories.
-    """
+    """Creates loss_shaky: the partitions with a state that can follow a loss. A damaged row counts, too."""
     lake.query(
         f"""
         CREATE OR REPLACE TEMP TABLE loss_shaky AS
-        SELECT topic_id, partition FROM {lake.scan("partitions")}
-        WHERE leader = -1 OR leader_recovery <> 'RECOVERED' OR len(elr) > 0 OR NOT list_contains(isr, leader)
-           OR (len(isr) = 1 AND len(replicas) > 1)
+        SELECT topic_id, partition FROM {lake.scan("partitions")} WHERE may_follow_loss
         UNION SELECT topic_id, partition FROM {assignments}
         WHERE {_ENDED_RARELY} AND ended_by IN ('reassigned', 'resync')
         """

@@ -151,6 +151,11 @@ PARTITIONS = Table(
             column("partition_epoch", pa.int32(), "partition epoch"),
             column("leader_recovery", pa.string(), "RECOVERED, or RECOVERING after an unclean election"),
             column("directories", IDS, "directory of each replica, parallel to replicas"),
+            column(
+                "may_follow_loss",
+                pa.bool_(),
+                "no leader or one out of sync, an unclean election, eligible leaders, or one of several in sync",
+            ),
             *_INTERVAL,
         ]
     ),

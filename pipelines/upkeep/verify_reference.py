@@ -133,7 +133,18 @@ def partition_row(key: tuple[str, int], topic: str, partition: Partition) -> Row
         "partition_epoch": partition.partition_epoch,
         "leader_recovery": RECOVERY[partition.leader_recovery_state],
         "directories": [str(directory) for directory in partition.directories],
+        "may_follow_loss": may_follow_loss(partition),
     }
+
+
+def may_follow_loss(partition: Partition) -> bool:
+    """Whether the state can follow a loss of data."""
+    return (
+        partition.leader not in partition.isr
+        or RECOVERY[partition.leader_recovery_state] != "RECOVERED"
+        or bool(partition.eligible_leader_replicas)
+        or len(partition.isr) == 1 < len(partition.replicas)
+    )
 
 
 def slots(partition: Partition | None) -> list[tuple[int, Any]]:
