@@ -155,6 +155,8 @@ def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, pr
             ours.append(f"-XX:SharedArchiveFile={class_archive(java)}")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # With a JVM thread for each thread of Python, each query leaves a connection and a thread until Java collects them.
+    os.environ.setdefault("PYSPARK_PIN_THREAD", "false")
     found = {
         "spark.app.name": "jbod",
         _OURS: "true",

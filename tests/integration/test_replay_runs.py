@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -51,6 +52,15 @@ def test_second_run_changes_nothing(spark: SparkSession, tmp_path: Path, whole: 
     runner = replay(spark, metadata_dir(KAFKA), lake)
     assert (runner.outcome.batches, runner.outcome.rows) == (0, {})
     assert {table.name: DeltaTable(str(lake / table.name)).version() for table in TABLES} == versions
+
+
+def test_replays_of_one_session_leave_no_threads(spark: SparkSession, tmp_path: Path) -> None:
+    """Cause: Py4J keeps a connection and its thread for each thread of Java that called foreachBatch."""
+    threads = []
+    for name in ("first", "second", "third", "fourth"):
+        replay(spark, metadata_dir(KAFKA), tmp_path / name)
+        threads.append(threading.active_count())
+    assert threads[-1] - threads[0] < 3
 
 
 def cut_newest(checkpoint: Path, pattern: str) -> None:
