@@ -34,6 +34,11 @@ def jsonable(answer: Any) -> Any:
     return answer.isoformat() if isinstance(answer, datetime) else answer
 
 
+def members(answer: Any, *names: str) -> dict[str, Any]:
+    """The fields and properties of these names as JSON."""
+    return {name: jsonable(getattr(answer, name)) for name in names}
+
+
 _PARTITION = """json_object(
     'topic', p.topic, 'topicId', p.topic_id, 'partition', p.partition, 'replicas', p.replicas, 'isr', p.isr,
     'elr', p.elr, 'adding', p.adding, 'removing', p.removing, 'leader', p.leader, 'leaderEpoch', p.leader_epoch,

@@ -28,7 +28,7 @@ from jbod_model.replay.image import Image
 from pipelines.ask.advice import Advice, forbid_unclean, steps_in_words
 from pipelines.ask.advice_before_start import add_replica, keep_in_use, start_holder, wait_until_in_sync
 from pipelines.ask.configs import tiered_topics
-from pipelines.ask.json_values import jsonable
+from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.restart_waits import ELECTED
@@ -134,14 +134,9 @@ class NextStarts:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         return {
-            "offset": self.offset,
-            "time": self.time.isoformat(),
-            "broker_id": self.broker_id,
-            "broker": self.broker,
-            "away": list(self.away),
+            **members(self, "offset", "time", "broker_id", "broker", "away"),
             "starts": [one.as_json() for one in self.starts],
-            "steps": jsonable(list(self.steps)),
-            "fault": self.fault,
+            **members(self, "steps", "fault"),
         }
 
 

@@ -20,7 +20,7 @@ from jbod_model.plan import Outcome, Target, outcomes
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
 from pipelines.ask.configs import MinIsr, min_isr
-from pipelines.ask.json_values import jsonable
+from pipelines.ask.json_values import members
 from pipelines.ask.lost_data import losses
 from pipelines.ask.whatif_places import image_of
 from pipelines.lake.kept_sizes import kept_sizes
@@ -147,16 +147,12 @@ class PlanCheck:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         return {
-            "offset": self.offset,
-            "time": self.time.isoformat(),
-            "ok": self.ok,
+            **members(self, "offset", "time", "ok"),
             "findings": {finding.replace(" ", "_"): len(ones) for finding, ones in self.groups.items()},
             "copies": {str(broker): count for broker, count in self.copies.items()},
             "leaders_move": sum(one.leader_moves for one in self.partitions),
             "disk_moves": sum(one.disk_moves for one in self.partitions),
-            "partitions": jsonable(list(self.partitions)),
-            "notes": list(self.notes),
-            "fault": self.fault,
+            **members(self, "partitions", "notes", "fault"),
         }
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from pipelines.ask.json_values import jsonable
+from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.log_dirs import BrokerLogDir
 from pipelines.ask.plan_check import (
     ReassignedPartition,
@@ -177,10 +177,7 @@ class Emptied:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         return {
-            "broker_id": self.broker_id,
-            "directory_id": self.directory_id,
-            "replicas": self.replicas,
-            "since_time": jsonable(self.since_time),
+            **members(self, "broker_id", "directory_id", "replicas", "since_time"),
             "safe_to_remove": None if self.removal is None else self.removal.safe,
             "reasons": []
             if self.removal is None
@@ -224,9 +221,7 @@ class PlanWatch:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         return {
-            "offset": self.offset,
-            "time": self.time.isoformat(),
-            "done": self.done,
+            **members(self, "offset", "time", "done"),
             "states": {state.replace(" ", "_"): len(ones) for state, ones in self.groups.items()},
             "left_seconds": None if self.left is None else self.left.total_seconds(),
             "disks": [one.as_json() for one in self.disks],

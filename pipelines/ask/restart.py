@@ -10,7 +10,7 @@ from typing import Any
 from jbod_model.errors import UsageError
 from jbod_model.restart import DECIDING, Harm
 from pipelines.ask.advice import Action, Advice
-from pipelines.ask.json_values import jsonable
+from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.next_start import NextStarts, next_starts, starts_of
 from pipelines.ask.restart_columns import columns
 from pipelines.ask.restart_judge import Found, Judge, Stake
@@ -210,15 +210,10 @@ class RestartVerdict:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         return {
-            "offset": self.offset,
-            "time": self.time.isoformat(),
-            "age_seconds": self.age_seconds,
-            "brokers": list(self.brokers),
-            "kill": self.kill,
+            **members(self, "offset", "time", "age_seconds", "brokers", "kill"),
             "verdict": self.verdict.replace(" ", "_"),
             "as_known": self.as_known.replace(" ", "_"),
-            "undecided": list(self.undecided),
-            "partitions": self.partitions,
+            **members(self, "undecided", "partitions"),
             "harms": {harm.value: len(self.caused(harm)) for harm in Harm},
             "already": {harm.value: len(self.so_already(harm)) for harm in Harm if harm in DECIDING},
             "next_leaders": {str(broker): count for broker, count in self.next_leaders.items()},
@@ -227,12 +222,9 @@ class RestartVerdict:
             ],
             "in_flight": jsonable(self.in_flight),
             "quorum": None if self.quorum is None else self.quorum.as_json(),
-            "refused": list(self.refused),
-            "controllers": list(self.controllers),
-            "down": list(self.down),
+            **members(self, "refused", "controllers", "down"),
             "starts": [{**one.as_json(), "gives_up": list(one.gives_up)} for one in self.starts],
-            "fault": self.fault,
-            "stakes": jsonable(list(self.stakes)),
+            **members(self, "fault", "stakes"),
         }
 
 

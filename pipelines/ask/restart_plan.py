@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pipelines.ask.json_values import jsonable
+from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.next_start import starts_of
 from pipelines.ask.restart import SAFE, Nodes, nodes, quorum_effect, spare_voters, too_old, verdict_of
 from pipelines.ask.restart_batches import BatchLimits, fewest
@@ -106,17 +106,13 @@ class RestartPlan:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         return {
-            "offset": self.offset,
-            "time": self.time.isoformat(),
-            "batches": [list(batch) for batch in self.batches],
+            **members(self, "offset", "time", "batches"),
             "number": len(self.batches),
-            "bound": self.bound,
-            "is_best": self.is_best,
+            **members(self, "bound", "is_best"),
             "impossible": [
                 {"node_id": one.node_id, "reason": one.reason, "finding": one.finding} for one in self.impossible
             ],
-            "down": list(self.down),
-            "restarted": list(self.restarted),
+            **members(self, "down", "restarted"),
             "next": {**jsonable(self.next), "state": self.next.state.replace(" ", "_")},
             "nodes": jsonable(list(self.nodes)),
         }

@@ -18,7 +18,7 @@ from jbod_model.replay.image import Image, Partition
 from jbod_model.replay.offline import offline_replicas
 from jbod_model.whatif import Failures, after
 from pipelines.ask.configs import MinIsr, min_isr, tiered_topics
-from pipelines.ask.json_values import jsonable
+from pipelines.ask.json_values import members
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import AtRisk, Losses, complete_copies, losses, places_of
 from pipelines.ask.whatif_places import Already, Place, already, find_place, touched
@@ -110,22 +110,11 @@ class WhatIf:
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
+        counts = ("without_leader", "all_offline", "unclean", "last_complete", "under_min_isr", "moved")
         return {
-            "offset": self.offset,
-            "time": self.time.isoformat(),
-            "failing": jsonable(list(self.failing)),
-            "already": jsonable(list(self.already)),
-            "replicas": self.replicas,
-            "without_leader": len(self.chosen("without_leader")),
-            "all_offline": len(self.chosen("all_offline")),
-            "unclean": len(self.chosen("unclean")),
-            "last_complete": len(self.chosen("last_complete")),
-            "under_min_isr": len(self.chosen("under_min_isr")),
-            "moved": len(self.chosen("moved")),
-            "changes": jsonable(list(self.changes)),
-            "last_offline": jsonable(list(self.last_offline)),
-            "last_unplaced": jsonable(list(self.last_unplaced)),
-            "fault": self.fault,
+            **members(self, "offset", "time", "failing", "already", "replicas"),
+            **{what: len(self.chosen(what)) for what in counts},
+            **members(self, "changes", "last_offline", "last_unplaced", "fault"),
         }
 
 

@@ -32,7 +32,7 @@ from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image, Partition
 from jbod_model.whatif import configured
 from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, features, setting, tiered_topics
-from pipelines.ask.json_values import jsonable
+from pipelines.ask.json_values import members
 from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.whatif_places import image_of
 from pipelines.lake.delta import literal
@@ -139,17 +139,11 @@ class ConfigEffect:
         """One JSON object."""
         counts = ("refuses_writes", "accepts_writes", "loses_eligible", "stranded", "elects", "lacks_writes")
         return {
-            "offset": self.offset,
-            "time": self.time.isoformat(),
+            **members(self, "offset", "time"),
             "config": {"name": self.name, "value": self.value, "topics": self.topics, "brokers": self.brokers},
-            "before": dict(self.before),
-            "unchanged": self.unchanged,
-            "refused": self.refused,
+            **members(self, "before", "unchanged", "refused"),
             **{what: len(self.chosen(what)) for what in counts},
-            "at_limit": self.at_limit,
-            "removed_from": list(self.removed_from),
-            "changes": jsonable(list(self.changes)),
-            "fault": self.fault,
+            **members(self, "at_limit", "removed_from", "changes", "fault"),
         }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, cordons_supported
 from pipelines.ask.configs import features
-from pipelines.ask.json_values import jsonable
+from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.plan_check import read_plan
 from pipelines.lake.reader import Lake
 from pipelines.plan import files
@@ -140,25 +140,15 @@ class MovePlan:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         return {
-            "offset": self.offset,
-            "time": self.time.isoformat(),
-            "title": self.title,
+            **members(self, "offset", "time", "title"),
             "reached": not self.lacks,
-            "partitions": self.partitions,
-            "replicas": self.replicas,
-            "removed": self.removed,
-            "bytes": self.bytes,
-            "seconds": self.seconds,
-            "measure": self.measure,
-            "by_size": self.by_size,
+            **members(self, "partitions", "replicas", "removed", "bytes", "seconds", "measure", "by_size"),
             "spread": self.spread[0],
             "spread_after": self.spread[1],
-            "ends": list(self.ends),
-            "bound": self.bound,
+            **members(self, "ends", "bound"),
             "disk_now": jsonable(self.now[0]),
             "broker_now": jsonable(self.now[1]),
-            "lacks": jsonable(list(self.lacks)),
-            "notes": list(self.notes),
+            **members(self, "lacks", "notes"),
             "commands": list(self.commands) if self.steps else [],
             "undo": list(self.undo) if self.steps else [],
             "files": dict(self.documents),
@@ -228,13 +218,7 @@ class Undo:
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
-        return {
-            "offset": self.offset,
-            "time": self.time.isoformat(),
-            "partitions": jsonable(list(self.partitions)),
-            "left_out": list(self.left_out),
-            "command": self.command,
-        }
+        return members(self, "offset", "time", "partitions", "left_out", "command")
 
 
 def undo(lake: Lake, file: str, sources: Sequence[str] = (), into: str | None = None) -> Undo:
