@@ -17,7 +17,7 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jbod_model.broker.decisions import ReplicaStep, classify_holding, classify_target, decide
+from jbod_model.broker.replicas import ReplicaStep, classify_holding, classify_target, decide
 from jbod_model.controller import Context, Controller
 from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported
@@ -33,9 +33,8 @@ from jbod_model.formats.requests import (
     SupportedFeature,
 )
 from jbod_model.ids import Uuid
-from jbod_model.loss.copies import Copy, Registration
+from jbod_model.loss.copies import BrokerChanged, Copy, Event, Registration, Version
 from jbod_model.loss.fate import Fate
-from jbod_model.loss.losses import BrokerChanged, Event, Version
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
 from jbod_model.whatif import applied

@@ -38,9 +38,9 @@ from jbod_model.formats.records import (
 from jbod_model.formats.request_log import RequestLine
 from jbod_model.formats.request_log_file import RequestLog
 from jbod_model.formats.requests import BrokerHeartbeatRequest
-from jbod_model.profiles.releases import NEWEST
+from jbod_model.profiles import NEWEST
 from jbod_model.replay.transactions import committed
-from jbod_model.storage.meta_properties import FILE_NAME, read_meta_properties
+from jbod_model.storage.properties import FILE_NAME, read_meta_properties
 from pipelines.lake.delta import delta_at, uri_of
 from pipelines.lake.tables import TIME, Table, column
 from pipelines.lake.uris import LakeUri

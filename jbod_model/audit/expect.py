@@ -21,8 +21,7 @@ from jbod_model.formats.responses import (
     ElectLeadersResponse,
     Response,
 )
-from jbod_model.profiles import KAFKA, Profile
-from jbod_model.profiles.rules import Quirk
+from jbod_model.profiles import KAFKA, Profile, Quirk
 from jbod_model.replay.image import Image
 from jbod_model.replay.registrations import NO_LEADER_CHANGE
 

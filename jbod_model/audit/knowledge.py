@@ -15,9 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from jbod_model.controller import Context, ControllerMemory
-from jbod_model.controller.context import NEVER
+from jbod_model.controller.context import NEVER, BrokerControlState
 from jbod_model.controller.leader_updates import FENCE
-from jbod_model.controller.memory import BrokerControlState
 from jbod_model.formats.control_records import ControlRecord, KRaftVersionRecord, LeaderChangeMessage
 from jbod_model.formats.kafka_errors import KafkaError
 from jbod_model.formats.log import LogEntry

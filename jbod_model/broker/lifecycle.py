@@ -18,7 +18,7 @@ from jbod_model.errors import UsageError
 from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from jbod_model.formats.responses import BrokerHeartbeatResponse
 from jbod_model.ids import Uuid
-from jbod_model.profiles.rules import KAFKA_BROKER, BrokerRules
+from jbod_model.profiles import KAFKA_BROKER, BrokerRules
 
 HEARTBEAT_INTERVAL_MS = 2_000
 REGISTRATION_TIMEOUT_MS = 60_000

@@ -1,7 +1,6 @@
 """The controller as a pure function of a request and the state before it; it returns records and an answer."""
 
-from jbod_model.controller.context import Context, Result
+from jbod_model.controller.context import Context, ControllerMemory, Result
 from jbod_model.controller.controller import Controller
-from jbod_model.controller.memory import ControllerMemory
 
 __all__ = ["Context", "Controller", "ControllerMemory", "Result"]

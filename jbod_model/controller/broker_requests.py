@@ -7,7 +7,7 @@ Source: Kafka's ``ClusterControlManager#registerBroker``; ``ReplicationControlMa
 from __future__ import annotations
 
 from jbod_model.controller.cluster import Cluster
-from jbod_model.controller.context import Result
+from jbod_model.controller.context import BrokerControlState, Result, next_state, situation
 from jbod_model.controller.leader_updates import (
     broker_fenced,
     broker_restarted,
@@ -17,7 +17,6 @@ from jbod_model.controller.leader_updates import (
     directories_cordoned,
     directories_failed,
 )
-from jbod_model.controller.memory import BrokerControlState, next_state, situation
 from jbod_model.formats.kafka_errors import (
     BrokerNotRegistered,
     ControllerFault,
@@ -54,7 +53,7 @@ from jbod_model.formats.requests import (
 )
 from jbod_model.formats.responses import BrokerHeartbeatResponse, BrokerRegistrationResponse
 from jbod_model.ids import Uuid, reserved
-from jbod_model.profiles.rules import Quirk
+from jbod_model.profiles import Quirk
 from jbod_model.replay.image import BrokerRegistration
 
 NO_EPOCH = -2

@@ -17,9 +17,7 @@ from jbod_model.formats.metadata_version import (
 )
 from jbod_model.formats.requests import BROKER_RESOURCE, TOPIC_RESOURCE
 from jbod_model.ids import Uuid
-from jbod_model.profiles import Profile
-from jbod_model.profiles.releases import REFERENCE, SUPPORTED_FEATURES, Release, release_of
-from jbod_model.profiles.rules import ControllerRules, Quirk
+from jbod_model.profiles import REFERENCE, SUPPORTED_FEATURES, ControllerRules, Profile, Quirk, Release, release_of
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from jbod_model.replay.offline import has_online_dir
 

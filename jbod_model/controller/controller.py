@@ -56,8 +56,7 @@ from jbod_model.formats.requests import (
     Request,
     UpdateFeaturesRequest,
 )
-from jbod_model.profiles import KAFKA, Profile
-from jbod_model.profiles.releases import as_released
+from jbod_model.profiles import KAFKA, Profile, as_released
 from jbod_model.replay.image import Image
 
 UNSUPPORTED = (0, 0)

@@ -11,7 +11,7 @@ from jbod_model.controller.cluster import Cluster, PartitionAt
 from jbod_model.controller.partition_change import NO_LEADER, Wish, partition_change
 from jbod_model.formats.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord, VersionedRecord
 from jbod_model.ids import Uuid
-from jbod_model.profiles.rules import Quirk
+from jbod_model.profiles import Quirk
 from jbod_model.replay.image import BrokerRegistration
 
 FENCE = 1

@@ -62,7 +62,7 @@ from jbod_model.formats.responses import (
     ReplicaElectionResult,
 )
 from jbod_model.ids import ZERO, Uuid
-from jbod_model.profiles.rules import Quirk
+from jbod_model.profiles import Quirk
 from jbod_model.replay.image import Partition
 from jbod_model.replay.registrations import NO_LEADER_CHANGE
 

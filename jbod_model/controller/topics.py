@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.configs import new_topic_configs
-from jbod_model.controller.context import Result
-from jbod_model.controller.memory import first_partition
+from jbod_model.controller.context import Result, first_partition
 from jbod_model.controller.partition_change import RECOVERED
 from jbod_model.controller.placement import UsableBroker, place
 from jbod_model.formats.kafka_errors import (
@@ -47,7 +46,7 @@ from jbod_model.formats.responses import (
 )
 from jbod_model.ids import Uuid
 from jbod_model.java import JavaRandom, int32
-from jbod_model.profiles.rules import Quirk
+from jbod_model.profiles import Quirk
 from jbod_model.replay.image import Topic
 
 MAX_PARTITIONS_PER_REQUEST = 10_000

@@ -27,29 +27,27 @@ from typing import Literal
 
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.loss.copies import (
+    BrokerChanged,
     Copy,
+    Event,
+    Kind,
     Level,
+    Loss,
+    MinIsrChanged,
     Registration,
+    Removed,
+    Version,
     back,
     caught_up,
     created,
     decided,
     elected,
+    known_better,
     may_serve,
     measure,
+    overwritten,
     reassigned,
     registered,
-)
-from jbod_model.loss.losses import (
-    BrokerChanged,
-    Event,
-    Kind,
-    Loss,
-    MinIsrChanged,
-    Removed,
-    Version,
-    known_better,
-    overwritten,
 )
 from jbod_model.replay.registrations import Partition
 

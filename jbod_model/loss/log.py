@@ -9,9 +9,8 @@ from itertools import groupby
 from jbod_model.formats.log import LogEntry
 from jbod_model.formats.records import ConfigRecord, Record, RegisterBrokerRecord, VersionedRecord
 from jbod_model.ids import Uuid
-from jbod_model.loss.copies import Registration
+from jbod_model.loss.copies import BrokerChanged, MinIsrChanged, Registration, Removed, Version
 from jbod_model.loss.fate import Fate
-from jbod_model.loss.losses import BrokerChanged, MinIsrChanged, Removed, Version
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import TOPIC_RESOURCE, Image
 from jbod_model.replay.registrations import BrokerRegistration, Partition

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product, takewhile
 from typing import Any
 
-from jbod_model.controller.context import NEVER
-from jbod_model.controller.memory import BrokerControlState
+from jbod_model.controller.context import NEVER, BrokerControlState
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,

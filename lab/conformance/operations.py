@@ -7,7 +7,7 @@ from typing import Any
 
 from jbod_model.audit.compare import REQUESTS
 from jbod_model.controller import Context, ControllerMemory, Result
-from jbod_model.controller.memory import BrokerControlState
+from jbod_model.controller.context import BrokerControlState
 from jbod_model.controller.placement import UsableBroker
 from jbod_model.formats.json_values import JsonMismatch, read, write
 from jbod_model.formats.kafka_errors import KafkaError
@@ -21,7 +21,7 @@ from jbod_model.formats.requests import (
     Request,
 )
 from jbod_model.ids import Uuid
-from jbod_model.profiles.releases import Release
+from jbod_model.profiles import Release
 
 _RESOURCE_TYPES = {"TOPIC": TOPIC_RESOURCE, "BROKER": BROKER_RESOURCE}
 

@@ -20,8 +20,7 @@ from jbod_model.formats.kafka_errors import ControllerFault, KafkaError, Request
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
 from jbod_model.formats.records import ConfigRecord, FeatureLevelRecord, Record, VersionedRecord
 from jbod_model.formats.requests import BrokerRegistrationRequest, IncrementalAlterConfigsRequest, Request
-from jbod_model.profiles import KAFKA, Profile
-from jbod_model.profiles.releases import REFERENCE, Release, release_of
+from jbod_model.profiles import KAFKA, REFERENCE, Profile, Release, release_of
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import image_as_json
 from lab.conformance.operations import (

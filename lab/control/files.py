@@ -12,7 +12,7 @@ from jbod_model.errors import UsageError
 from jbod_model.formats.log import PARTITION_DIRECTORY, LogWriter
 from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.request_log_file import RequestLog
-from jbod_model.storage.meta_properties import MetaProperties, write_meta_properties
+from jbod_model.storage.properties import MetaProperties, write_meta_properties
 from lab.control.control import Control, default_features
 from lab.control.hints import Hints
 from lab.simulation.controller_node import NODE_ID

@@ -11,7 +11,7 @@ from jbod_model.broker.disks import MoveState
 from jbod_model.broker.process import Broker
 from jbod_model.broker.replicas import Hosted
 from jbod_model.ids import IdTable, Uuid
-from jbod_model.profiles.rules import BrokerRules
+from jbod_model.profiles import BrokerRules
 from lab.explore import machine as machines
 from lab.explore.actions import Action
 from lab.explore.bounds import Bounds

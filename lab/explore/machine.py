@@ -24,7 +24,7 @@ from jbod_model.formats.requests import (
     Request,
 )
 from jbod_model.ids import IdTable, Uuid
-from jbod_model.profiles.rules import BrokerRules
+from jbod_model.profiles import BrokerRules
 from jbod_model.replay.image import Image, Partition, Topic
 
 NOW, FAR = 0, 1 << 40

@@ -24,8 +24,7 @@ from jbod_model.formats.responses import (
     Response,
 )
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
-from jbod_model.profiles.releases import REFERENCE, SUPPORTED_FEATURES
-from jbod_model.profiles.rules import BrokerRules
+from jbod_model.profiles import REFERENCE, SUPPORTED_FEATURES, BrokerRules
 from jbod_model.replay.image import Image
 from lab.explore import machine as machines
 from lab.explore.actions import Action

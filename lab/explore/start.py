@@ -13,8 +13,7 @@ from jbod_model.formats.records import (
     TopicRecord,
 )
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
-from jbod_model.profiles import Profile
-from jbod_model.profiles.releases import REFERENCE, SUPPORTED_FEATURES
+from jbod_model.profiles import REFERENCE, SUPPORTED_FEATURES, Profile
 from jbod_model.replay.image import Image
 from lab.explore.machine import NEW
 

@@ -12,12 +12,11 @@ from jbod_model.broker.lifecycle import Lifecycle
 from jbod_model.broker.process import Broker
 from jbod_model.broker.replicas import Replicas
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
-from jbod_model.profiles.rules import BrokerRules
+from jbod_model.profiles import BrokerRules
 from jbod_model.replay.image import Image
-from jbod_model.storage.ensemble import DirectoryState, Ensemble
-from jbod_model.storage.formatting import Plan, plan_format, plan_start, registered_directories
-from jbod_model.storage.meta_properties import MetaProperties
+from jbod_model.storage.ensemble import DirectoryState, Ensemble, Plan, plan_format, plan_start, registered_directories
 from jbod_model.storage.problems import NotFormatted, StorageProblem, UnreadableDirectory
+from jbod_model.storage.properties import MetaProperties
 
 
 @dataclass(slots=True)

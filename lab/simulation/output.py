@@ -10,7 +10,7 @@ from pathlib import Path
 from jbod_model.errors import UsageError
 from jbod_model.formats.control_records import LeaderChangeMessage, Voter
 from jbod_model.formats.log import LogWriter
-from jbod_model.storage.meta_properties import MetaProperties, write_meta_properties
+from jbod_model.storage.properties import MetaProperties, write_meta_properties
 from lab.simulation.controller_node import NODE_ID, LeaderChange
 from lab.simulation.request_log import request_log_lines
 from lab.simulation.world import World

@@ -35,8 +35,7 @@ from jbod_model.formats.responses import (
 )
 from jbod_model.ids import ID_TABLES
 from jbod_model.ids import random as random_id
-from jbod_model.profiles import PROFILES
-from jbod_model.profiles.releases import REFERENCE, SUPPORTED_FEATURES
+from jbod_model.profiles import PROFILES, REFERENCE, SUPPORTED_FEATURES
 from jbod_model.replay.image import Image
 from jbod_model.storage.problems import StorageProblem
 from lab.simulation.controller_node import ControllerNode

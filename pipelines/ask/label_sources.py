@@ -16,9 +16,8 @@ from pathlib import Path
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import Uuid
-from jbod_model.storage.meta_properties import FILE_NAME, MetaProperties, read_meta_properties
 from jbod_model.storage.problems import StorageProblem
-from jbod_model.storage.properties import read_server_config
+from jbod_model.storage.properties import FILE_NAME, MetaProperties, read_meta_properties, read_server_config
 from pipelines.ask.log_dirs import is_log_dirs, read_log_dirs
 from pipelines.lake.names import Names, Statement
 from pipelines.lake.reader import Lake

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jbod_model.errors import UsageError
-from jbod_model.storage.meta_properties import FILE_NAME, read_meta_properties
+from jbod_model.storage.properties import FILE_NAME, read_meta_properties
 from pipelines.quorum import KAFKA
 from pipelines.quorum.brokers import describe_log_dirs, error_name
 from pipelines.quorum.client import addresses_of

@@ -12,9 +12,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from jbod_model.ids import ID_TABLES, Uuid
-from jbod_model.loss.copies import Copy, Registration
+from jbod_model.loss.copies import BrokerChanged, Copy, Event, Loss, MinIsrChanged, Registration, Removed, Version
 from jbod_model.loss.fate import Fate, follow
-from jbod_model.loss.losses import BrokerChanged, Event, Loss, MinIsrChanged, Removed, Version
 from jbod_model.replay.registrations import Partition
 from pipelines.ask.configs import MIN_ISR, ConfigChange, changes
 from pipelines.ask.loss_sql import candidates, of_few_topics

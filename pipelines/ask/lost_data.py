@@ -9,9 +9,8 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from jbod_model.loss.copies import Copy
+from jbod_model.loss.copies import Copy, Loss
 from jbod_model.loss.fate import last_copies, may_be_online
-from jbod_model.loss.losses import Loss
 from pipelines.ask.advice import Advice, CopyPlace, about_crash, steps_in_words
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable

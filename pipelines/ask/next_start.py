@@ -20,8 +20,8 @@ from jbod_model.controller.partition_change import Election
 from jbod_model.formats.kafka_errors import ControllerFault
 from jbod_model.formats.metadata_version import ELR_FEATURE
 from jbod_model.ids import Uuid
+from jbod_model.loss.copies import Loss
 from jbod_model.loss.fate import Fate, is_online
-from jbod_model.loss.losses import Loss
 from jbod_model.next_start import BLANK, Key, NextStart, ReportTime, Started, start
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from jbod_model.errors import UsageError
-from jbod_model.storage.meta_properties import FILE_NAME
 from jbod_model.storage.problems import StorageProblem
+from jbod_model.storage.properties import FILE_NAME
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.log_dirs import BrokerLogDir, is_log_dirs, read_brokers, read_log_dirs, read_mounted

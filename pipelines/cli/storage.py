@@ -16,9 +16,8 @@ from rich.table import Table
 
 from jbod_model.errors import UsageError
 from jbod_model.storage.ensemble import Ensemble, find_start_problems, find_version_notes, load_ensemble
-from jbod_model.storage.meta_properties import MetaProperties
 from jbod_model.storage.problems import DirectoryIdMissing, StorageProblem
-from jbod_model.storage.properties import read_server_config
+from jbod_model.storage.properties import MetaProperties, read_server_config
 from pipelines.cli.options import AsJson
 
 _REPLICA = re.compile(r"[^/]+-[0-9]+\Z")

@@ -11,7 +11,7 @@ from typing import Any
 from jbod_model.audit import Judged, Verdict
 from jbod_model.audit.log_invariants import INVARIANTS
 from jbod_model.formats.request_log_file import RequestLog
-from jbod_model.profiles.releases import NEWEST
+from jbod_model.profiles import NEWEST
 from pipelines.audit import Summary, differing_fields, out_of_place, record_text, short
 from pipelines.show.text import Screen, many, say, show_table, when
 

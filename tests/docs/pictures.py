@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jbod_model.broker.decisions import DECISIONS, Holding, ReplicaStep, Target
 from jbod_model.broker.disks import TRANSITIONS, Effect
-from jbod_model.controller import memory
+from jbod_model.broker.replicas import DECISIONS, Holding, ReplicaStep, Target
+from jbod_model.controller import context
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     Record,
@@ -147,7 +147,7 @@ def _place(image: Image) -> _Place:
 
 def heartbeats_diagram() -> str:
     """The states of a broker at the controller; a label is the condition of the row, of which the first decides."""
-    tree = ast.parse(inspect.getsource(memory))
+    tree = ast.parse(inspect.getsource(context))
     table = next(
         node.value
         for node in tree.body
@@ -156,7 +156,7 @@ def heartbeats_diagram() -> str:
     assert table is not None
     conditions = [node.body for node in ast.walk(table) if isinstance(node, ast.Lambda)]
     lines = ["    [*] --> FENCED: registered"]
-    for (state, _, following), condition in zip(memory.TRANSITIONS, conditions, strict=True):
+    for (state, _, following), condition in zip(context.TRANSITIONS, conditions, strict=True):
         words = ast.unparse(condition).replace("now.", "").replace("()", "").replace("_", " ")
         lines.append(f"    {state.value} --> {following.value}: {words}")
     return _diagram(lines)

@@ -19,8 +19,7 @@ from jbod_model.errors import JbodError, MalformedLog
 from jbod_model.formats import codec
 from jbod_model.formats.batch import crc32c, read_batch, write_batch
 from jbod_model.formats.request_log import parse_line
-from jbod_model.storage.meta_properties import from_properties
-from jbod_model.storage.properties import parse_properties, parse_server_config
+from jbod_model.storage.properties import from_properties, parse_properties, parse_server_config
 from pipelines.fold.events import join
 from pipelines.fold.pack import CorruptState, compress, decompress, unpack
 from pipelines.formats import batches, records

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jbod_model.storage.meta_properties import read_meta_properties
+from jbod_model.storage.properties import read_meta_properties
 from pipelines.ask.label_sources import read_sources
 from pipelines.ask.log_dirs import BrokerLogDir, read_brokers, read_log_dirs
 from pipelines.ask.plan_watch import watch_plan

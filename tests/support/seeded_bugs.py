@@ -13,10 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jbod_model.broker import assignments, decisions, disks, lifecycle, process, replicas
-from jbod_model.broker.decisions import Holding, ReplicaDecision, ReplicaStep, Target
+from jbod_model.broker import assignments, disks, lifecycle, process, replicas
 from jbod_model.broker.disks import Effect, MoveEvent, MoveState
-from jbod_model.controller import broker_requests, cluster, leader_updates, memory, partition_change, partition_requests
+from jbod_model.broker.replicas import Holding, ReplicaDecision, ReplicaStep, Target
+from jbod_model.controller import (
+    broker_requests,
+    cluster,
+    context,
+    leader_updates,
+    partition_change,
+    partition_requests,
+)
 from jbod_model.replay import registrations
 
 Undo = Callable[[], None]
@@ -73,11 +80,11 @@ def without_row(row: int) -> Callable[[], Undo]:
     """Take a row out of the controller's table of heartbeats."""
 
     def seed() -> Undo:
-        known = memory.TRANSITIONS
-        memory.TRANSITIONS = (*known[:row], *known[row + 1 :])
+        known = context.TRANSITIONS
+        context.TRANSITIONS = (*known[:row], *known[row + 1 :])
 
         def undo() -> None:
-            memory.TRANSITIONS = known
+            context.TRANSITIONS = known
 
         return undo
 
@@ -250,7 +257,7 @@ BUGS = (
     Bug(
         "LOST is refilled while a disk is offline",
         37,
-        entry(decisions.DECISIONS, (Target.UNKNOWN, Holding.NOTHING, True), CHOOSE),
+        entry(replicas.DECISIONS, (Target.UNKNOWN, Holding.NOTHING, True), CHOOSE),
         RESTARTS,
     ),
     Bug(

@@ -9,7 +9,7 @@ import pytest
 from jbod_model.broker.assignments import Replica
 from jbod_model.formats.records import PartitionRecord, TopicRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
-from jbod_model.profiles.rules import KAFKA_BROKER
+from jbod_model.profiles import KAFKA_BROKER
 from jbod_model.replay.image import Image
 from lab.explore.controller_part import Metadata
 from lab.explore.machine import Machine, running

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from jbod_model.loss.losses import Loss
+from jbod_model.loss.copies import Loss
 from pipelines.ask.advice import Advice
 from tests.support.volume import amount, sampled
 from tests.unit.ask.advice_operator import NAME, Operator, RecordedWorld, history, printed

@@ -20,10 +20,9 @@ from jbod_model.formats.codec import encode
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
 from jbod_model.formats.records import PartitionRecord, Record, RegisterBrokerRecord, TopicRecord, VersionedRecord
 from jbod_model.ids import Uuid
-from jbod_model.loss.copies import Copy, Left
+from jbod_model.loss.copies import Copy, Left, Loss
 from jbod_model.loss.fate import Fate
 from jbod_model.loss.log import fates
-from jbod_model.loss.losses import Loss
 from lab.conformance.trace import recorded_records
 from pipelines.ask.loss import Followed, followed
 from pipelines.lake.reader import Lake

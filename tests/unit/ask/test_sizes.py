@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
-from jbod_model.storage.meta_properties import read_meta_properties
+from jbod_model.storage.properties import read_meta_properties
 from pipelines.ask.sizes import CERTAIN, LIKELY, UNKNOWN, DirectorySize, keep, kept, sizes
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake

@@ -11,8 +11,8 @@ import pytest
 
 from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.ids import Uuid
+from jbod_model.loss.copies import Loss
 from jbod_model.loss.log import Key, fates
-from jbod_model.loss.losses import Loss
 from jbod_model.replay.offline import image_as_json
 from jbod_model.replay.transactions import images
 from pipelines.ask.incident_list import incidents

@@ -18,9 +18,8 @@ from jbod_model.formats.log import LogReader, MetadataLog, write_snapshot
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.profiles import KAFKA, KIP858, Profile
-from jbod_model.replay.image import Image
+from jbod_model.replay.image import Image, snapshot_records
 from jbod_model.replay.offline import image_as_json
-from jbod_model.replay.snapshot import snapshot_records
 from jbod_model.replay.transactions import images
 from pipelines.fold import tables as fold
 from pipelines.lake.tables import DERIVED

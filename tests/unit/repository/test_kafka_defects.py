@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from jbod_model.profiles.releases import REPAIRED_IN, Release
-from jbod_model.profiles.rules import Quirk
+from jbod_model.profiles import REPAIRED_IN, Quirk, Release
 from tests.support.paths import GOLDEN, ROOT
 
 PAGE = (ROOT / "docs" / "kafka-defects.md").read_text()
@@ -20,7 +19,7 @@ RULE_OF = {match["anchor"]: match["rule"] for match in ROW.finditer(PAGE)}
 QUIRK_OF = {
     found[0]: quirk
     for quirk, line in re.findall(
-        r'    ([A-Z_]+) = "\w+"\n    """(.*)"""', (ROOT / "jbod_model/profiles/rules.py").read_text()
+        r'    ([A-Z_]+) = "\w+"\n    """(.*)"""', (ROOT / "jbod_model/profiles.py").read_text()
     )
     if (found := re.findall(r"R-QUIRK-\d+", line))
 }

@@ -15,10 +15,10 @@ from jbod_model.broker.assignments import (
     submit,
     withdraw,
 )
-from jbod_model.broker.decisions import Holding, ReplicaStep, Target, decide
 from jbod_model.broker.lifecycle import LifecycleState
+from jbod_model.broker.replicas import Holding, ReplicaStep, Target, decide
 from jbod_model.ids import Uuid
-from jbod_model.profiles.rules import KAFKA_BROKER, KIP858_BROKER
+from jbod_model.profiles import KAFKA_BROKER, KIP858_BROKER
 
 P = Replica(Uuid(1, 1), 0)
 A = Uuid(11, 1)

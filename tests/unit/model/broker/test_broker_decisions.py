@@ -10,20 +10,23 @@ import pytest
 from jbod_model.broker import disks as storage
 from jbod_model.broker import replicas
 from jbod_model.broker.assignments import AssignmentReason, Replica
-from jbod_model.broker.decisions import (
+from jbod_model.broker.disks import Disks, NoDirectoryAvailable, OfflineDirectories
+from jbod_model.broker.replicas import (
     DECISIONS,
     DIFFERENCES,
     Holding,
+    Hosted,
+    ReplicaChange,
+    Replicas,
     ReplicaStep,
+    Report,
     Target,
     classify_holding,
     classify_target,
     decide,
 )
-from jbod_model.broker.disks import Disks, NoDirectoryAvailable, OfflineDirectories
-from jbod_model.broker.replicas import Hosted, ReplicaChange, Replicas, Report
 from jbod_model.ids import KAFKA_IDS, Uuid
-from jbod_model.profiles.rules import KAFKA_BROKER, KIP858_BROKER, BrokerRules
+from jbod_model.profiles import KAFKA_BROKER, KIP858_BROKER, BrokerRules
 
 A, B, GONE = Uuid(11, 1), Uuid(11, 2), Uuid(11, 9)
 UNASSIGNED, LOST, MIGRATING = KAFKA_IDS.unassigned, KAFKA_IDS.lost, KAFKA_IDS.migrating

@@ -12,7 +12,7 @@ from jbod_model.errors import UsageError
 from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from jbod_model.formats.responses import BrokerHeartbeatResponse
 from jbod_model.ids import Uuid
-from jbod_model.profiles.rules import DRAFT_BROKER, KAFKA_BROKER, KIP858_BROKER, BrokerRules
+from jbod_model.profiles import DRAFT_BROKER, KAFKA_BROKER, KIP858_BROKER, BrokerRules
 
 A, B, C = Uuid(11, 1), Uuid(11, 2), Uuid(-11, 3)
 AROUND = BrokerSurroundings()

@@ -6,7 +6,7 @@ from jbod_model.broker.assignments import Replica
 from jbod_model.broker.replicas import ReplicaChange, assigned_directories, local_changes
 from jbod_model.formats.records import PartitionChangeRecord, PartitionRecord, Record, RemoveTopicRecord, TopicRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
-from jbod_model.profiles.rules import KIP858_BROKER
+from jbod_model.profiles import KIP858_BROKER
 from jbod_model.replay.image import Image
 
 FOO, BAR = Uuid(1, 1), Uuid(2, 2)

@@ -30,8 +30,7 @@ from jbod_model.formats.responses import (
     BrokerHeartbeatResponse,
 )
 from jbod_model.ids import KAFKA_IDS, Uuid
-from jbod_model.profiles import PROFILES
-from jbod_model.profiles.rules import DRAFT_BROKER, KAFKA_BROKER, KIP858_BROKER, BrokerRules
+from jbod_model.profiles import DRAFT_BROKER, KAFKA_BROKER, KIP858_BROKER, PROFILES, BrokerRules
 
 A, B, METADATA = Uuid(11, 1), Uuid(11, 2), Uuid(12, 1)
 TOPIC = Uuid(1, 1)

@@ -16,7 +16,7 @@ from jbod_model.broker.lifecycle import BrokerSurroundings, Lifecycle, Lifecycle
 from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from jbod_model.formats.responses import BrokerHeartbeatResponse
 from jbod_model.ids import Uuid
-from jbod_model.storage.meta_properties import read_meta_properties
+from jbod_model.storage.properties import read_meta_properties
 from tests.support.paths import CLUSTERS
 from tests.support.real_brokers import ALL, ASSIGNMENT, HEARTBEAT, REGISTRATION, Exchange, ids, processes
 

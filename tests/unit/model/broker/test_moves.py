@@ -34,7 +34,7 @@ from jbod_model.broker.replicas import (
     Report,
 )
 from jbod_model.ids import KAFKA_IDS, Uuid
-from jbod_model.profiles.rules import DRAFT_BROKER, KAFKA_BROKER, KIP858_BROKER, BrokerRules
+from jbod_model.profiles import DRAFT_BROKER, KAFKA_BROKER, KIP858_BROKER, BrokerRules
 
 A, B, C, ELSEWHERE = Uuid(11, 1), Uuid(11, 2), Uuid(11, 3), Uuid(99, 9)
 P = Replica(Uuid(1, 1), 0)

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from jbod_model.controller import context
-from jbod_model.controller.context import Authorizer, authorizer_of
-from jbod_model.controller.memory import TRANSITIONS, BrokerControlState, Situation, next_state
+from jbod_model.controller.context import (
+    TRANSITIONS,
+    Authorizer,
+    BrokerControlState,
+    Situation,
+    authorizer_of,
+    next_state,
+)
 from jbod_model.formats.kafka_errors import (
     BrokerNotRegistered,
     ControllerFault,

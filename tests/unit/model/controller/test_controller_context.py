@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 
 from jbod_model.controller.cluster import Cluster
-from jbod_model.controller.context import Context
-from jbod_model.controller.memory import ControllerMemory
+from jbod_model.controller.context import Context, ControllerMemory
 from jbod_model.controller.placement import UsableBroker, place
 from jbod_model.controller.topics import usable_brokers
 from jbod_model.formats.kafka_errors import InvalidRequest, KafkaError, PolicyViolation

@@ -46,9 +46,7 @@ from jbod_model.formats.requests import (
     UpdateFeaturesRequest,
 )
 from jbod_model.formats.responses import CreatePartitionsResponse, CreateTopicsResponse
-from jbod_model.profiles import KAFKA
-from jbod_model.profiles.releases import REPAIRED_IN, Release, as_released, release_of
-from jbod_model.profiles.rules import Quirk
+from jbod_model.profiles import KAFKA, REPAIRED_IN, Quirk, Release, as_released, release_of
 from jbod_model.replay.image import Image
 from tests.unit.model.controller.controller_world import LOST, World, directory, of, plain, topic_id, versions
 

@@ -63,9 +63,7 @@ from jbod_model.formats.responses import (
     IncrementalAlterConfigsResponse,
 )
 from jbod_model.ids import Uuid
-from jbod_model.profiles import KAFKA, KIP858, PROFILES, Profile
-from jbod_model.profiles.releases import release_of
-from jbod_model.profiles.rules import Quirk
+from jbod_model.profiles import KAFKA, KIP858, PROFILES, Profile, Quirk, release_of
 from jbod_model.replay.image import Partition
 from tests.unit.model.controller.controller_world import (
     FEATURES,

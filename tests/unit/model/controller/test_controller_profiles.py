@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from jbod_model.controller.cluster import Cluster
-from jbod_model.controller.context import Context
-from jbod_model.controller.memory import ControllerMemory, first_partition, grown
+from jbod_model.controller.context import Context, ControllerMemory, first_partition, grown
 from jbod_model.controller.topics import usable_brokers
 from jbod_model.formats.kafka_errors import (
     ControllerFault,
@@ -36,8 +35,7 @@ from jbod_model.formats.requests import (
 )
 from jbod_model.formats.responses import BrokerHeartbeatResponse
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, ZERO, Uuid
-from jbod_model.profiles import DRAFT, KAFKA, KIP858, PROFILES, Profile
-from jbod_model.profiles.rules import Quirk
+from jbod_model.profiles import DRAFT, KAFKA, KIP858, PROFILES, Profile, Quirk
 from jbod_model.replay.image import Partition
 from tests.unit.model.controller.controller_world import UNASSIGNED, World, changes, directory, of, plain
 

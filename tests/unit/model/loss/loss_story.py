@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from jbod_model.ids import KAFKA_IDS, Uuid
-from jbod_model.loss.copies import Copy, Registration
+from jbod_model.loss.copies import BrokerChanged, Copy, Loss, MinIsrChanged, Registration, Removed, Version
 from jbod_model.loss.fate import Fate
-from jbod_model.loss.losses import BrokerChanged, Loss, MinIsrChanged, Removed, Version
 from jbod_model.replay.registrations import Partition
 
 UNASSIGNED, LOST, MIGRATING = KAFKA_IDS.unassigned, KAFKA_IDS.lost, KAFKA_IDS.migrating

@@ -15,9 +15,8 @@ from jbod_model.formats import json_values
 from jbod_model.formats.log import LogReader, LogWriter, MetadataLog, Start, write_snapshot
 from jbod_model.formats.records import TYPE_OF_NAME, Record, VersionedRecord
 from jbod_model.ids import ZERO
-from jbod_model.replay.image import Image
+from jbod_model.replay.image import Image, snapshot_records
 from jbod_model.replay.offline import image_as_json
-from jbod_model.replay.snapshot import snapshot_records
 from jbod_model.replay.transactions import images
 from tests.support.kafka_images import kafka_images
 from tests.support.paths import EVERY_KAFKA, TRACES, metadata_dir, nodes

@@ -29,8 +29,7 @@ from jbod_model.formats.records import (
 )
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.profiles import DRAFT, KAFKA, KIP858, Profile
-from jbod_model.replay.image import HANDLERS, WITHOUT_EFFECT, Image, Partition
-from jbod_model.replay.snapshot import snapshot_records
+from jbod_model.replay.image import HANDLERS, WITHOUT_EFFECT, Image, Partition, snapshot_records
 
 TOPIC = Uuid(7, 7)
 A, B, C, D = (Uuid(n, n) for n in (11, 12, 13, 14))

@@ -13,9 +13,8 @@ from jbod_model.formats.records import (
     TopicRecord,
 )
 from jbod_model.ids import Uuid
-from jbod_model.replay.image import Image
+from jbod_model.replay.image import Image, snapshot_records
 from jbod_model.replay.registrations import BrokerRegistration, Partition, Rewrite, rewrite_of
-from jbod_model.replay.snapshot import snapshot_records
 
 TOPIC = Uuid(7, 7)
 A, B, C = (Uuid(n, n) for n in (11, 12, 13))

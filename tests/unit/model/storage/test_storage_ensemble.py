@@ -10,10 +10,19 @@ import pytest
 
 from jbod_model.ids import Uuid
 from jbod_model.storage import problems
-from jbod_model.storage.ensemble import Ensemble, find_problems, find_start_problems, load_ensemble, verify
-from jbod_model.storage.formatting import Plan, apply_plan, plan_start, registered_directories
-from jbod_model.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from jbod_model.storage.ensemble import (
+    Ensemble,
+    Plan,
+    apply_plan,
+    find_problems,
+    find_start_problems,
+    load_ensemble,
+    plan_start,
+    registered_directories,
+    verify,
+)
 from jbod_model.storage.problems import StorageProblem
+from jbod_model.storage.properties import MetaProperties, read_meta_properties, write_meta_properties
 
 CLUSTER = "H3KKO4NTRPaCWtEmm3vW7A"
 META = MetaProperties(version=1, cluster_id=CLUSTER, node_id=1)

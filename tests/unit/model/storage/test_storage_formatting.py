@@ -12,11 +12,15 @@ from hypothesis import strategies as st
 from jbod_model.errors import UsageError
 from jbod_model.ids import Uuid, reserved
 from jbod_model.storage import problems
-from jbod_model.storage.ensemble import Ensemble, load_ensemble
-from jbod_model.storage.formatting import Plan, Write, apply_plan, plan_format
-from jbod_model.storage.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from jbod_model.storage.ensemble import Ensemble, Plan, Write, apply_plan, load_ensemble, plan_format
 from jbod_model.storage.problems import StorageProblem
-from jbod_model.storage.properties import parse_server_config, read_server_config
+from jbod_model.storage.properties import (
+    MetaProperties,
+    parse_server_config,
+    read_meta_properties,
+    read_server_config,
+    write_meta_properties,
+)
 
 CLUSTER = "b3dGE68sQQKzfk80C_aLZw"
 VOTER = Uuid.parse("3Adc4FjfTeypRWROmQDNIQ")

@@ -12,14 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jbod_model.ids import Uuid
-from jbod_model.storage.formatting import generate_directory_id
-from jbod_model.storage.meta_properties import (
-    MetaProperties,
-    as_read_before_directory_ids,
-    from_properties,
-    read_meta_properties,
-    write_meta_properties,
-)
+from jbod_model.storage.ensemble import generate_directory_id
 from jbod_model.storage.problems import (
     ClusterIdMissing,
     MalformedMetaProperties,
@@ -30,7 +23,15 @@ from jbod_model.storage.problems import (
     UnreadableDirectory,
     WriteFailed,
 )
-from jbod_model.storage.properties import parse_properties, render_properties
+from jbod_model.storage.properties import (
+    MetaProperties,
+    as_read_before_directory_ids,
+    from_properties,
+    parse_properties,
+    read_meta_properties,
+    render_properties,
+    write_meta_properties,
+)
 from tests.support.paths import CLUSTERS
 
 CLUSTER = "zd2vLVrZQlCLJj8-k7A10w"
