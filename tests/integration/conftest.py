@@ -14,7 +14,6 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 
 from pipelines.settings import Spark
 from pipelines.spark.session import spark_session
-from pipelines.start.session import SPARK_OPTIONS
 from tests.support.paths import ROOT
 from tests.support.spark_engine import SparkEngine, spark_engine
 
@@ -56,10 +55,9 @@ def spark() -> Iterator[SparkSession]:
         master="local[2]",
         driver_memory="2g",
         shuffle_partitions=2,
-        java_options="-XX:+UseParallelGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
-        conf=SPARK_OPTIONS,
+        java_options="-XX:+UseParallelGC",
     )
-    session = spark_session(settings, preload="pipelines.run.preload")
+    session = spark_session(settings, brief=True, preload="pipelines.run.preload")
     yield session
     session.stop()
     # Py4J keeps the functions of foreachBatch, and PySpark the error of one that failed, with all that its frames hold.

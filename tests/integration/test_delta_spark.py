@@ -9,23 +9,19 @@ from functools import cache
 from pathlib import Path
 
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
 
-from jbod_model.errors import UsageError
-from pipelines import open_lake
-from pipelines.lake.delta import connect, data_files, read_parquet
+from pipelines.lake.delta import data_files, read_parquet
 from pipelines.lake.foreign import last_own
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER
-from pipelines.spark.catalog import register
 from tests.support.foreign import parts
 from tests.support.logs import read_log
 from tests.support.paths import EVERY_KAFKA, ROOT, metadata_dir
 from tests.support.spark_engine import SparkEngine
+from tests.support.tables import same_rows
 from tests.support.volume import amount, exhaustive, sampled
 
 PUBLICATIONS = amount(2, 6)
@@ -56,19 +52,6 @@ def published(lake: Path) -> list[dict[str, int]]:
     own = last_own(str(lake), ledger)
     assert own is not None
     return [{**dict(row["versions"]), "ledger": own - len(rows) + 1 + at} for at, row in enumerate(rows)]
-
-
-def same_rows(relations: dict[str, str], **tables: pa.Table) -> dict[str, int]:
-    """The number of rows in each relation that the first one does not have, or has more often; both ways."""
-    connection = connect()
-    for name, table in tables.items():
-        connection.register(name, table)
-    first, *others = relations.values()
-    found = {}
-    for name, other in zip([*relations][1:], others, strict=True):
-        both = f"(FROM {first} EXCEPT ALL FROM {other}) UNION ALL (FROM {other} EXCEPT ALL FROM {first})"
-        found[name] = connection.execute(f"SELECT count(*) FROM ({both})").fetchall()[0][0]
-    return found
 
 
 @pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA[::-1], 1))
@@ -186,22 +169,3 @@ assert dict(theirs.conf.getAll) == before and SparkSession.getActiveSession() is
 
 def test_session_of_others_keeps_its_settings() -> None:
     subprocess.run([sys.executable, "-c", OTHERS], check=True, cwd=ROOT)
-
-
-@pytest.mark.spark
-def test_session_without_delta_reads_the_files_of_the_same_versions(
-    spark: SparkSession, lakes: Callable[[str], Path]
-) -> None:
-    path = lakes("kafka-3.7.2")
-    lake = open_lake(path, 264).in_spark(spark)
-    assert not lake.has_delta
-    plain = Lake.open(path, 264)
-    for name in ("assignments", "offline_replicas"):
-        found = lake.table(name).toArrow()
-        expected = f"(SELECT {', '.join(BY_NAME[name].schema.names)} FROM {plain.at(name)})"
-        assert same_rows({"Spark": "spark", "DuckDB": expected}, spark=found) == {"DuckDB": 0}
-        assert found.num_rows
-    with pytest.raises(UsageError, match=r"no table nothing: there are assignments, brokers"):
-        lake.table("nothing")
-    with pytest.raises(UsageError, match=r"Delta tables: start it with the settings that docs/spark\.md shows"):
-        register(path, "jbod_test", spark=spark)

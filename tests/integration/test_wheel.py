@@ -10,19 +10,28 @@ import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.support.lakes import Reference
+from tests.support.logs import read_log
 from tests.support.paths import ROOT, metadata_dir
+from tests.support.tables import differences, expected_rows, rows_of
 
 pytestmark = pytest.mark.spark
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def jbod(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all of this. Commands run in the folder ``empty`` there."""
+    return tmp_path_factory.mktemp("wheel")
+
+
+@pytest.fixture(scope="module")
+def jbod(made: Path) -> Run:
     """Runs the ``jbod`` of the wheel. The packages it needs come from this environment."""
-    made = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", made, ROOT], check=True)
     (wheel,) = made.glob("*.whl")
@@ -68,9 +77,14 @@ def _take_kernels(packages: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def first(jbod: Run) -> subprocess.CompletedProcess[str]:
-    """The first replay of the wheel, on a machine that nobody has prepared."""
-    return jbod("replay", metadata_dir("kafka-4.1.2"), "--lake", "lake")
+def first(jbod: Run, made: Path) -> subprocess.CompletedProcess[str]:
+    """The first replay of the wheel, on a machine that nobody has prepared and that has compiled no kernel."""
+    # pytest's folders have names too long for the sockets of workers.
+    with TemporaryDirectory(prefix="wheel-") as temporary:
+        own = {"TMPDIR": temporary, "NUMBA_CACHE_DIR": str(made / "compiled")}
+        done = jbod("replay", metadata_dir("kafka-4.1.2"), "--lake", "lake", **own)
+        assert [*Path(temporary).glob("jbod-*")] == []
+    return done
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +92,15 @@ def lake(first: subprocess.CompletedProcess[str]) -> str:
     """The bundled cluster, replayed by the wheel."""
     assert "630 rows written" in first.stdout
     return "lake"
+
+
+def test_first_replay_of_the_wheel_makes_the_tables_of_the_reference_and_compiles_no_kernel(
+    first: subprocess.CompletedProcess[str], lake: str, made: Path
+) -> None:
+    assert "Traceback" not in first.stderr
+    expected = expected_rows(Reference().add(read_log(metadata_dir("kafka-4.1.2"))))
+    assert differences(rows_of(made / "empty" / lake), expected) == []
+    assert [*made.glob("compiled/**/*.nbi")] == []
 
 
 def test_wheel_in_an_empty_directory_answers_and_reports(jbod: Run, lake: str) -> None:

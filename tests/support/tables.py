@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipelines.lake.delta import delta_at
+from pipelines.lake.delta import connect, delta_at
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, LEDGER, RECORDS
 from pipelines.upkeep.verify_reference import Row
 from tests.support.lakes import Reference
@@ -66,3 +67,16 @@ def differences(found: Mapping[str, list[Row]], expected: Mapping[str, list[Row]
                 if len(said) > 20:
                     return said
     return said
+
+
+def same_rows(relations: dict[str, str], **tables: pa.Table) -> dict[str, int]:
+    """The number of rows in each relation that the first one does not have, or has more often; both ways."""
+    connection = connect()
+    for name, table in tables.items():
+        connection.register(name, table)
+    first, *others = relations.values()
+    found = {}
+    for name, other in zip([*relations][1:], others, strict=True):
+        both = f"(FROM {first} EXCEPT ALL FROM {other}) UNION ALL (FROM {other} EXCEPT ALL FROM {first})"
+        found[name] = connection.execute(f"SELECT count(*) FROM ({both})").fetchall()[0][0]
+    return found
