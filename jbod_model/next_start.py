@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 
 from jbod_model.broker.replicas import ReplicaStep, classify_holding, classify_target, decide
 from jbod_model.controller import Context, Controller
-from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported
 from jbod_model.formats.records import PartitionChangeRecord, VersionedRecord
 from jbod_model.formats.requests import (
@@ -32,6 +31,7 @@ from jbod_model.formats.requests import (
     Request,
     SupportedFeature,
 )
+from jbod_model.formats.responses import RequestRefused
 from jbod_model.ids import Uuid
 from jbod_model.loss.copies import BrokerChanged, Copy, Event, Registration, Version
 from jbod_model.loss.fate import Fate

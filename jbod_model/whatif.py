@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jbod_model.controller import Context, Controller
-from jbod_model.formats.kafka_errors import InvalidConfig
 from jbod_model.formats.records import PartitionChangeRecord, Record
 from jbod_model.formats.requests import (
     BrokerHeartbeatRequest,
@@ -21,7 +20,7 @@ from jbod_model.formats.requests import (
     SessionExpired,
     UpdateFeaturesRequest,
 )
-from jbod_model.formats.responses import IncrementalAlterConfigsResponse
+from jbod_model.formats.responses import IncrementalAlterConfigsResponse, InvalidConfig
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import Image, Partition

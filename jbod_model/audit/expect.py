@@ -9,7 +9,6 @@ from typing import Any
 from jbod_model.audit import compare
 from jbod_model.controller import Context, Controller
 from jbod_model.formats.json_values import write
-from jbod_model.formats.kafka_errors import KafkaError, RequestRefused
 from jbod_model.formats.records import PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
 from jbod_model.formats.request_log import RequestLine
 from jbod_model.formats.requests import BrokerRegistrationRequest, Request
@@ -19,6 +18,8 @@ from jbod_model.formats.responses import (
     CreateTopicsResponse,
     DeleteTopicsResponse,
     ElectLeadersResponse,
+    KafkaError,
+    RequestRefused,
     Response,
 )
 from jbod_model.profiles import KAFKA, Profile, Quirk

@@ -18,7 +18,6 @@ from jbod_model.controller import Context, ControllerMemory
 from jbod_model.controller.context import NEVER, BrokerControlState
 from jbod_model.controller.leader_updates import FENCE
 from jbod_model.formats.control_records import ControlRecord, KRaftVersionRecord, LeaderChangeMessage
-from jbod_model.formats.kafka_errors import KafkaError
 from jbod_model.formats.log import LogEntry
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
@@ -50,6 +49,7 @@ from jbod_model.formats.responses import (
     BrokerRegistrationResponse,
     CreateTopicsResponse,
     DeleteTopicsResponse,
+    KafkaError,
     Response,
 )
 from jbod_model.ids import Uuid

@@ -43,7 +43,6 @@ from jbod_model.audit.expect import (
 )
 from jbod_model.audit.knowledge import PLACED, Arrivals, Knowledge, Upcoming, as_placed
 from jbod_model.controller import Context
-from jbod_model.formats.kafka_errors import KafkaError
 from jbod_model.formats.log import LogEntry
 from jbod_model.formats.metadata_version import METADATA_VERSION
 from jbod_model.formats.records import (
@@ -61,6 +60,7 @@ from jbod_model.formats.requests import (
     CreateTopicsRequest,
     Request,
 )
+from jbod_model.formats.responses import KafkaError
 
 SLACK_MS = 500
 """By how much a record's time may precede its request: a batch has the time at which it was begun."""

@@ -17,20 +17,6 @@ from jbod_model.controller.leader_updates import (
     directories_cordoned,
     directories_failed,
 )
-from jbod_model.formats.kafka_errors import (
-    BrokerNotRegistered,
-    ControllerFault,
-    ControllerNotRegistered,
-    ControllerUnregistrationNotSupported,
-    DuplicateRegistration,
-    FeatureNotSupported,
-    InvalidRegistration,
-    InvalidRegistrationRequest,
-    InvalidRequest,
-    LogDirNotFound,
-    MigratingBrokerRefused,
-    WrongCluster,
-)
 from jbod_model.formats.metadata_version import (
     KRAFT_VERSION,
     METADATA_VERSION,
@@ -51,7 +37,22 @@ from jbod_model.formats.requests import (
     UnregisterBrokerRequest,
     UnregisterControllerRequest,
 )
-from jbod_model.formats.responses import BrokerHeartbeatResponse, BrokerRegistrationResponse
+from jbod_model.formats.responses import (
+    BrokerHeartbeatResponse,
+    BrokerNotRegistered,
+    BrokerRegistrationResponse,
+    ControllerFault,
+    ControllerNotRegistered,
+    ControllerUnregistrationNotSupported,
+    DuplicateRegistration,
+    FeatureNotSupported,
+    InvalidRegistration,
+    InvalidRegistrationRequest,
+    InvalidRequest,
+    LogDirNotFound,
+    MigratingBrokerRefused,
+    WrongCluster,
+)
 from jbod_model.ids import Uuid, reserved
 from jbod_model.profiles import Quirk
 from jbod_model.replay.image import BrokerRegistration

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from jbod_model.controller.context import Context
 from jbod_model.controller.partition_change import Acceptable, Election, Surroundings
-from jbod_model.formats.kafka_errors import ControllerFault, StaleBrokerEpoch
 from jbod_model.formats.metadata_version import (
     ELR_FEATURE,
     METADATA_VERSION,
@@ -16,6 +15,7 @@ from jbod_model.formats.metadata_version import (
     directories_supported,
 )
 from jbod_model.formats.requests import BROKER_RESOURCE, TOPIC_RESOURCE
+from jbod_model.formats.responses import ControllerFault, StaleBrokerEpoch
 from jbod_model.ids import Uuid
 from jbod_model.profiles import REFERENCE, SUPPORTED_FEATURES, ControllerRules, Profile, Quirk, Release, release_of
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic

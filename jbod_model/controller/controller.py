@@ -18,7 +18,6 @@ from jbod_model.controller.broker_requests import (
     unregister_controller,
 )
 from jbod_model.controller.cluster import MIN_ISR, TOPIC_CONFIG_DEFAULTS, Cluster
-from jbod_model.controller.configs import alter_configs
 from jbod_model.controller.context import Context, Result
 from jbod_model.controller.partition_requests import (
     alter_partition,
@@ -28,9 +27,8 @@ from jbod_model.controller.partition_requests import (
     elect_leaders,
     elect_unclean_leaders,
 )
-from jbod_model.controller.topics import create_partitions, create_topics, delete_topics
+from jbod_model.controller.topics import alter_configs, create_partitions, create_topics, delete_topics
 from jbod_model.formats import requests
-from jbod_model.formats.kafka_errors import InvalidRequest, InvalidUpdateVersion, NotAuthorized
 from jbod_model.formats.metadata_version import (
     CHANGES_METADATA,
     ELR_FEATURE,
@@ -56,6 +54,7 @@ from jbod_model.formats.requests import (
     Request,
     UpdateFeaturesRequest,
 )
+from jbod_model.formats.responses import InvalidRequest, InvalidUpdateVersion, NotAuthorized
 from jbod_model.profiles import KAFKA, Profile, as_released
 from jbod_model.replay.image import Image
 

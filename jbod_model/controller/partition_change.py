@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from jbod_model.formats.kafka_errors import InvalidReplicaAssignment
 from jbod_model.formats.metadata_version import (
     directories_supported,
     epoch_bump_on_isr_shrink,
     partition_record_version,
 )
 from jbod_model.formats.records import PartitionChangeRecord, VersionedRecord
+from jbod_model.formats.responses import InvalidReplicaAssignment
 from jbod_model.ids import Uuid
 from jbod_model.java import hash_order, int_hash, table_for_copy
 from jbod_model.replay.image import Partition

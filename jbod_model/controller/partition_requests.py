@@ -22,16 +22,6 @@ from jbod_model.controller.partition_change import (
     partition_change,
 )
 from jbod_model.controller.topics import check_assignment
-from jbod_model.formats.kafka_errors import (
-    DirectoriesNotSupported,
-    InvalidReplicaAssignment,
-    InvalidReplicationFactor,
-    InvalidRequest,
-    KafkaError,
-    NoReassignmentInProgress,
-    RequestRefused,
-    UnknownTopicOrPartition,
-)
 from jbod_model.formats.records import PartitionChangeRecord, VersionedRecord
 from jbod_model.formats.requests import (
     PREFERRED_ELECTION,
@@ -54,12 +44,20 @@ from jbod_model.formats.responses import (
     AssignedPartitionResult,
     AssignedTopicResult,
     AssignReplicasToDirsResponse,
+    DirectoriesNotSupported,
     ElectionPartitionResult,
     ElectLeadersResponse,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    KafkaError,
     MoreWork,
+    NoReassignmentInProgress,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
     ReplicaElectionResult,
+    RequestRefused,
+    UnknownTopicOrPartition,
 )
 from jbod_model.ids import ZERO, Uuid
 from jbod_model.profiles import Quirk

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jbod_model.formats.kafka_errors import InvalidReplicationFactor
+from jbod_model.formats.responses import InvalidReplicationFactor
 from jbod_model.java import JavaRandom, hash_order, string_hash
 
 

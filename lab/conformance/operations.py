@@ -10,7 +10,6 @@ from jbod_model.controller import Context, ControllerMemory, Result
 from jbod_model.controller.context import BrokerControlState
 from jbod_model.controller.placement import UsableBroker
 from jbod_model.formats.json_values import JsonMismatch, read, write
-from jbod_model.formats.kafka_errors import KafkaError
 from jbod_model.formats.requests import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
@@ -20,6 +19,7 @@ from jbod_model.formats.requests import (
     IncrementalAlterConfigsRequest,
     Request,
 )
+from jbod_model.formats.responses import KafkaError
 from jbod_model.ids import Uuid
 from jbod_model.profiles import Release
 

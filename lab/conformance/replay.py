@@ -16,10 +16,10 @@ from jbod_model.audit.compare import Difference
 from jbod_model.controller import Context, Controller, ControllerMemory, Result
 from jbod_model.errors import MalformedLog, ReplayViolation
 from jbod_model.formats.json_values import JsonMismatch
-from jbod_model.formats.kafka_errors import ControllerFault, KafkaError, RequestRefused
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
 from jbod_model.formats.records import ConfigRecord, FeatureLevelRecord, Record, VersionedRecord
 from jbod_model.formats.requests import BrokerRegistrationRequest, IncrementalAlterConfigsRequest, Request
+from jbod_model.formats.responses import ControllerFault, KafkaError, RequestRefused
 from jbod_model.profiles import KAFKA, REFERENCE, Profile, Release, release_of
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import image_as_json

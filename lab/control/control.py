@@ -20,7 +20,6 @@ from jbod_model.audit.knowledge import CLEAN_SHUTDOWN_VERSION, drawn_ids
 from jbod_model.controller import Context
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.formats.control_records import LeaderChangeMessage, Voter
-from jbod_model.formats.kafka_errors import KafkaError, RequestRefused
 from jbod_model.formats.log import RECORDS_PER_BATCH, LogWriter
 from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION
 from jbod_model.formats.records import ConfigRecord, FeatureLevelRecord, NoOpRecord, VersionedRecord
@@ -36,7 +35,13 @@ from jbod_model.formats.requests import (
     ReplicaAssignment,
     Request,
 )
-from jbod_model.formats.responses import BrokerRegistrationResponse, CreateTopicsResponse, Response
+from jbod_model.formats.responses import (
+    BrokerRegistrationResponse,
+    CreateTopicsResponse,
+    KafkaError,
+    RequestRefused,
+    Response,
+)
 from jbod_model.ids import Uuid
 from jbod_model.java import JavaRandom
 from jbod_model.profiles import KAFKA

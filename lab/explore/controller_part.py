@@ -13,7 +13,6 @@ from jbod_model.broker.assignments import Replica
 from jbod_model.controller import Context, Controller
 from jbod_model.controller.broker_requests import state_of
 from jbod_model.controller.context import NEVER
-from jbod_model.formats.kafka_errors import ControllerFault, RequestRefused
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
@@ -22,7 +21,7 @@ from jbod_model.formats.records import (
     VersionedRecord,
 )
 from jbod_model.formats.requests import BrokerHeartbeatRequest, BrokerRegistrationRequest, Request
-from jbod_model.formats.responses import Response
+from jbod_model.formats.responses import ControllerFault, RequestRefused, Response
 from jbod_model.ids import Uuid
 from jbod_model.profiles import Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic

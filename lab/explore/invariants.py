@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from jbod_model.audit.log_invariants import is_online
 from jbod_model.controller.partition_change import NO_LEADER, RECOVERING
-from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.records import PartitionChangeRecord, RegisterBrokerRecord, VersionedRecord
 from jbod_model.formats.requests import (
     AlterPartitionRequest,
@@ -20,7 +19,7 @@ from jbod_model.formats.requests import (
     BrokerRegistrationRequest,
     Request,
 )
-from jbod_model.formats.responses import AssignReplicasToDirsResponse, Response
+from jbod_model.formats.responses import AssignReplicasToDirsResponse, RequestRefused, Response
 from jbod_model.ids import Uuid, reserved
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import Image, Partition

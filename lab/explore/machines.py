@@ -9,7 +9,6 @@ from dataclasses import replace
 from jbod_model.broker import process
 from jbod_model.broker.assignments import Assignment, GlobalFailure, Replica
 from jbod_model.broker.lifecycle import LifecycleState, Shutdown
-from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.requests import (
     AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
@@ -21,6 +20,7 @@ from jbod_model.formats.responses import (
     AssignReplicasToDirsResponse,
     BrokerHeartbeatResponse,
     BrokerRegistrationResponse,
+    RequestRefused,
     Response,
 )
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid

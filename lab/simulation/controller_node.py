@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from jbod_model.controller import Context, Controller, ControllerMemory, Result
 from jbod_model.controller.broker_requests import state_of
 from jbod_model.controller.context import NEVER, Authorizer
-from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.records import (
     AccessControlEntryRecord,
     Record,
@@ -26,7 +25,7 @@ from jbod_model.formats.requests import (
     Request,
     SessionExpired,
 )
-from jbod_model.formats.responses import BrokerHeartbeatResponse, Response
+from jbod_model.formats.responses import BrokerHeartbeatResponse, RequestRefused, Response
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.java import JavaRandom
 from jbod_model.profiles import Profile

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jbod_model.formats import json_values
-from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.requests import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionRequest,
@@ -20,7 +19,7 @@ from jbod_model.formats.requests import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
-from jbod_model.formats.responses import BrokerHeartbeatResponse, Response
+from jbod_model.formats.responses import BrokerHeartbeatResponse, RequestRefused, Response
 from lab.simulation.world import Exchange
 
 API: dict[type[Any], tuple[int, int, str]] = {

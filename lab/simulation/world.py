@@ -15,7 +15,6 @@ from jbod_model.broker.assignments import GlobalFailure, Replica
 from jbod_model.broker.lifecycle import Shutdown
 from jbod_model.broker.replicas import assigned_directories, local_changes
 from jbod_model.errors import UsageError
-from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported
 from jbod_model.formats.records import NoOpRecord, VersionedRecord
 from jbod_model.formats.requests import (
@@ -31,6 +30,7 @@ from jbod_model.formats.responses import (
     AssignReplicasToDirsResponse,
     BrokerHeartbeatResponse,
     BrokerRegistrationResponse,
+    RequestRefused,
     Response,
 )
 from jbod_model.ids import ID_TABLES

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from jbod_model.errors import UsageError
-from jbod_model.formats.kafka_errors import KafkaError
+from jbod_model.formats.responses import KafkaError
 from pipelines.lake.delta import data_files, read_parquet
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake

@@ -1,21 +1,32 @@
-"""The log directories that a source describes: the output of kafka-log-dirs, brokers, or disks that are mounted."""
+"""What sources say of log directories: sizes and replicas, and the paths and labels by which people know them.
+
+A source is the output of kafka-log-dirs, brokers, or disks that are mounted; of names also a server.properties and a
+file of labels. The log has ids only. A mounted disk has its id in a file. ``kafka-log-dirs`` names paths and the
+partitions in them, so the directory is the one in which the lake has these partitions. A path that nothing else
+explains belongs to the only id of its broker that has no path: so a failed disk, which cannot be read, gets its name.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from jbod_model.errors import UsageError
-from jbod_model.storage.properties import FILE_NAME, read_meta_properties
+from jbod_model.ids import Uuid
+from jbod_model.storage.problems import StorageProblem
+from jbod_model.storage.properties import FILE_NAME, MetaProperties, read_meta_properties, read_server_config
+from pipelines.lake.names import Names, Statement
+from pipelines.lake.reader import Lake
 from pipelines.quorum import KAFKA
-from pipelines.quorum.brokers import describe_log_dirs, error_name
 from pipelines.quorum.client import addresses_of
+from pipelines.quorum.live import describe_log_dirs, error_name
 from pipelines.quorum.security import security_of
 
 _FOLDER = re.compile(r"(?P<partition>.+-\d{1,10})(?:\.[0-9A-Za-z_-]{22,32}-(?P<kind>future|delete|stray))?")
@@ -150,3 +161,245 @@ def _folders(directory: Path) -> Iterator[ReplicaSize]:
 def _bytes(value: object) -> int | None:
     """A number of bytes. Kafka says -1 if it does not know."""
     return value if isinstance(value, int) and value >= 0 else None
+
+
+MOUNTED, FILE, LOG_DIRS, LEFT_OVER = "meta.properties", "labels file", "kafka-log-dirs", "elimination"
+MAX_BYTES = 256 << 20
+"""The largest file that is read: kafka-log-dirs prints about 100 bytes for each replica."""
+_LINE = re.compile(r"(?:broker\s+(?P<broker>\d{1,10})\s+)?(?P<key>\S.*?)\s*=\s*(?P<value>\S.*?)\s*")
+
+
+@dataclass
+class Read:
+    """The statements of the sources."""
+
+    statements: list[Statement] = field(default_factory=list)
+    left_over: list[tuple[int, str, str]] = field(default_factory=list)
+    """Broker, path, source: configured directories whose id cannot be read."""
+    notes: list[str] = field(default_factory=list)
+    """What could not be used, a line each."""
+
+
+def read_sources(lake: Lake, sources: Iterable[str], known: Sequence[Statement] = ()) -> Read:
+    """Reads files and directories. ``known``: statements that were read before.
+
+    A directory is a mounted disk, or holds mounted disks. A file is recognised by its content. Raises UsageError for a
+    source that is not there or that is none of these.
+    """
+    found, now = Read(), datetime.now(UTC)
+    for source in sources:
+        path = Path(source)
+        if path.is_dir():
+            _read_mounted(lake, path, found, now)
+        elif path.name == FILE_NAME:
+            _read_disk(lake, path.parent, found, now)
+        else:
+            _read_file(lake, path, found, now)
+    _eliminate(lake, found, known, now)
+    return found
+
+
+def merged(before: Iterable[Statement], new: Sequence[Statement]) -> list[Statement]:
+    """The statements after a reading: a new one replaces that of the same kind about the same directory.
+
+    A file of labels replaces all its earlier statements. A disk that is no longer mounted keeps its name.
+    """
+    files = {_file(one) for one in new if one.kind == FILE}
+    about = {(one.kind, one.broker_id, one.directory_id, one.path if one.directory_id is None else "") for one in new}
+    kept = [
+        one
+        for one in before
+        if not (one.kind == FILE and _file(one) in files)
+        and (one.kind, one.broker_id, one.directory_id, one.path if one.directory_id is None else "") not in about
+    ]
+    return [*kept, *new]
+
+
+def _file(one: Statement) -> str:
+    return one.source.rpartition(" line ")[0] or one.source
+
+
+# MOUNTED DISKS
+
+
+def _read_mounted(lake: Lake, path: Path, found: Read, now: datetime) -> None:
+    if (path / FILE_NAME).exists():
+        _read_disk(lake, path, found, now)
+        return
+    inside = sorted(one for one in path.iterdir() if (one / FILE_NAME).is_file())
+    if not inside:
+        raise UsageError(f"{path}: neither it nor a directory in it has a {FILE_NAME}: name the disks of a broker")
+    for one in inside:
+        _read_disk(lake, one, found, now)
+
+
+def _read_disk(lake: Lake, directory: Path, found: Read, now: datetime, broker: int | None = None) -> bool:
+    """Reads the id of a mounted disk. Returns False, with a note, if there is none for this cluster."""
+    try:
+        meta = read_meta_properties(str(directory))
+    except (StorageProblem, OSError) as problem:
+        found.notes.append(f"{directory}: {problem}")
+        return False
+    if unusable := _unusable(lake, meta, broker):
+        found.notes.append(f"{directory}/{FILE_NAME}: {unusable}")
+        return False
+    directory_id = str(meta.directory_id)
+    path = str(directory.absolute())
+    found.statements.append(Statement(MOUNTED, f"{path}/{FILE_NAME}", meta.node_id, directory_id, path, None, now))
+    holder = _holders(lake).get(directory_id)
+    if holder is not None and meta.node_id is not None and holder != meta.node_id:
+        found.notes.append(
+            f"{path}/{FILE_NAME}: says broker {meta.node_id}; the log has directory {directory_id} on broker {holder}"
+        )
+    return True
+
+
+def _unusable(lake: Lake, meta: MetaProperties, broker: int | None) -> str:
+    ours = lake.published.cluster_id
+    if ours and meta.cluster_id and meta.cluster_id != ours:
+        return f"belongs to cluster {meta.cluster_id}, not to {ours}: left out"
+    if meta.directory_id is None:
+        return "has no directory.id yet: left out"
+    if broker is not None and meta.node_id is not None and meta.node_id != broker:
+        return f"says node {meta.node_id}, and the server.properties says {broker}: left out"
+    return ""
+
+
+def _holders(lake: Lake) -> dict[str, int]:
+    """Directory -> the broker that had it last."""
+    return dict(
+        lake.query(
+            f"SELECT directory_id, arg_max(broker_id, from_offset) FROM {lake.until('directories')} GROUP BY ALL"
+        )
+    )
+
+
+# FILES
+
+
+def _read_file(lake: Lake, path: Path, found: Read, now: datetime) -> None:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UsageError(f"{path}: larger than {MAX_BYTES:,} bytes, so it is no source of names")
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not a text: name disks, a server.properties, JSON or a file of labels") from None
+    if is_log_dirs(text):
+        _read_log_dirs(lake, path, text, found, now)
+    elif re.search(r"^\s*log\.dirs?\s*[=:]", text, re.MULTILINE):
+        _read_config(lake, path, found, now)
+    else:
+        _read_labels(path, text, found, now)
+
+
+def _read_config(lake: Lake, path: Path, found: Read, now: datetime) -> None:
+    config = read_server_config(str(path))
+    if config.node_id is None:
+        raise UsageError(f"{path}: sets no node.id: whose directories they are is not known")
+    for one in config.log_dirs:
+        if not _read_disk(lake, Path(one), found, now, config.node_id):
+            found.left_over.append((config.node_id, one, str(path)))
+
+
+def _read_labels(path: Path, text: str, found: Read, now: datetime) -> None:
+    for number, line in enumerate(text.splitlines(), 1):
+        plain = line.strip()
+        if not plain or plain.startswith("#"):
+            continue
+        match = _LINE.fullmatch(plain)
+        if match is None:
+            raise UsageError(f"{path} line {number}: write KEY = LABEL, for instance broker 1 /data/disk1b = rack 7")
+        key, value = match["key"], match["value"]
+        broker = None if match["broker"] is None else int(match["broker"])
+        directory = _directory_id(key)
+        if directory is None and not key.startswith("/"):
+            raise UsageError(f"{path} line {number}: {key}: neither the id of a directory nor an absolute path")
+        source = f"{path} line {number}"
+        if directory is not None and value.startswith("/"):
+            found.statements.append(Statement(FILE, source, broker, directory, value, None, now))
+        else:
+            said = None if directory is not None else key
+            found.statements.append(Statement(FILE, source, broker, directory, said, value, now))
+            if said is not None and broker is not None:
+                found.left_over.append((broker, said, source))
+
+
+def _directory_id(text: str) -> str | None:
+    try:
+        return str(Uuid.parse(text)) if len(text) == 22 else None
+    except ValueError:
+        return None
+
+
+def _read_log_dirs(lake: Lake, path: Path, text: str, found: Read, now: datetime) -> None:
+    held = _held(lake)
+    for one in read_log_dirs(path, text):
+        broker, log_dir = one.broker_id or 0, one.path
+        there = ((broker, replica.partition) for replica in one.replicas if not replica.future)
+        ids = Counter(held[key] for key in there if key in held)
+        if not ids:
+            found.left_over.append((broker, log_dir, str(path)))
+            continue
+        (directory, count), *others = ids.most_common()
+        if others and count <= 2 * others[0][1]:
+            found.notes.append(
+                f"{path}: broker {broker} {log_dir}: the log has its replicas in {len(ids)} directories: left out"
+            )
+            continue
+        if others:
+            astray = sum(number for _, number in others)
+            found.notes.append(
+                f"{path}: broker {broker} {log_dir}: taken for directory {directory}, in which the log has {count} of "
+                f"its replicas; {astray} are elsewhere"
+            )
+        found.statements.append(Statement(LOG_DIRS, str(path), broker, directory, log_dir, None, now))
+
+
+def _held(lake: Lake) -> Mapping[tuple[int, str], str]:
+    """(broker, partition) -> directory, by the assignments at the lake's offset."""
+    rows = lake.query(
+        f"SELECT broker_id, topic || '-' || partition, directory_id FROM {lake.at('assignments')} "
+        "WHERE kind = 'assigned'"
+    )
+    return {(broker, name): directory for broker, name, directory in rows}
+
+
+# WHAT IS LEFT OVER
+
+
+def _eliminate(lake: Lake, found: Read, known: Sequence[Statement], now: datetime) -> None:
+    """Gives the only path without an id to the only id without a path, broker by broker."""
+    if not found.left_over:
+        return
+    said = [*found.statements, *known]
+    named = Names.of(said).by_id
+    paths = {(one.broker_id, one.path) for one in said if one.path is not None and one.directory_id is not None}
+    now_there: dict[int, set[str]] = {}
+    ever_there: dict[int, set[str]] = {}
+    for broker, directory, there in lake.query(
+        f"""
+        SELECT broker_id, directory_id, true FROM {lake.at("directories")}
+        UNION ALL
+        SELECT broker_id, directory_id, true FROM {lake.at("assignments")} WHERE kind = 'assigned'
+        UNION ALL
+        SELECT broker_id, directory_id, false FROM {lake.until("directories")}
+        """
+    ):
+        if not (name := named.get(directory)) or name.path is None:
+            (now_there if there else ever_there).setdefault(broker, set()).add(directory)
+    left: dict[int, dict[str, str]] = {}
+    for broker, path, source in found.left_over:
+        if (broker, path) not in paths:
+            left.setdefault(broker, {})[path] = source
+    for broker, open_paths in left.items():
+        open_ids = now_there.get(broker) or ever_there.get(broker, set())
+        if len(open_paths) == len(open_ids) == 1:
+            ((path, source),) = open_paths.items()
+            (directory,) = open_ids
+            where = f"{source}, the only directory of broker {broker} that was left"
+            found.statements.append(Statement(LEFT_OVER, where, broker, directory, path, None, now))
+        elif not all(" line " in source for source in open_paths.values()):
+            without = ", ".join(sorted(open_ids)) or "none"
+            found.notes.append(
+                f"broker {broker}: {', '.join(open_paths)}: no id could be read; directories without a path: {without}"
+            )

@@ -17,16 +17,15 @@ from typing import Any, Literal, NamedTuple
 from jbod_model.controller import Context
 from jbod_model.controller.cluster import MIN_ISR, Cluster
 from jbod_model.controller.partition_change import Election
-from jbod_model.formats.kafka_errors import ControllerFault
 from jbod_model.formats.metadata_version import ELR_FEATURE
+from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import Uuid
 from jbod_model.loss.copies import Loss
 from jbod_model.loss.fate import Fate, is_online
 from jbod_model.next_start import BLANK, Key, NextStart, ReportTime, Started, start
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image
-from pipelines.ask.advice import Advice, forbid_unclean, steps_in_words
-from pipelines.ask.advice_before_start import add_replica, keep_in_use, start_holder, wait_until_in_sync
+from pipelines.ask.advice import Action, Advice, directories_of, few, forbid_unclean, steps_in_words
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.loss import followed
@@ -451,3 +450,45 @@ def _save(
         yield add_replica(single)
     if here:
         yield keep_in_use(player.broker, directories, here, registered=player.disks.state != "missing")
+
+
+def wait_until_in_sync(broker: int, names: Sequence[str]) -> Advice:
+    """Another replica is online, and not in sync."""
+    of = "replica" if len(names) == 1 else "replicas"
+    text = (
+        f"first bring the {of} of {few(names)} on broker {broker} into sync: wait until kafka-topics.sh "
+        "--bootstrap-server HOST:PORT --describe --under-replicated-partitions does not list "
+        f"{'it' if len(names) == 1 else 'them'}"
+    )
+    return Advice(Action.LOOK, text, broker, partitions=tuple(names))
+
+
+def start_holder(broker: int, names: Sequence[str]) -> Advice:
+    """Another complete copy is on a broker or disk that is offline."""
+    text = (
+        f"first bring broker {broker} back with all its disks: it has a complete copy of {few(names)}, which is then "
+        "in use again"
+    )
+    return Advice(Action.START, text, broker, partitions=tuple(names), every_disk=True)
+
+
+def add_replica(names: Sequence[str]) -> Advice:
+    """The partitions have one replica."""
+    text = (
+        f"first give {few(names)} another replica (kafka-reassign-partitions.sh --bootstrap-server HOST:PORT "
+        "--execute, with a plan that adds a broker), or move the replica to another disk, and wait until it is done"
+    )
+    return Advice(Action.LOOK, text, partitions=tuple(names))
+
+
+def keep_in_use(broker: int, directories: Sequence[str], names: Sequence[str], *, registered: bool = True) -> Advice:
+    """The only complete copies in use are in the directories."""
+    it = "it" if len(directories) < 2 else "them"
+    out = f", and do not take {it} out of log.dirs" if registered else ""
+    text = (
+        f"until then do not replace or format {directories_of(broker, directories)}{out}: no other complete copy of "
+        f"{few(names)} is in use, and broker {broker} would recreate the replicas empty"
+    )
+    return Advice(
+        Action.REPLACE, text, broker, tuple(directories), partitions=tuple(names), cost=tuple(names), forbidden=True
+    )

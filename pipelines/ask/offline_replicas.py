@@ -19,10 +19,10 @@ from pipelines.ask.advice import (
     wait_for_registration,
 )
 from pipelines.ask.json_values import jsonable
+from pipelines.ask.lake_status import Leaderless, Troubled, leaderless, troubled
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.starting import under_way
-from pipelines.ask.troubled_partitions import Leaderless, Troubled, leaderless, troubled
 from pipelines.ask.weights import COPY_RATE, Weights, alone
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake

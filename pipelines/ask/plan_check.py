@@ -15,7 +15,7 @@ from typing import Any
 
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.errors import UsageError
-from jbod_model.formats.kafka_errors import ControllerFault
+from jbod_model.formats.responses import ControllerFault
 from jbod_model.plan import Outcome, Target, outcomes
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import BrokerRegistration, Image, Partition

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jbod_model.formats.kafka_errors import ControllerFault
+from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import Uuid
 from jbod_model.profiles import Profile
 from jbod_model.replay.image import Image

@@ -9,7 +9,7 @@ from typing import Any
 
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.controller.partition_change import RECOVERING
-from jbod_model.formats.kafka_errors import ControllerFault
+from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import Uuid
 from jbod_model.loss.copies import Copy, Registration
 from jbod_model.loss.fate import Fate, last_copies

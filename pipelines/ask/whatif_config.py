@@ -14,7 +14,6 @@ from typing import Any
 
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.errors import UsageError
-from jbod_model.formats.kafka_errors import ControllerFault, RequestRefused
 from jbod_model.formats.metadata_version import ELR_FEATURE
 from jbod_model.formats.records import BrokerFeature
 from jbod_model.formats.requests import (
@@ -28,6 +27,7 @@ from jbod_model.formats.requests import (
     IncrementalAlterConfigsRequest,
     UpdateFeaturesRequest,
 )
+from jbod_model.formats.responses import ControllerFault, RequestRefused
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image, Partition
 from jbod_model.whatif import configured

@@ -14,9 +14,8 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.lakes import open_lake, print_json, refuse_damage
 from pipelines.cli.options import AsJson, AtOffset, AtTime, CommandConfig, LakePath, LogDirs, Logs, SizeSources
-from pipelines.cli.question import Inquiry, Reply, question
+from pipelines.cli.question import Inquiry, Reply, open_lake, print_json, question, refuse_damage
 from pipelines.show.columns import (
     CONFIG,
     DIRECTORIES,

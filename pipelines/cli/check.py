@@ -11,9 +11,8 @@ import typer
 from jbod_model.errors import UsageError
 from pipelines.check.expectations import docs_page, expectations_folder
 from pipelines.cli import progress
-from pipelines.cli.lakes import print_json
 from pipelines.cli.options import Severity
-from pipelines.cli.question import Inquiry, Reply, question
+from pipelines.cli.question import Inquiry, Reply, print_json, question
 from pipelines.show.columns import CHECK
 from pipelines.show.rows import Format
 

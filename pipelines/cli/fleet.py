@@ -14,9 +14,9 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.lakes import print_json
 from pipelines.cli.options import AsJson, Group
-from pipelines.cli.process import Interrupts, Stopped
+from pipelines.cli.progress import Interrupts, Stopped
+from pipelines.cli.question import print_json
 
 if TYPE_CHECKING:
     from pipelines.fleet.answers import FleetAnswer
@@ -105,8 +105,7 @@ def report(
     out: Annotated[Path, typer.Option("--out", metavar="FILE.html", help="Where to write the page.")],
 ) -> None:
     """One page: every cluster, worst first, what to do, and a link to its own page if NAME.html is beside it."""
-    from pipelines.fleet.answers import headline
-    from pipelines.fleet.page import fleet_page
+    from pipelines.fleet.answers import fleet_page, headline
     from pipelines.report.page import write_page
 
     answers = _answers("status", file)
@@ -259,7 +258,7 @@ def _report(found: Sequence[Done], as_json: bool) -> None:
 
 def _relabel(settings: Settings) -> Sequence[str]:
     from jbod_model.errors import JbodError
-    from pipelines.cli.label import relabel
+    from pipelines.cli.replay import relabel
     from pipelines.lake.reader import Lake
 
     try:

@@ -24,8 +24,19 @@ import typer
 
 from jbod_model.errors import JbodError, Retriable, UsageError, first_line_of
 from pipelines.cli.options import make_readable
-from pipelines.cli.process import READER_GONE, Stopped, interrupt_by_exception, interrupt_by_signal, output, reader_gone
-from pipelines.cli.progress import Quiet, Verbose, add_volume, heartbeat, set_volume
+from pipelines.cli.progress import (
+    READER_GONE,
+    Quiet,
+    Stopped,
+    Verbose,
+    add_volume,
+    heartbeat,
+    interrupt_by_exception,
+    interrupt_by_signal,
+    output,
+    reader_gone,
+    set_volume,
+)
 from pipelines.start.process import collect_rarely, without_blas_threads
 from pipelines.storage.objects import fault_of_storage
 
@@ -37,12 +48,11 @@ MODULES: Mapping[str, Sequence[str]] = {
     "restart": ("safe-to-restart", "restart-plan"),
     "check": ("check",),
     "requests": ("audit", "moves", "assignments"),
-    "replay": ("replay",),
-    "mirror": ("mirror",),
+    "replay": ("replay", "mirror", "label"),
     "fleet": ("fleet",),
-    "label": ("label",),
     "plan": ("plan",),
-    "upkeep": ("metrics", "jobs", "optimize", "vacuum", "rebuild", "verify", "warm"),
+    "jobs": ("jobs",),
+    "upkeep": ("metrics", "optimize", "vacuum", "rebuild", "verify", "warm"),
     "storage": ("disks",),
     "overview": ("settings",),
 }

@@ -13,7 +13,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.piped import is_copied
+from pipelines.cli.options import is_copied
 from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns_plans import PLAN, STEPS, UNDO, WATCH
 
@@ -97,7 +97,7 @@ def made(
     """The plan of a goal, by the options of all plans that are made."""
     from pipelines.plan.answer import plan as ask
     from pipelines.plan.steps import Limits
-    from pipelines.show.move_plan import show_move_plan
+    from pipelines.show.plan import show_move_plan
 
     limits = Limits(moves, parse_bytes("--bytes", step_bytes), parse_bytes("--rate", rate))
     answer = ask(query.lake, aim, sizes or (), limits, query.min_isr, headroom, into)
@@ -192,7 +192,7 @@ def undo(
 ) -> Reply:
     """The file that brings the partitions of another one back to where they are now. Exit code 1: not all of them."""
     from pipelines.plan.answer import undo as ask
-    from pipelines.show.move_plan import show_undo
+    from pipelines.show.plan import show_undo
 
     answer = ask(query.lake, file, sizes or (), into)
     chosen = query.choose(UNDO, answer.partitions)
@@ -257,7 +257,7 @@ def check_plan(
     from pipelines.show.plan import show_plan_check
 
     if sizes:
-        from pipelines.plan.room import check_with_sizes
+        from pipelines.plan.files import check_with_sizes
 
         answer = check_with_sizes(query.lake, file, sizes, query.min_isr, headroom)
     else:

@@ -1,19 +1,32 @@
-"""Progress, notices and decisions on standard error.
+"""The process as a shell sees it: signals that stop it, output whose reader may be gone, and standard error.
 
-Progress of long work is on a terminal one line that is replaced, otherwise a line every 10 s. Every command takes
-``-q``, which prints neither progress nor notices, and ``-v``, which also prints decisions: after its name or before it.
+The first Ctrl-C or SIGTERM asks a command to stop cleanly, the second one ends it at once. A reader may close standard
+output and error, as ``head`` does.
+
+Standard error has progress, notices and decisions. Progress of long work is on a terminal one line that is replaced,
+otherwise a line every 10 s. Every command takes ``-q``, which prints neither progress nor notices, and ``-v``, which
+also prints decisions: after its name or before it.
 """
 
 from __future__ import annotations
 
+import array
+import fcntl
 import inspect
+import io
+import os
+import select
+import signal
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import Annotated, Any
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, Self, TextIO
 
 import typer
 
@@ -136,3 +149,129 @@ def _tell_settings() -> None:
 
     files = [str(file) for file in existing_files(named_files())]
     decision(f"settings of {', '.join(files)}" if files else "no file of settings")
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def interrupt_by_exception() -> None:
+    """Makes Ctrl-C raise KeyboardInterrupt, if it ended the process before."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def interrupt_by_signal() -> None:
+    """Makes Ctrl-C end the process, if it raised KeyboardInterrupt before: nothing is left to clean up."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+class Stopped(SystemExit):
+    """The command ended because of a signal and reported it: exit code 130 for Ctrl-C, 143 for SIGTERM."""
+
+
+class Interrupts:
+    """The signals during the block. The first one raises KeyboardInterrupt, unless ``stop`` takes it."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        """The first signal, 0 for none."""
+        self.stop: Callable[[], None] | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.getsignal(number) for number in SIGNALS}
+            self.listen()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def listen(self) -> None:
+        """Installs the handlers again: a new Spark session replaces that of Ctrl-C, and its own breaks JVM calls."""
+        for number in self._before:
+            signal.signal(number, self._asked)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that shells report for a process that the signal ended."""
+        return 128 + self.signal
+
+    def _asked(self, number: int, _frame: FrameType | None) -> None:
+        is_first, self.signal = not self.signal, self.signal or number
+        if is_first and self.stop is not None:
+            self.stop()
+        else:
+            raise KeyboardInterrupt
+
+
+READER_GONE = 141
+"""128 plus the number of SIGPIPE, as shells report for a program that SIGPIPE ended."""
+
+_WHOLE = 1 << 16
+"""The capacity of a pipe in bytes. A shorter answer is written at once, even if the reader is slow."""
+
+_PATIENCE = 0.05
+"""Seconds."""
+
+
+class _Pipe(io.FileIO):
+    """A file that ends the program when its reader is gone, and accepts flushes after any error silently.
+
+    SIGPIPE itself stays ignored, because it would also end the program for a socket. A BrokenPipeError is no
+    alternative: Typer and Rich exit with 1 for it, which means that something was found.
+    """
+
+    _gone = False
+
+    def write(self, data: Any, /) -> int:
+        if not self._gone:
+            try:
+                return super().write(data)
+            except BrokenPipeError:
+                self._gone = True
+                raise SystemExit(READER_GONE) from None
+            except OSError:
+                # The command reports it; Python's own flush at exit would report it again.
+                self._gone = True
+                raise
+        return memoryview(data).nbytes
+
+
+def output(stream: TextIO | None) -> TextIO:
+    """Returns ``stream`` if it is a terminal, otherwise a stream to the same file that exits with `READER_GONE`.
+
+    For None, which Python uses if the file was closed at the start, the output is discarded.
+    """
+    if stream is None:
+        return Path(os.devnull).open("w", encoding="utf-8")
+    if not isinstance(stream, io.TextIOWrapper) or stream.isatty():
+        return stream
+    stream.flush()
+    pipe = io.BufferedWriter(_Pipe(stream.fileno(), "wb", closefd=False), _WHOLE)
+    return io.TextIOWrapper(pipe, encoding=stream.encoding, errors=stream.errors, line_buffering=stream.line_buffering)
+
+
+def reader_gone(stream: TextIO) -> bool:
+    """Whether ``stream`` is a pipe without a reader. Waits up to `_PATIENCE` for a reader that is still reading.
+
+    Without the wait, the exit code under ``head`` would depend on which of the two programs is faster.
+    """
+    pipe = stream.fileno()
+    poll = select.poll()
+    poll.register(pipe, 0)
+    until = time.monotonic() + _PATIENCE
+    while not any(event & select.POLLERR for _, event in poll.poll(1)):
+        if time.monotonic() > until or not _unread(pipe):
+            return False
+    return True
+
+
+def _unread(pipe: int) -> int:
+    """Bytes in the pipe, 0 if it is not a pipe."""
+    count = array.array("i", [0])
+    with suppress(OSError):
+        fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]

@@ -1,21 +1,22 @@
-"""``jbod replay``: the main job on the command line."""
+"""``jbod replay | mirror | label``: a log into a lake, a copy of a log, and the names of disks that people know."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import JbodError, UsageError
 from pipelines.cli import progress
-from pipelines.cli.piped import is_piped, take_pipe
-from pipelines.cli.process import Interrupts, Stopped
+from pipelines.cli.options import AsJson, CommandConfig, MaintainedLake, is_piped, take_pipe
+from pipelines.cli.progress import Interrupts, Stopped
 from pipelines.lake.uris import LakeUri
 from pipelines.quorum import KAFKA
 from pipelines.quorum.state import link_mirror, mirror_of
@@ -29,10 +30,14 @@ from pipelines.start.session import is_new_advice
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pipelines.ask.log_dirs import Read
+    from pipelines.lake.names import Names, Statement
+    from pipelines.lake.reader import Lake
     from pipelines.run.options import RunOutcome
     from pipelines.run.request_stream import RequestQuery
     from pipelines.run.runner import Runner
     from pipelines.settings import RequestSettings as RequestSettings
+
 
 Rules = Literal["kafka", "kip858"]
 
@@ -161,7 +166,6 @@ def _tell_of_warm(settings: Settings) -> None:
 def _relabel(settings: Settings) -> None:
     """Reads the names of directories again. A problem with them is reported, and does not fail the replay."""
     from jbod_model.errors import JbodError
-    from pipelines.cli.label import relabel
     from pipelines.lake.reader import Lake
 
     try:
@@ -172,8 +176,7 @@ def _relabel(settings: Settings) -> None:
 
 
 def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | None, interrupts: Interrupts) -> None:
-    from pipelines.spark.connect import is_on_this_machine, remote_of
-    from pipelines.spark.session import is_local, spark_session_soon
+    from pipelines.spark.session import is_local, is_on_this_machine, remote_of, spark_session_soon
     from pipelines.spark.versions import check_installed
     from pipelines.storage.objects import is_object
 
@@ -264,3 +267,184 @@ def _report(
         if strange:
             progress.notice(f"{strange:,} are of topics that the log does not know: another cluster's log?", "")
     typer.echo(f"next: jbod offline --lake {shlex.quote(lake)}")
+
+
+def label(
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="SOURCE",
+            help="Mounted disks (or the folder that has them), a server.properties, the output of kafka-log-dirs "
+            "--describe, or a file with lines like: broker 1 /data/disk1b = rack 7 slot 3",
+        ),
+    ] = None,
+    lake: MaintainedLake = None,
+    forget: Annotated[
+        list[str] | None, typer.Option("--forget", metavar="DIR", help="Remove the names of this id or path.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give disks the names that people know: every answer then shows the path, with the id behind it.
+
+    Without a source: the sources of the setting labels.sources are read again, and all names are listed.
+    """
+    from pipelines.cli.question import open_lake, print_json
+
+    opened, settings = open_lake(lake, None, None)
+    known = [one for one in opened.kept_names() if forget is None or not _is_about(one, forget)]
+    if forget and len(known) == len(opened.kept_names()):
+        raise UsageError(f"--forget {', '.join(forget)}: it has no names: jbod label lists all names")
+    read, kept = _read(opened, sources or settings.labels.sources, known)
+    if kept != [*opened.kept_names()]:
+        from pipelines.lake.labels import write_statements
+
+        write_statements(opened.path, kept)
+    from pipelines.lake.names import Names
+    from pipelines.show.text import Screen, show_incomplete
+
+    names = Names.of(kept)
+    for line in (*read.notes, *names.conflicts):
+        progress.notice(f"labels: {line}")
+    if as_json:
+        said: list[dict[str, Any]] = [row._asdict() for row in kept]
+        print_json({"statements": said, "conflicts": names.conflicts, "notes": read.notes}, opened)
+    else:
+        show_incomplete(Screen(), opened)
+        _show(kept, names)
+
+
+def relabel(lake: Lake, sources: Sequence[str]) -> list[str]:
+    """Reads the sources into the lake again. Returns what could not be used or disagrees, a line each."""
+    from pipelines.lake.labels import write_statements
+    from pipelines.lake.names import Names
+
+    read, kept = _read(lake, sources, lake.kept_names())
+    if kept != [*lake.kept_names()]:
+        write_statements(lake.path, kept)
+    return [*read.notes, *Names.of(kept).conflicts]
+
+
+def _read(lake: Lake, sources: Sequence[str], known: Sequence[Statement]) -> tuple[Read, list[Statement]]:
+    from pipelines.ask.log_dirs import merged, read_sources
+
+    read = read_sources(lake, sources, known)
+    return read, merged(known, read.statements)
+
+
+def _is_about(one: Statement, forget: Sequence[str]) -> bool:
+    return one.directory_id in forget or one.path in forget
+
+
+def _show(kept: Sequence[Statement], names: Names) -> None:
+    from pipelines.show.text import Screen, many, say, show_table
+
+    out = Screen()  # the ids are shown beside the names
+    say(out, f"{many(len(names.by_id), 'directory', 'directories')} with a name.", "bold")
+    brokers = {one.directory_id: one.broker_id for one in kept if one.broker_id is not None}
+    kinds: dict[str | None, list[str]] = {}
+    for one in kept:
+        kinds.setdefault(one.directory_id, []).append(one.kind)
+    rows = [
+        (brokers.get(directory), name.path, name.label, directory, ", ".join(dict.fromkeys(kinds.get(directory, ()))))
+        for directory, name in names.by_id.items()
+    ]
+    rows.sort(key=lambda row: (-1 if row[0] is None else row[0], row[1] or "", row[3]))
+    if rows:
+        show_table(out, ("BROKER", "PATH", "LABEL", "DIRECTORY", "SAID BY"), rows, numbers=(0,))
+    used = {name.path for name in names.by_id.values()}
+    unused = [one for one in kept if one.directory_id is None and one.path not in used]
+    if unused:
+        say(out, f"{many(len(unused), 'label')} of a path that no directory is known to have:", "yellow")
+    for one in unused:
+        place = "" if one.broker_id is None else f"broker {one.broker_id} "
+        say(out, f"  {place}{one.path} = {one.label} ({one.source})", hang=4)
+
+
+_DELETE_SECONDS = 60.0
+"""How often history is looked for that may be deleted."""
+
+
+def mirror(
+    quorum: Annotated[str, typer.Argument(metavar="kafka://HOST:PORT", help="The controllers, separated by commas.")],
+    into: Annotated[str, typer.Option("--into", metavar="DIR", help="The folder of the copy, a metadata.log.dir.")],
+    follow: Annotated[bool, typer.Option("--follow", help="Continue as the log grows, until Ctrl-C.")] = False,
+    keep: Annotated[
+        str | None, typer.Option("--keep", metavar="30d", help="Delete what is older. Default: nothing.")
+    ] = None,
+    lake: Annotated[
+        list[str] | None,
+        typer.Option("--lake", metavar="LAKE", help="With --keep: keep what this lake has not read yet, too."),
+    ] = None,
+    seed: Annotated[
+        str | None, typer.Option("--seed", metavar="DIR", help="Begin a new copy with this copy of the files.")
+    ] = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Keep a byte-exact copy of the committed metadata log, which its controllers hand out with the high watermark."""
+    from pipelines.lake.times import parse_age
+    from pipelines.mirror.folder import MirrorFolder
+    from pipelines.mirror.follow import Mirror
+    from pipelines.quorum import KAFKA
+    from pipelines.quorum.client import QuorumClient, addresses_of
+    from pipelines.quorum.connection import Halted
+    from pipelines.quorum.security import security_of
+    from pipelines.settings import load
+
+    if not quorum.startswith(KAFKA):
+        raise UsageError(f"{quorum}: write kafka://HOST:PORT[,HOST:PORT...], the controllers")
+    if lake and keep is None:
+        raise UsageError("--lake: says what --keep must not delete: give --keep, too")
+    addresses, security = addresses_of(quorum), security_of(command_config or load().quorum.command_config)
+    seconds = None if keep is None else parse_age("--keep", keep)
+    needed = partial(_read_until, lake or ())
+    with Interrupts() as interrupts:
+        stopped: list[int] = []
+        interrupts.stop = lambda: stopped.append(1)
+        folder = MirrorFolder(into)
+        source = QuorumClient(
+            addresses,
+            security,
+            stop=lambda: bool(stopped),
+            patience=float("inf") if follow else 60.0,
+            told=progress.notice,
+        )
+        copy = Mirror(source, folder, progress.notice)
+        try:
+            copy.begin(seed)
+            deleted = 0.0
+            while not copy.step() or follow:
+                end = folder.end
+                progress.say(f"offset {0 if end is None else end.offset} of {copy.progress.high_watermark}")
+                if seconds is not None and time.monotonic() - deleted > min(_DELETE_SECONDS, seconds):
+                    copy.delete_before(seconds, needed)
+                    deleted = time.monotonic()
+            if seconds is not None:
+                copy.delete_before(seconds, needed)
+        except Halted:
+            pass
+        finally:
+            source.close()
+            folder.close()
+    progress.say("")
+    end = folder.end
+    if end is not None:
+        typer.echo(f"{into}: offsets {folder.first or 0} to {end.offset - 1}; {copy.progress.begins}")
+    if stopped and not follow:
+        raise Stopped(interrupts.exit_code)
+
+
+def _read_until(lakes: Sequence[str]) -> int | None:
+    """The offset from which on one of the lakes has not read the log; None without lakes.
+
+    A lake that cannot be read, or has nothing yet, may need all of the log.
+    """
+    from pipelines.lake.reader import Lake
+
+    ends = []
+    for lake in lakes:
+        try:
+            ends.append(Lake.open(lake).published.end_offset)
+        except JbodError as problem:
+            progress.notice(f"--keep deletes nothing: {problem}")
+            ends.append(0)
+    return min(ends, default=None)

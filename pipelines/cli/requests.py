@@ -15,8 +15,7 @@ from zoneinfo import ZoneInfo
 import typer
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.cli.options import AsJson
-from pipelines.cli.piped import take_log
+from pipelines.cli.options import AsJson, take_log
 from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns import ASSIGNMENTS, MOVES, QUEUE, REQUESTS
 

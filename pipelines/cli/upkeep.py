@@ -1,6 +1,6 @@
 """``jbod optimize | vacuum | rebuild | verify | warm``: maintenance. None of them needs the log.
 
-``jbod metrics | jobs``: for a monitor, and for what starts jobs (docs/alerts.md, docs/jobs.md).
+``jbod metrics``: for a monitor (docs/alerts.md).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.lakes import open_lake, print_json, refuse_damage
 from pipelines.cli.options import AsJson, LakePath, MaintainedLake
+from pipelines.cli.question import open_lake, print_json, refuse_damage
 from pipelines.lake.uris import LakeUri
 
 
@@ -195,7 +195,7 @@ def _refuse_others(*given: bool) -> None:
 
 def _serve(address: str, path: str | None, log_dir: str | None) -> None:
     """Serves until Ctrl-C or SIGTERM. A lake or log that cannot be read is reported, and read again by each scrape."""
-    from pipelines.cli.process import Interrupts
+    from pipelines.cli.progress import Interrupts
     from pipelines.metrics.serve import Measured, MetricsServer
     from pipelines.settings import load
 
@@ -213,56 +213,3 @@ def _serve(address: str, path: str | None, log_dir: str | None) -> None:
         progress.notice(f"metrics of {settings.lake} at {listener.url}")
         progress.say("")
         listener.serve()
-
-
-Bundle = Annotated[
-    Path | None,
-    typer.Option(
-        "--bundle", metavar="FILE", help="The bundle's main file: databricks.yml here, else the one jbod comes with."
-    ),
-]
-
-
-def jobs() -> typer.Typer:
-    """The group of commands."""
-    group = typer.Typer(help="The jobs of jobs.yaml, on this machine.", no_args_is_help=True)
-    group.command("list")(show)
-    group.command("run")(run)
-    return group
-
-
-def show(bundle: Bundle = None) -> None:
-    """The jobs, their tasks and parameters."""
-    from pipelines.jobs.bundle import default_bundle, read_bundle
-    from pipelines.show.text import Screen, show_table
-
-    known = read_bundle(bundle or default_bundle())
-    rows = [[name, " ".join(task.key for task in job.tasks), " ".join(job.parameters)] for name, job in known.items()]
-    show_table(Screen(), ["JOB", "TASKS", "PARAMETERS"], rows)
-
-
-def run(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job that jbod jobs list prints.")],
-    param: Annotated[
-        list[str] | None,
-        typer.Option("--param", metavar="NAME=VALUE", help="A job parameter, in place of its default."),
-    ] = None,
-    bundle: Bundle = None,
-) -> None:
-    """Run a job now. Exit code 0: all done, 1: tasks found something, 2: bad usage, nothing ran, 3: a task failed."""
-    from pipelines.jobs.bundle import default_bundle, exit_code, read_bundle, run_job
-
-    known = read_bundle(bundle or default_bundle())
-    if job not in known:
-        raise UsageError(f"{job}: no such job; there are {', '.join(known) or 'none'}")
-    parameters = {}
-    for text in param or []:
-        name, equals, value = text.partition("=")
-        if not name or not equals:
-            raise UsageError(f"--param {text}: write NAME=VALUE")
-        parameters[name] = value
-
-    def say(line: str) -> None:
-        progress.notice(line, f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ} ")
-
-    raise typer.Exit(exit_code(run_job(known[job], parameters, say)))

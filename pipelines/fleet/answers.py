@@ -1,9 +1,11 @@
-"""Questions to all lakes of a fleet: a line for each, worst first.
+"""Questions to all lakes of a fleet, a line for each, worst first; and the page with every cluster in a few lines.
 
 A lake is asked as any question asks it, in one of several processes. What it answered is kept on this machine until a
 record comes that may change it: a live controller appends a NoOpRecord every half second, and nothing else for hours.
 So most lakes are answered by their ledgers and the types of their newest records. ``jbod fleet`` keeps the status of a
 cluster that it has replayed.
+
+A lake may hang, as a dead mount does: no call returns, and nothing can end its thread (``Patience``).
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import queue
 import threading
+import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -23,14 +27,13 @@ from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow.compute as pc
 
-from jbod_model.errors import first_line_of
+from jbod_model.errors import JbodError, first_line_of
 from jbod_model.formats.records import TYPE_NAMES, NoOpRecord
 from pipelines.fleet.clusters import FleetCluster
-from pipelines.fleet.patience import Patience
 from pipelines.lake import files
 from pipelines.lake.delta import data_files, open_table
 from pipelines.lake.ledger import open_ledger
@@ -38,11 +41,12 @@ from pipelines.lake.reader import Lake
 from pipelines.lake.tables import LEDGER, RECORDS
 from pipelines.lake.uris import LakeUri
 from pipelines.settings import Settings
-from pipelines.show.text import many
+from pipelines.show.text import age, many, when
 from pipelines.start.session import cache_dir
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
 
 UNREACHABLE, STALE, WRONG, CLEAN = "unreachable", "stale", "wrong", "clean"
 """The states of a cluster, worst first. A stale one may be wrong as well: its counts are those of its last record."""
@@ -266,3 +270,98 @@ def _code() -> str:
     modules = sorted((root / "pipelines").rglob("*.py")) + sorted((root / "jbod_model").rglob("*.py"))
     stats = [(path.name, (stat := path.stat()).st_size, stat.st_mtime_ns) for path in modules]
     return hashlib.sha256(f"{version('jbod')} {stats}".encode()).hexdigest()
+
+
+T = TypeVar("T")
+
+
+class Patience:
+    """Waits for some seconds. A thread that hangs is left alone. Until it has ended, nothing is asked there again."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._asked: dict[str, threading.Thread] = {}
+
+    def ask(self, where: str, question: Callable[[], T]) -> T:
+        """What ``question`` returns or raises; JbodError if the storage at ``where`` hangs."""
+        answers: queue.SimpleQueue[tuple[T | None, Exception | None]] = queue.SimpleQueue()
+
+        def run() -> None:
+            try:
+                answers.put((question(), None))
+            except Exception as problem:
+                answers.put((None, problem))
+
+        before = self._asked.get(where)
+        if before is None or not before.is_alive():
+            self._asked[where] = threading.Thread(target=run, daemon=True)
+            self._asked[where].start()
+            try:
+                found, problem = answers.get(timeout=self._seconds)
+            except queue.Empty:
+                pass
+            else:
+                if problem is not None:
+                    raise problem
+                return found  # type: ignore[return-value]
+        raise JbodError(f"{where}: no answer in {self._seconds:.0f} s: does its storage hang?")
+
+
+_HERE = Path(__file__).parent
+_VERDICTS = {UNREACHABLE: "critical", STALE: "degraded", WRONG: "degraded", CLEAN: "well"}
+_TILES = {
+    "offline_replicas": "Offline replicas",
+    "partitions_without_leader": "Without a leader",
+    "partitions_under_min_isr": "Under min ISR",
+    "partitions_data_lost": "Data lost",
+    "partitions_data_unreachable": "Data unreachable",
+    "partitions_may_lack_writes": "May lack writes",
+}
+"""The counts of all clusters at the top of the page."""
+_CRITICAL = (
+    "partitions_data_lost",
+    "partitions_data_unreachable",
+    "partitions_without_leader",
+    "partitions_led_from_offline",
+    "partitions_under_min_isr",
+)
+"""What makes the page of a cluster critical, too (pipelines.report.content)."""
+
+
+def fleet_page(answers: Sequence[FleetAnswer], out: Path, now: datetime) -> str:
+    """One HTML document of the answers to the question ``status``, worst first.
+
+    The name of a cluster links to its own page if there is one beside ``out``: NAME.html, as ``jbod report`` writes it.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from pipelines.report.page import STYLE
+
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {"when": when, "number": "{:,}".format}
+    return environment.get_template("page.html.j2").render(
+        answers=answers,
+        headline=headline(answers),
+        verdict=_verdict(answers),
+        tiles={label: sum((one.counts or {}).get(name, 0) for one in answers) for name, label in _TILES.items()},
+        colors={UNREACHABLE: "critical", STALE: "warning", WRONG: "failed", CLEAN: "online"},
+        pages={one.name: page for one in answers if (page := _page_of(one.name, out))},
+        ago=lambda time: age(time, now),
+        now=now,
+        style=STYLE,
+    )
+
+
+def _verdict(answers: Sequence[FleetAnswer]) -> str:
+    """Critical if data is lost, clients are affected, or a lake cannot be read."""
+    if any((one.counts or {}).get(name) for one in answers for name in _CRITICAL):
+        return "critical"
+    return _VERDICTS[min((one.state for one in answers), key=STATES.index)]
+
+
+def _page_of(name: str, out: Path) -> str:
+    """The address of a cluster's own page, empty if there is none."""
+    page = out.parent / f"{name}.html"
+    return urllib.parse.quote(page.name) if "/" not in name and page != out and page.is_file() else ""

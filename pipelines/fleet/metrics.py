@@ -9,8 +9,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from jbod_model.errors import JbodError
+from pipelines.fleet.answers import Patience
 from pipelines.fleet.clusters import FleetCluster
-from pipelines.fleet.patience import Patience
 from pipelines.metrics import declared
 from pipelines.metrics.measure import gauge
 from pipelines.metrics.serve import Measured

@@ -33,7 +33,7 @@ from jbod_model.replay.registrations import (
     registered,
 )
 from pipelines.fold.offline import BROKER_ACTIVE, BROKER_FENCED, BROKER_MISSING, Timeline
-from pipelines.formats.lists import number_ids
+from pipelines.formats.kernels import number_ids
 
 BROKER_TYPES = tuple(
     API_KEY_OF[kind]

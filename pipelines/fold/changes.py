@@ -19,8 +19,7 @@ from pipelines.fold.shard import Step
 from pipelines.fold.state import Moments
 from pipelines.fold.tables import Lists, wider, wider_flat
 from pipelines.formats import arrow_arrays as arrow
-from pipelines.formats.kernels import helper, njit
-from pipelines.formats.lists import mix
+from pipelines.formats.kernels import helper, mix, njit
 from pipelines.formats.partitions import DIRECTORIES, ISR, LEADER, REPLICAS
 from pipelines.lake import tables
 

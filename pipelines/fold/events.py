@@ -19,8 +19,7 @@ from jbod_model.formats.records import (
     TopicRecord,
 )
 from pipelines.fold.pack import narrow, pack, unpack
-from pipelines.formats.kernels import njit
-from pipelines.formats.lists import mix, number_ids, renumber, take_lists
+from pipelines.formats.kernels import mix, njit, number_ids, renumber, take_lists
 from pipelines.formats.partitions import INT_LISTS
 from pipelines.formats.records import Records
 

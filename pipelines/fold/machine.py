@@ -16,7 +16,7 @@ from jbod_model.formats import codec
 from jbod_model.formats.batch import read_control
 from jbod_model.formats.control_records import ControlRecord
 from jbod_model.formats.records import Record
-from pipelines.fold.broker_shard import BrokerShardState, broker_rows, check_topics
+from pipelines.fold.broker_shard import BrokerShardState, QuorumEvent, broker_rows, check_topics
 from pipelines.fold.brokers import (
     BrokerChange,
     BrokerEvent,
@@ -28,7 +28,6 @@ from pipelines.fold.brokers import (
 )
 from pipelines.fold.events import Part, join
 from pipelines.fold.pack import compress, decompress, pack, unpack
-from pipelines.fold.quorum import QuorumEvent
 from pipelines.fold.rows import TableRows, rows_of
 from pipelines.fold.rules import PROFILES, EngineRules
 from pipelines.fold.shard import step

@@ -15,8 +15,7 @@ from pipelines.fold.events import SliceIds
 from pipelines.fold.shard import Step, untouched
 from pipelines.fold.state import ShardState
 from pipelines.formats import arrow_arrays as arrow
-from pipelines.formats.kernels import copy, njit
-from pipelines.formats.lists import columns_of
+from pipelines.formats.kernels import columns_of, copy, njit
 from pipelines.formats.partitions import (
     ADDING,
     DIRECTORIES,

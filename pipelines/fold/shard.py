@@ -20,8 +20,7 @@ from pipelines.fold.offline import H_SLOT, Timeline, offline_intervals
 from pipelines.fold.partitions import fold
 from pipelines.fold.state import Moments, ShardState
 from pipelines.fold.tables import EventColumns, Folded, FoldInput, Lists
-from pipelines.formats.kernels import njit
-from pipelines.formats.lists import columns_of, number_ids, take_lists, zeros
+from pipelines.formats.kernels import columns_of, njit, number_ids, take_lists, zeros
 from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from pipelines.fold.events import CHANGE, PARTITION, TOPIC, Events, starts_of
 from pipelines.fold.offline import H_SLOT
 from pipelines.fold.pack import narrow
-from pipelines.formats.lists import number_ids, take_lists
+from pipelines.formats.kernels import number_ids, take_lists
 from pipelines.formats.partitions import INT_LISTS, REPLICAS
 
 _OF_ONE_PARTITION = (TOPIC, PARTITION, CHANGE)

@@ -15,13 +15,12 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 
 from pipelines.lake import files
-from pipelines.lake.commit import LiveFile, live_files
 from pipelines.lake.delta import RowHash, connect, delta_at, read_parquet, row_hash, run_query
 from pipelines.lake.files import DataFile, lake_filesystem
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
 from pipelines.lake.tables import CHANGES
 from pipelines.lake.uris import LakeUri
-from pipelines.lake.written_lake import APPEND_ONLY, WrittenLake
+from pipelines.lake.written_lake import APPEND_ONLY, LiveFile, WrittenLake, live_files
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 KEY = ("log_offset", "what", "topic_id", "partition", "broker_id", "directory_id")

@@ -1,18 +1,32 @@
-"""One writer at a time: every writer holds the lake's lock while it reads the tables' state and commits."""
+"""One writer at a time: every writer holds the lake's lock while it reads the tables' state and commits.
+
+On object storage the lock is an object that names its owner, taken and renewed by conditional puts. The owner renews
+its lease while it holds it. An owner that dies loses it: whoever waits sees the same object for the whole length of the
+lease, by its own clock, and takes it. No two clocks are compared. On the machine of the owner, a process that is gone
+loses the lease at once. An owner that could not renew in time stops before its next commit; and if it stops too late,
+Delta's conditional commit of the ledger refuses it.
+"""
 
 from __future__ import annotations
 
+import getpass
+import json
+import os
+import socket
 import threading
 import time
+import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
-from jbod_model.errors import JbodError, UsageError
+from jbod_model.errors import JbodError, Retriable, UsageError
 from pipelines.lake.uris import LakeUri
-from pipelines.storage.lease import LEASE, HeldLease, Lease, holder
+from pipelines.storage import objects
 from pipelines.storage.objects import Tag, fault_of_disk, is_object
 
 LOCK = "_lock"
@@ -26,7 +40,7 @@ def alone(lake: LakeUri) -> Iterator[None]:
     """Holds the lock of a lake. Raises UsageError if another process holds it for more than PATIENCE seconds.
 
     The lock is reentrant, and excludes the threads of a process, too. On S3 it is an object with a lease
-    (pipelines.storage.lease). A lake at another URI has no lock among processes: Delta refuses one of two concurrent
+    (pipelines.lake.lock). A lake at another URI has no lock among processes: Delta refuses one of two concurrent
     commits, and readers do not see its other tables, because the ledger does not name them.
     """
     with _alone_here(lake):
@@ -179,3 +193,208 @@ def _told(lake: LakeUri) -> Iterator[None]:
         if fault is None:
             raise
         raise fault from None
+
+
+LEASE = 60.0
+"""Seconds after which a lease is lost if it is not renewed."""
+BEAT = 20.0
+"""Seconds between two renewals."""
+POLL = 2.0
+"""Seconds between two looks at a lease that another process holds."""
+
+
+class HeldLease(JbodError):
+    """Another process holds the lease. The message names it."""
+
+
+class Lost(Retriable):
+    """This process could not renew its lease in time."""
+
+
+class Lease:
+    """The lock at a location. Not reentrant; one at a time in a process."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        self._tag: Tag | None = None
+        """The version of the object that this process wrote last."""
+        self._renewed = 0.0
+        self._taken_by_other = False
+        self._end: threading.Event | None = None
+        self._id = uuid.uuid4().hex
+        self._writing = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """What ``holder`` says while this lease is held."""
+        return self._id
+
+    def acquire(self, patience: float) -> None:
+        """Takes the lease. Raises Held when its owner lives and ``patience`` seconds are over."""
+        if self._tag is not None and self._try(self._tag):
+            return
+        began = time.monotonic()
+        seen: tuple[Tag, float] | None = None
+        lives = False
+        while True:
+            try:
+                content, tag = objects.get_tagged(self.location)
+            except FileNotFoundError:
+                if self._create():
+                    return
+                continue
+            said = _parsed(content)
+            now = time.monotonic()
+            if seen is None or seen[0] != tag:
+                lives = seen is not None
+                seen = tag, now
+            free = said is None or not said.get("held") or _is_dead_here(said) or now - seen[1] >= LEASE
+            if free and self._try(tag):
+                return
+            if lives and now - began >= patience:
+                raise HeldLease(f"{_named(said or {})} holds {self.location}")
+            time.sleep(min(POLL, BEAT / 4))
+
+    def release(self) -> None:
+        """Gives the lease back. One that was lost stays with its owner."""
+        if self._end is not None:
+            self._end.set()
+            self._end = None
+        with self._writing:
+            tag, self._tag = self._tag, None
+            if tag is None or self._taken_by_other:
+                return
+            # Without this, waiting processes find out when the lease expires.
+            with suppress(Exception):
+                self._tag = objects.put(self.location, self._content(held=False), only=tag)
+
+    def check(self) -> None:
+        """Raises Lost if another process may have taken the lease."""
+        if self._taken_by_other or time.monotonic() - self._renewed >= LEASE:
+            raise Lost(
+                f"{self.location}: this process could not renew its lease for {LEASE:.0f} s, and another one may write "
+                "now: nothing more is written; run again"
+            )
+
+    def _create(self) -> bool:
+        from obstore.exceptions import AlreadyExistsError
+
+        content = self._content(held=True)
+        try:
+            tag = objects.put(self.location, content, only="new")
+        except AlreadyExistsError:
+            return False
+        try:
+            objects.put(self.location, content, only="new")
+        except AlreadyExistsError:
+            self._begin(tag)
+            return True
+        raise UsageError(
+            f"{self.location}: this storage overwrites an object that a conditional put (If-None-Match: *) must keep: "
+            "neither a lock nor Delta's commits are safe on it; use one with conditional puts"
+        )
+
+    def _try(self, tag: Tag) -> bool:
+        from obstore.exceptions import PreconditionError
+
+        try:
+            written = objects.put(self.location, self._content(held=True), only=tag)
+        except (PreconditionError, FileNotFoundError):
+            self._tag = None
+            return False
+        self._begin(written)
+        return True
+
+    def _begin(self, tag: Tag) -> None:
+        self._tag, self._renewed, self._taken_by_other = tag, time.monotonic(), False
+        self._end = threading.Event()
+        threading.Thread(target=self._renew, args=(self._end,), name="jbod-lease", daemon=True).start()
+
+    def _renew(self, end: threading.Event) -> None:
+        from obstore.exceptions import PreconditionError
+
+        while not end.wait(BEAT):
+            began = time.monotonic()
+            with self._writing:
+                if end.is_set():
+                    return
+                try:
+                    written = objects.put(self.location, self._content(held=True), only=self._tag)
+                except (PreconditionError, FileNotFoundError):
+                    self._taken_by_other = True
+                    return
+                except Exception:  # noqa: S112  the next attempt, or check, decides
+                    continue
+                self._tag, self._renewed = written, began
+
+    def _content(self, *, held: bool) -> bytes:
+        now = datetime.now(UTC)
+        return json.dumps(
+            {
+                "held": held,
+                "host": socket.gethostname(),
+                "pid": os.getpid(),
+                "user": _user(),
+                "renewed": f"{now:%Y-%m-%d %H:%M:%SZ}",
+                "machine": _machine(),
+                "process": _started(os.getpid()),
+                # No two contents are the same, so no two versions have the same tag.
+                "id": f"{self._id} {now.timestamp()}",
+            }
+        ).encode()
+
+
+def holder(location: str) -> tuple[str, Tag] | None:
+    """The name of the lease that is held at a location, and the version of its object, which every renewal changes."""
+    try:
+        content, tag = objects.get_tagged(location)
+    except FileNotFoundError:
+        return None
+    said = _parsed(content)
+    if said is None or not said.get("held") or _is_dead_here(said):
+        return None
+    return str(said.get("id")).partition(" ")[0], tag
+
+
+def _parsed(content: bytes) -> dict[str, Any] | None:
+    try:
+        said = json.loads(content)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _named(said: dict[str, Any]) -> str:
+    pid, user, host, renewed = (said.get(name) for name in ("pid", "user", "host", "renewed"))
+    return f"process {pid} of {user} on {host} (renewed {renewed})"
+
+
+def _is_dead_here(said: dict[str, Any]) -> bool:
+    """Whether the owner was a process of this machine that is gone."""
+    machine, pid = said.get("machine"), said.get("pid")
+    return bool(machine) and machine == _machine() and isinstance(pid, int) and _started(pid) != said.get("process")
+
+
+def _machine() -> str:
+    """The boot of this machine and the name space of its process ids; empty if they are unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino}"
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str:
+    """When a process of this machine began, empty if there is none. A zombie has ended."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if words[0] in "ZX" else words[19]
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

@@ -1,9 +1,9 @@
 """Publishes a batch: one Delta version per table in a fixed order, the ledger last. Readers see all of it or nothing.
 
 The ledger names the versions of all tables that belong together. Before a run writes, it compares every table with the
-ledger (pipelines.lake.recover). It restores the tables that a dead run left between two commits, accepts commits of
-other engines that do not change data, and refuses all others. Upkeep and other engines rewrite files between two
-batches, so a run reads the tables' state again before it publishes.
+ledger (``compare``). It restores the tables that a dead run left between two commits, accepts commits of other engines
+that do not change data, and refuses all others. Upkeep and other engines rewrite files between two batches, so a run
+reads the tables' state again before it publishes.
 """
 
 from __future__ import annotations
@@ -14,29 +14,33 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
+from deltalake import CommitProperties
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import FORMAT_VERSION, files
-from pipelines.lake.commit import Overtaken, live_files
+from pipelines.lake.changes import settle_changes
 from pipelines.lake.delta import delta_at
 from pipelines.lake.files import DataFile
+from pipelines.lake.foreign import PUBLISHED, RESTORED, CommitsSince, commit_info, last_own, misfit_of, since
 from pipelines.lake.ledger import write_head
 from pipelines.lake.lock import alone
-from pipelines.lake.recover import compare, mend, read_ledger
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
 from pipelines.lake.uris import LakeUri
 from pipelines.lake.written_lake import (
     Identity,
+    LakeConflict,
+    Overtaken,
     WrittenLake,
     add_checks,
     cannot_be_opened,
     create_table,
     described,
     keeps_changes,
+    live_files,
     remove_lake,
 )
-from pipelines.storage.objects import is_object
+from pipelines.storage.objects import fault_of_disk, is_object
 
 TRIES = 3
 """How often a publication is retried if another engine commits between its read and its own commit."""
@@ -347,3 +351,82 @@ class LakeWriter(WrittenLake):
                 # The batch is published. Without the checkpoint, opening the table takes more requests.
                 with suppress(DeltaError, OSError, JbodError):
                     self.tables[name].create_checkpoint()
+
+
+def read_ledger(lake: WrittenLake) -> None:
+    """Reads the ledger's newest row. Raises LakeConflict if another engine changed the ledger."""
+    found = _since(lake, LEDGER)
+    if found.refused:
+        raise _conflict(lake, LEDGER, found)
+    lake.take_newest_row()
+
+
+def compare(lake: WrittenLake) -> bool:
+    """Compares every table with the ledger, then undoes the commits of a batch that did not reach it.
+
+    Raises LakeConflict if another engine changed data. Returns whether another engine committed anything.
+    """
+    judged = [(table, _since(lake, table)) for table in (*TABLES[:-1], *REQUESTS) if table.name in lake.tables]
+    for table, found in judged:
+        if found.refused:
+            raise _conflict(lake, table, found)
+    for table, found in judged:
+        if found.restore_to is not None and table is CHANGES:
+            settle_changes(lake)
+        elif found.restore_to is not None:
+            _restore(lake, table, found.restore_to)
+    return any(found.foreign for _, found in judged)
+
+
+def mend(lake: WrittenLake, table: Table) -> None:
+    """Restores a table to the version that the ledger names, whatever was committed since."""
+    found = _since(lake, table)
+    if found.refused or found.restore_to is not None:
+        delta = lake.tables[table.name]
+        version = last_own(lake.path, delta) or 0 if table is LEDGER else lake.versions[table.name]
+        if delta.version() < version:
+            raise _conflict(lake, table, found)
+        _restore(lake, table, version)
+
+
+def fit(lake: WrittenLake, table: Table) -> None:
+    """Restores the schema and properties of a table whose files will all be replaced."""
+    if misfit_of(lake.tables[table.name], table):
+        _restore(lake, table, lake.versions[table.name], emptied=True)
+
+
+def _since(lake: WrittenLake, table: Table) -> CommitsSince:
+    """The commits of a table since the ledger's version; of the ledger itself, since jbod's last row."""
+    if table is LEDGER:
+        delta = lake.tables[table.name]
+        return since(lake.path, table, delta, last_own(lake.path, delta) or 0)
+    published = lake.versions.get(table.name, len(table.checks))
+    if lake.tables.versions[table.name] == published:
+        return CommitsSince()
+    return since(lake.path, table, lake.tables[table.name], published)
+
+
+def _conflict(lake: WrittenLake, table: Table, found: CommitsSince) -> LakeConflict:
+    return LakeConflict(
+        f"{lake.path}/{table.name}: {found.refused}: nothing was published; jbod verify shows the "
+        "differences, jbod rebuild restores the tables"
+    )
+
+
+def _restore(lake: WrittenLake, table: Table, version: int, *, emptied: bool = False) -> None:
+    """Restores a table to a version. ``emptied``: its files do not matter, as the current batch replaces them."""
+    delta = lake.tables[table.name]
+    properties = CommitProperties(commit_info({PUBLISHED if emptied else RESTORED: str(version)}), max_commit_retries=0)
+    try:
+        delta.restore(
+            version,
+            ignore_missing_files=emptied,
+            protocol_downgrade_allowed=True,
+            commit_properties=properties,
+        )
+    except DeltaError as problem:
+        raise fault_of_disk(lake.path, problem) or LakeConflict(
+            f"{lake.path}/{table.name}: cannot be restored to version {version}, which the ledger names "
+            f"({problem}): a VACUUM may have removed its files; jbod rebuild recreates the tables from the records"
+        ) from None
+    lake.tables.refresh(table.name)

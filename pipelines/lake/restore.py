@@ -18,11 +18,10 @@ import pyarrow.compute as pc
 
 from pipelines.lake import files
 from pipelines.lake.changes import taken_back
-from pipelines.lake.commit import LiveFile, live_files
 from pipelines.lake.files import DataFile
-from pipelines.lake.publish import LakeWriter
-from pipelines.lake.recover import read_ledger
+from pipelines.lake.publish import LakeWriter, read_ledger
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, REQUESTS, Table
+from pipelines.lake.written_lake import LiveFile, live_files
 
 _REQUESTS = ASSIGNMENT_REQUESTS.name
 _OPEN_SHARD = 0

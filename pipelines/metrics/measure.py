@@ -21,10 +21,9 @@ from prometheus_client.core import GaugeMetricFamily
 from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.formats.batch import Data, read_header
 from jbod_model.formats.log import MetadataLog, SegmentFile
-from pipelines.ask.lake_status import directories
+from pipelines.ask.lake_status import count_troubled, directories
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, count_lost
 from pipelines.ask.risk import Exposure, risk
-from pipelines.ask.troubled_partitions import count_troubled
 from pipelines.check.catalogue import CHECKS
 from pipelines.lake.delta import data_files, is_table, open_table, read_parquet
 from pipelines.lake.ledger import Published

@@ -324,7 +324,7 @@ def _busiest(it: Problem, rows: Rows, target: Numbers, size: Bytes, own: Flags) 
 class _Safety:
     """Counts, for each disk and broker, what its failure would cost; changes with each step.
 
-    The counts are those of jbod risk (``pipelines.ask.risk_sql``): an election takes the first replica in sync, then an
+    The counts are those of jbod risk (``pipelines.ask.risk``): an election takes the first replica in sync, then an
     eligible one, then the last known leader, then any if that is allowed.
     """
 

@@ -14,12 +14,11 @@ from typing import Any
 from pipelines.ask.assignment_requests import Queue, queue
 from pipelines.ask.incident_list import Incident, incidents
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lake_status import Directory, Status, directories, status
+from pipelines.ask.lake_status import Directory, Status, Troubled, directories, status, troubled
 from pipelines.ask.lost_data import Losses
 from pipelines.ask.moves import Asking, Move, MoveCounts, asking, count_moves, moves, step_for
 from pipelines.ask.offline_replicas import Cause, OfflineReplica, offline
 from pipelines.ask.risk import Risk, risk
-from pipelines.ask.troubled_partitions import Troubled, troubled
 from pipelines.ask.weights import weights
 from pipelines.check.catalogue import run_checks
 from pipelines.check.definition import Finding

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from jbod_model.errors import UsageError
 from pipelines.lake.uris import LakeUri, home_of
-from pipelines.start.plain_kernels import choose_kernels_of_replay, log_files
+from pipelines.start.process import choose_kernels_of_replay, log_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError, restored
 from pipelines.fold.pack import CorruptState
 from pipelines.lake.uris import LakeUri
-from pipelines.spark.connect import fault_of_connect, is_of_client
+from pipelines.spark.session import fault_of_connect, is_of_client
 from pipelines.storage.objects import fault_of_disk
 
 if TYPE_CHECKING:

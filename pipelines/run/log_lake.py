@@ -32,9 +32,8 @@ from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME
 from pipelines.run.errors import Attempts
 from pipelines.run.micro_batches import micro_batches
-from pipelines.run.reports import SliceRead, decode
 from pipelines.run.stage_options import Job
-from pipelines.run.stages import other_rows, shard_events
+from pipelines.run.stages import SliceRead, decode, other_rows, shard_events
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import LogOptions
 from pipelines.source.plan import Planner, lines_of_end

@@ -30,17 +30,17 @@ from pipelines.lake.tables import BY_NAME, CHANGES, LEDGER
 from pipelines.lake.uris import LakeUri
 from pipelines.run.errors import first_error
 from pipelines.run.options import Requests, RunOutcome
-from pipelines.run.reports import (
+from pipelines.run.seed import stamp
+from pipelines.run.stages import (
     ClosedRows,
     FileWritten,
     MetadataVersion,
     OpenRowsReplaced,
     Refusal,
     SliceRead,
+    clear_staged,
     decode,
 )
-from pipelines.run.seed import stamp
-from pipelines.run.stages import clear_staged
 from pipelines.storage.objects import is_object
 
 if TYPE_CHECKING:

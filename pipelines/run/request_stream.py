@@ -36,11 +36,11 @@ from pipelines.lake.tables import ASSIGNMENT_REQUESTS, REQUEST_REJECTS, TIME
 from pipelines.lake.uris import LakeUri, for_spark
 from pipelines.run.options import Requests
 from pipelines.run.seed import OF_REQUESTS, discard_checkpoint, is_readable, planned
-from pipelines.run.trigger import start
 from pipelines.source.kafka_request_log import KafkaRequestLog
 from pipelines.source.limits import told
 from pipelines.source.log_options import PARTS
-from pipelines.spark.connect import cores_of
+from pipelines.spark.session import cores_of
+from pipelines.spark.versions import start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,12 +8,14 @@ what writes to the lake, ``refusals`` finds the error behind Spark's report.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
+from pipelines.fold.machine import Row
 from pipelines.fold.rules import EngineRules, rules
 from pipelines.lake.changes import next_generation
 from pipelines.lake.lock import only_run
@@ -21,6 +23,7 @@ from pipelines.lake.publish import LakeWriter
 from pipelines.lake.uris import home_of
 from pipelines.lake.written_lake import Identity, check_folder
 from pipelines.run.errors import Attempts, explained, is_sparks
+from pipelines.run.micro_batches import micro_batches
 from pipelines.run.options import Progress, Replay, RunOutcome, shards_for
 from pipelines.run.publisher import Publications
 from pipelines.run.rollback import reconcile
@@ -34,14 +37,17 @@ from pipelines.run.seed import (
     is_stamped,
     lake_has_checkpoint,
     seed_position,
+    seed_state,
     stamp,
+    take_seed,
+    write_seed,
 )
 from pipelines.run.stage_options import Job
-from pipelines.run.stages import clear_staged
+from pipelines.run.stages import clear_staged, decode_slice, fold_shard
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import LogOptions
 from pipelines.source.plan import Planner, lines_of_end
-from pipelines.source.positions import Position, Tail
+from pipelines.source.positions import Position, Slice, Tail
 from pipelines.spark.versions import check_version
 from pipelines.storage.objects import SCHEME, is_object
 
@@ -138,7 +144,7 @@ class Runner:
             return self._attempt(lambda: self._run(spark))
 
     def load(self, threads: int | None = None) -> RunOutcome:
-        """As ``run``, without Spark (pipelines.run.load): for a large log and a lake that was only loaded so far.
+        """As ``run``, without Spark (pipelines.run.runner): for a large log and a lake that was only loaded so far.
 
         ``run`` may continue. If it did, the states are rebuilt from the records: a load cannot read those of Spark.
         """
@@ -250,7 +256,6 @@ class Runner:
             raise explained(self.wanted.lake, problem) from None
 
     def _load(self, threads: int | None) -> None:
-        from pipelines.run.load import load
 
         job = self._job()  # before the function takes the open tables
         publish = self._publications.function().publish_reports
@@ -330,3 +335,42 @@ class RunLog:
         planner = Planner(self.log)
         planner.refresh(Position(end, base=end - 1))
         return lines_of_end(planner)
+
+
+Publish = Callable[[Sequence[tuple[str, bytes]]], None]
+"""Publishes the reports (kind, payload) of both stages on one micro-batch."""
+
+
+def load(
+    job: Job,
+    options: LogOptions,
+    publish: Publish,
+    stop: threading.Event,
+    *,
+    say: Callable[[str], None],
+    threads: int | None = None,
+) -> None:
+    """Publishes one micro-batch after the other, from the log's beginning or the seed of the lake's checkpoint to the
+    log's present end, or until ``stop``. Raises the error of the log.
+
+    If the process dies between publication and seed, the next run rebuilds the states from the records.
+    """
+    planner = Planner.of(options)
+    planner.freeze()
+    begin = seed_position(job.home) or planner.begin(options.start)
+    plan = planner.micro_batches(begin, options.max_records or None)
+    seeds = ((shard, seed_state(job.home, shard)) for shard in range(job.shards + 1))
+    states = {shard: state for shard, state in seeds if state is not None}
+
+    def decode(sequence: int, piece: Slice) -> Iterable[Row]:
+        return decode_slice(job, sequence, piece)
+
+    def fold(shard: int, state: bytes | None, rows: list[Row]) -> tuple[bytes, list[Row]]:
+        return fold_shard(job, shard, state, rows)
+
+    going_on = takewhile(lambda _: not stop.is_set(), plan)
+    for batch in micro_batches(going_on, decode, fold, states, threads=threads, say=say):
+        rows = [*batch.reports, *(row for _, reports in batch.shards for row in reports)]
+        write_seed(job.home, states, batch.end)
+        publish([(kind, payload) for _, _, kind, payload in rows])
+        take_seed(job.home)

@@ -47,10 +47,10 @@ def start_query(
     """Starts the query. ``options`` are those of the data source. ``follow_seconds``: None ends it at the log's end."""
     from pipelines.lake.uris import for_spark
     from pipelines.run.seed import CHECKPOINT, mark_keys, planned, seed_position
-    from pipelines.run.trigger import start
     from pipelines.source.kraft_metadata import register
     from pipelines.source.limits import told
-    from pipelines.spark.connect import cores_of, is_connect
+    from pipelines.spark.session import cores_of, is_connect
+    from pipelines.spark.versions import start
     from pipelines.start.session import wake_workers
 
     register(spark)
@@ -183,7 +183,7 @@ class Query:
     def wait(self, spark: SparkSession) -> None:
         """Waits for the end of the query, or for ``stop``."""
         from pipelines.run.errors import PATIENCE, WAITS, waits_for_executors
-        from pipelines.spark.connect import is_connect
+        from pipelines.spark.session import is_connect
 
         query, requests = self._query, self._requests
         assert query is not None

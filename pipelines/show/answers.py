@@ -10,11 +10,10 @@ from datetime import UTC, datetime
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import steps_in_words
-from pipelines.ask.lake_status import Directory, Status
+from pipelines.ask.lake_status import Directory, Leaderless, Status
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, DataLoss, Losses
 from pipelines.ask.offline_replicas import Offline, OfflineReplica
 from pipelines.ask.partition_history import PartitionHistory
-from pipelines.ask.troubled_partitions import Leaderless
 from pipelines.quorum.state import WatchedQuorum
 from pipelines.show.rows import Chosen
 from pipelines.show.text import (

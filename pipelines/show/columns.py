@@ -76,7 +76,7 @@ def _with_errors(*words: str) -> Callable[[], list[str]]:
     """These words, and Kafka's names of a controller's errors."""
 
     def words_and_errors() -> list[str]:
-        from jbod_model.formats.kafka_errors import KafkaError
+        from jbod_model.formats.responses import KafkaError
 
         return [*words, *(error.name for error in KafkaError if error.value)]
 

@@ -9,7 +9,7 @@ from pipelines.formats.batches import scan, verify
 from pipelines.formats.records import CONTROL_BASE, Records, check_control, decode
 from pipelines.source.log_dir import read_bytes
 from pipelines.source.positions import Slice, fingerprint
-from pipelines.source.transactions import ABORT, BEGIN, END
+from pipelines.source.scan import ABORT, BEGIN, END
 
 
 def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np.ndarray]:

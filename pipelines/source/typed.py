@@ -15,7 +15,7 @@ from jbod_model.formats.json_values import record_as_json
 from jbod_model.formats.records import API_KEY_OF, ClearElrRecord, NoOpRecord, RemoveTopicRecord, TopicRecord
 from jbod_model.replay.registrations import KEEP_RECOVERY_STATE, NO_LEADER_CHANGE
 from pipelines.formats.arrow_arrays import id_texts
-from pipelines.formats.lists import take_lists
+from pipelines.formats.kernels import take_lists
 from pipelines.formats.partitions import (
     DIRECTORIES,
     INT_LISTS,

@@ -3,6 +3,7 @@
 - Before 4.0: no ``transformWithState``, which keeps the shards' states, so jbod needs Spark 4.0.1.
 - Before 4.2: Spark calls a Python source's ``latestOffset`` without the stream's position and without a limit. Whoever
   starts the query says where the stream stands (pipelines.source.limits); a stream that nobody says so for is refused.
+  And Spark ends a query after one micro-batch, so ``start`` waits for the end of the source.
 - From 4.3 on: Delta Lake has no jars yet, so sessions read a lake's files as Parquet and have no catalog.
 
 Delta's jars are those kept on this machine, or else those that Spark fetches with Ivy. ``make setup`` and ``jbod warm
@@ -17,7 +18,9 @@ import importlib.metadata
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +29,9 @@ from pipelines.start.session import cache_dir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
 
 DELTA = "4.4.0"
 """The version of Delta Lake in sessions that jbod starts."""
@@ -140,3 +146,25 @@ def _artifact(jar: Path) -> str:
     if "_" in name and "." in name.partition("_")[0]:
         name = name.partition("_")[2]
     return re.split(r"-\d", name)[0]
+
+
+def start(spark: SparkSession, writer: DataStreamWriter, follow_seconds: float | None) -> StreamingQuery:
+    """Starts the query. It ends at the present end of its source if ``follow_seconds`` is None.
+
+    Before 4.2, Spark would end it after one micro-batch (pipelines.spark.versions). Then it goes on until the source,
+    which was told to end (pipelines.source.limits), has nothing more.
+    """
+    if follow_seconds is not None:
+        return writer.trigger(processingTime=f"{follow_seconds} seconds").start()
+    if limits_batches(spark.version):
+        return writer.trigger(availableNow=True).start()
+    query = writer.trigger(processingTime="0 seconds").start()
+    threading.Thread(target=_end, args=(query,), daemon=True).start()
+    return query
+
+
+def _end(query: StreamingQuery) -> None:
+    # Whoever waits for the query gets its error.
+    with suppress(Exception):
+        query.processAllAvailable()
+        query.stop()

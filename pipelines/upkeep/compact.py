@@ -24,7 +24,6 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pipelines.lake import files
-from pipelines.lake.commit import LiveFile, live_files
 from pipelines.lake.delta import delta_at
 from pipelines.lake.directory_sizes import TABLE as DIRECTORY_SIZES
 from pipelines.lake.files import DataFile, lake_filesystem
@@ -35,6 +34,7 @@ from pipelines.lake.publish import LakeWriter
 from pipelines.lake.side_tables import side_table
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, Table
 from pipelines.lake.uris import LakeUri
+from pipelines.lake.written_lake import LiveFile, live_files
 from pipelines.storage.objects import is_object
 
 TARGET_BYTES = 32 << 20

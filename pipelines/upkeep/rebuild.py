@@ -24,13 +24,12 @@ from pipelines.formats.programs import programs
 from pipelines.formats.records import decode_values, kind_of
 from pipelines.lake import files
 from pipelines.lake.changes import rebuild_changes
-from pipelines.lake.commit import LiveFile, live_files
 from pipelines.lake.delta import connect, data_files, read_parquet
 from pipelines.lake.files import DataFile, lake_filesystem
-from pipelines.lake.publish import LakeWriter
-from pipelines.lake.recover import fit, mend
+from pipelines.lake.publish import LakeWriter, fit, mend
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, RECORDS, REQUESTS
 from pipelines.lake.uris import LakeUri
+from pipelines.lake.written_lake import LiveFile, live_files
 from pipelines.run.rebuild_states import CHUNK, folded
 from pipelines.run.seed import discard_checkpoint
 from pipelines.run.stage_options import Job

@@ -29,8 +29,14 @@ from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.changes import StateChange, changes_between, why_gone
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import offline_replicas
-from jbod_model.replay.quorum import QUORUM_RECORDS, QuorumState, RecordMoment, RegisteredController
-from jbod_model.replay.registrations import BrokerRegistration, Partition
+from jbod_model.replay.registrations import (
+    QUORUM_RECORDS,
+    BrokerRegistration,
+    Partition,
+    QuorumState,
+    RecordMoment,
+    RegisteredController,
+)
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]

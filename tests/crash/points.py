@@ -84,7 +84,7 @@ def _step(what: str) -> tuple[Any, str, Callable[[tuple[Any, ...]], bool]]:
     from pipelines.lake.publish import LakeWriter
 
     if what.startswith("load:"):
-        return importlib.import_module("pipelines.run.load"), what.removeprefix("load:"), lambda _: True
+        return importlib.import_module("pipelines.run.runner"), what.removeprefix("load:"), lambda _: True
     name = what.removeprefix("take-back:")
     if what == "ledger":
         return LakeWriter, "append_ledger", lambda _: True

@@ -19,7 +19,7 @@ from pipelines.ask import Lake
 from pipelines.check.catalogue import CHECKS, chosen, run_checks
 from pipelines.check.contracts import CONTRACTS, run_contracts
 from pipelines.check.expectations import batches, docs_page
-from pipelines.check.expectations.spark_views import spark_checks, spark_sql, spark_views
+from pipelines.check.expectations.batches import spark_checks, spark_sql, spark_views
 from pipelines.check.findings import findings
 from pipelines.cli import main
 from pipelines.settings import load

@@ -19,11 +19,10 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import written_lake
-from pipelines.lake.commit import LakeConflict, commit_files, live_files
 from pipelines.lake.delta import connect
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import CHANGES, HISTORY, LEDGER, RECORDS
-from pipelines.lake.written_lake import Identity
+from pipelines.lake.written_lake import Identity, LakeConflict, commit_files, live_files
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify

@@ -9,9 +9,9 @@ from shutil import copytree
 import pytest
 from deltalake import DeltaTable
 
-from pipelines.lake.commit import LakeConflict
 from pipelines.lake.foreign import last_own, since
 from pipelines.lake.tables import BY_NAME, CHANGES, LEDGER
+from pipelines.lake.written_lake import LakeConflict
 from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
 from tests.support.foreign import NAMES, answers, parts

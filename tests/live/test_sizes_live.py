@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from jbod_model.storage.properties import read_meta_properties
-from pipelines.ask.label_sources import read_sources
-from pipelines.ask.log_dirs import BrokerLogDir, read_brokers, read_log_dirs
+from pipelines.ask.log_dirs import BrokerLogDir, read_brokers, read_log_dirs, read_sources
 from pipelines.ask.plan_watch import watch_plan
 from pipelines.ask.sizes import CERTAIN, sizes
 from pipelines.run.log_lake import LogLake

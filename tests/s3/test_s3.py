@@ -28,7 +28,7 @@ from pipelines.lake.written_lake import Identity
 from pipelines.run.options import Replay
 from pipelines.run.publisher import ForeachBatch
 from pipelines.run.runner import Runner
-from pipelines.storage import lease, objects
+from pipelines.storage import objects
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
@@ -303,9 +303,9 @@ def test_a_second_run_is_refused_in_one_line_that_names_the_first(
     lake: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     replay(LOG, lake, max_records=400)
-    monkeypatch.setattr(lease, "BEAT", 0.2)
-    monkeypatch.setattr(lease, "LEASE", 30.0)
-    first = lease.Lease(f"{lake}/{lock.RUN}")
+    monkeypatch.setattr(lock, "BEAT", 0.2)
+    monkeypatch.setattr(lock, "LEASE", 30.0)
+    first = lock.Lease(f"{lake}/{lock.RUN}")
     first.acquire(0)
     began = time.monotonic()
     second = rf"process {os.getpid()} of \w+ on .* a jbod replay runs on this lake"
@@ -318,18 +318,18 @@ def test_a_second_run_is_refused_in_one_line_that_names_the_first(
 
 
 def test_a_run_that_died_elsewhere_loses_its_lease(lake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "LEASE", 1.5)
-    monkeypatch.setattr(lease, "BEAT", 0.3)
-    dead = lease.Lease(f"{lake}/{lock.RUN}")
+    monkeypatch.setattr(lock, "LEASE", 1.5)
+    monkeypatch.setattr(lock, "BEAT", 0.3)
+    dead = lock.Lease(f"{lake}/{lock.RUN}")
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(lease, "_machine", lambda: "another")
+        elsewhere.setattr(lock, "_machine", lambda: "another")
         dead.acquire(0)
         assert dead._end is not None
         dead._end.set()
     began = time.monotonic()
     with lock.only_run(lake):
         assert time.monotonic() - began >= 1.5
-        with pytest.raises(lease.Lost, match="could not renew its lease"):
+        with pytest.raises(lock.Lost, match="could not renew its lease"):
             dead.check()
         dead.release()
         content, _ = objects.get_tagged(f"{lake}/{lock.RUN}")
@@ -338,7 +338,7 @@ def test_a_run_that_died_elsewhere_loses_its_lease(lake: str, monkeypatch: pytes
 
 def test_a_run_that_died_here_loses_its_lease_at_once(lake: str, s3: Proxy) -> None:
     code = (
-        "import sys, time; from pipelines.storage.lease import Lease; "
+        "import sys, time; from pipelines.lake.lock import Lease; "
         f"Lease('{lake}/_run').acquire(0); print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
@@ -356,9 +356,9 @@ def test_an_owner_that_slept_too_long_writes_nothing(lake: str, monkeypatch: pyt
     writer = LakeWriter.create_or_open(lake, runner.lake.identity)
     with lock.alone(lake):
         held, _ = lock._leases[f"{lake}/{lock.LOCK}"]
-        monkeypatch.setattr(held, "_renewed", time.monotonic() - lease.LEASE - 1)
+        monkeypatch.setattr(held, "_renewed", time.monotonic() - lock.LEASE - 1)
         before = keys(f"{lake}/ledger/_delta_log")
-        with pytest.raises(lease.Lost):
+        with pytest.raises(lock.Lost):
             writer.publish_rewritten()
         assert keys(f"{lake}/ledger/_delta_log") == before
 

@@ -17,11 +17,10 @@ from deltalake.schema import PrimitiveType
 from pipelines import ask
 from pipelines.fold.events import shards_of
 from pipelines.lake import files
-from pipelines.lake.commit import live_files
 from pipelines.lake.publish import LakeWriter, Publication
 from pipelines.lake.restore import shards_of_rows
 from pipelines.lake.tables import BY_NAME, CHANGES, HISTORY, TABLES
-from pipelines.lake.written_lake import Identity
+from pipelines.lake.written_lake import Identity, live_files
 from tests.support.lakes import Reference
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from jbod_model.broker.assignments import Replica
-from jbod_model.formats.kafka_errors import InvalidRequest
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
@@ -36,6 +35,7 @@ from jbod_model.formats.responses import (
     AssignedPartitionResult,
     AssignedTopicResult,
     AssignReplicasToDirsResponse,
+    InvalidRequest,
     Response,
 )
 from jbod_model.ids import Uuid

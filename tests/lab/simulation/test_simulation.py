@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.errors import UsageError
-from jbod_model.formats.kafka_errors import NotAuthorized, RequestRefused
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
@@ -35,6 +34,7 @@ from jbod_model.formats.requests import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
+from jbod_model.formats.responses import NotAuthorized, RequestRefused
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image

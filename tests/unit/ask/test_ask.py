@@ -28,7 +28,7 @@ from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.offline import image_as_json
 from pipelines.ask import Lake, directories, history, image, offline, status
 from pipelines.ask.configs import features, min_isr
-from pipelines.ask.troubled_partitions import count_troubled, troubled
+from pipelines.ask.lake_status import count_troubled, troubled
 from tests.support.kafka_images import kafka_images
 from tests.support.lakes import Reference, write_lake
 from tests.support.logs import Entry, read_file, read_log

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jbod_model.errors import UsageError
-from pipelines.ask.label_sources import merged, read_sources
+from pipelines.ask.log_dirs import merged, read_sources
 from pipelines.ask.whatif_places import find_place
 from pipelines.cli import main
 from pipelines.lake.labels import write_statements

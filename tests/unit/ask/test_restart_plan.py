@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from jbod_model.formats.kafka_errors import ControllerFault
+from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image, Partition
 from jbod_model.restart import settled

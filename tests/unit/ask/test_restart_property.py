@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from jbod_model.formats.kafka_errors import ControllerFault
+from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA
 from jbod_model.replay.image import Image

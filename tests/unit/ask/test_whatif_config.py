@@ -14,7 +14,6 @@ from jbod_model.controller import Context, Controller
 from jbod_model.controller.cluster import Cluster
 from jbod_model.errors import UsageError
 from jbod_model.formats import records as r
-from jbod_model.formats.kafka_errors import ControllerFault
 from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS
 from jbod_model.formats.requests import (
     BROKER_RESOURCE,
@@ -23,6 +22,7 @@ from jbod_model.formats.requests import (
     ElectUncleanLeaders,
     IncrementalAlterConfigsRequest,
 )
+from jbod_model.formats.responses import ControllerFault
 from jbod_model.profiles import KAFKA
 from jbod_model.replay.image import Image
 from pipelines.ask.whatif_config import whatif_config

@@ -17,10 +17,10 @@ import pytest
 
 from jbod_model.errors import UsageError
 from pipelines.ask.advice import look
+from pipelines.ask.lake_status import Troubled
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import Losses
 from pipelines.ask.offline_replicas import Cause, Offline, OfflineReplica
-from pipelines.ask.troubled_partitions import Troubled
 from pipelines.cli import main
 from pipelines.lake import times
 from pipelines.lake.reader import Lake

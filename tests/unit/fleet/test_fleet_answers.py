@@ -17,10 +17,19 @@ from typer.testing import CliRunner
 
 from jbod_model.formats import records as r
 from pipelines.cli.main import application
-from pipelines.fleet.answers import CLEAN, QUESTIONS, STALE, STALE_AFTER, UNREACHABLE, WRONG, FleetAnswer, ask_all
+from pipelines.fleet.answers import (
+    CLEAN,
+    QUESTIONS,
+    STALE,
+    STALE_AFTER,
+    UNREACHABLE,
+    WRONG,
+    FleetAnswer,
+    ask_all,
+    fleet_page,
+)
 from pipelines.fleet.clusters import FleetCluster, read_fleet
 from pipelines.fleet.metrics import FleetMeasured
-from pipelines.fleet.page import fleet_page
 from pipelines.lake.reader import Lake
 from pipelines.metrics.serve import Measured
 from tests.support import local

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from jbod_model.errors import UsageError
 from pipelines.cli import main
-from pipelines.jobs.bundle import (
+from pipelines.cli.jobs import (
     FAILED,
     FINDINGS,
     RUN_IF,
@@ -200,7 +200,7 @@ def test_command_that_breaks_is_no_finding(monkeypatch: pytest.MonkeyPatch, caps
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("pipelines.jobs.bundle.read_bundle", broken)
+    monkeypatch.setattr("pipelines.cli.jobs.read_bundle", broken)
     with pytest.raises(SystemExit) as left:
         main.main(["jobs", "list"])
     assert left.value.code == 3

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from jbod_model.formats import records as r
 from jbod_model.formats.control_records import LeaderChangeMessage, QuorumVoter, Voter, VotersRecord
 from jbod_model.ids import Uuid
-from jbod_model.replay.quorum import QuorumState, RecordMoment
+from jbod_model.replay.registrations import QuorumState, RecordMoment
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.written_lake import Identity
 from pipelines.upkeep.compact import optimize

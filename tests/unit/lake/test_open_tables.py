@@ -9,13 +9,12 @@ import pytest
 from deltalake import CommitProperties, DeltaTable
 from obstore.store import MemoryStore
 
-from pipelines.lake.commit import Overtaken
 from pipelines.lake.delta import is_newest
 from pipelines.lake.ledger import HEAD, read_head, write_head
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import CHANGES, LEDGER, RECORDS
 from pipelines.lake.uris import commit_path
-from pipelines.lake.written_lake import Identity, OpenTables
+from pipelines.lake.written_lake import Identity, OpenTables, Overtaken
 from pipelines.storage import objects
 from tests.support import local
 from tests.unit.lake.test_changes import BEGIN

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pipelines.plan.answer import blocked
 from pipelines.plan.goals import Goal, repair, replicas
-from pipelines.plan.judge import blocked
 from pipelines.plan.problem import Problem, problem
 from pipelines.plan.solve import Solution, solve
 from pipelines.plan.steps import Limits, in_steps

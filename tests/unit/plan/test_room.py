@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from pipelines.ask.plan_check import PlanCheck
 from pipelines.cli.main import application
 from pipelines.plan.answer import plan
+from pipelines.plan.files import check_with_sizes
 from pipelines.plan.goals import balance
-from pipelines.plan.room import check_with_sizes
 from tests.support.planned import Broker, Cluster
 
 

@@ -41,7 +41,7 @@ LAYERS = (
     {"pipelines.check"},
     {"pipelines.check.expectations"},
     {"pipelines.show"},
-    {"pipelines.report", "pipelines.metrics", "pipelines.jobs"},
+    {"pipelines.report", "pipelines.metrics"},
     {"pipelines.fleet"},
     {"pipelines.cli"},
 )

@@ -156,7 +156,7 @@ def test_log_that_changes_while_it_is_loaded_is_planned_again_a_few_times(
             raise LogChanged(piece.path, 1, "rewritten")
         return good(job, sequence, piece)
 
-    monkeypatch.setattr("pipelines.run.load.decode_slice", changing)
+    monkeypatch.setattr("pipelines.run.runner.decode_slice", changing)
     source = segments(metadata_dir(KAFKA), tmp_path / "log", most=1)
     if times > 1:
         with pytest.raises(LogChanged):
@@ -184,7 +184,7 @@ def test_two_loads_of_a_lake_exclude_each_other(tmp_path: Path, monkeypatch: pyt
         assert go_on.wait(60)
         write_seed(home, states, position)
 
-    monkeypatch.setattr("pipelines.run.load.write_seed", slow)
+    monkeypatch.setattr("pipelines.run.runner.write_seed", slow)
     first = threading.Thread(target=loaded, args=(metadata_dir(KAFKA), tmp_path / "lake"))
     first.start()
     assert begun.wait(60)

@@ -12,8 +12,8 @@ import pytest
 from pyspark import cloudpickle
 
 from jbod_model.errors import JbodError
-from pipelines.lake.commit import Overtaken
 from pipelines.lake.lock import only_run
+from pipelines.lake.written_lake import Overtaken
 from pipelines.run.options import Replay, RunOutcome
 from pipelines.run.publisher import ForeachBatch, Publications
 from pipelines.run.runner import Runner

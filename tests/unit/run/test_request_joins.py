@@ -17,9 +17,9 @@ from jbod_model.formats.request_log import Reject
 from jbod_model.ids import Uuid
 from jbod_model.replay.transactions import images
 from pipelines.formats.requests import REJECTS_SCHEMA, Rejects
-from pipelines.lake.commit import live_files
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.restore import Cut, take_back
+from pipelines.lake.written_lake import live_files
 from pipelines.run.request_stream import count_outcomes
 from pipelines.upkeep.verify_reference import Row, time_of
 from tests.support.logs import read_log

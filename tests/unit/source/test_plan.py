@@ -17,8 +17,8 @@ from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import Settle
 from pipelines.source.plan import Planner
 from pipelines.source.positions import Position
+from pipelines.source.scan import is_idle
 from pipelines.source.slices import read_slice
-from pipelines.source.transactions import is_idle
 from tests.support.logs import read_file
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.written import TIME

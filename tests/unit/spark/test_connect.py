@@ -9,12 +9,12 @@ import pytest
 from jbod_model.errors import JbodError, UsageError
 from pipelines.run.errors import explained, is_sparks
 from pipelines.settings import Spark, load
-from pipelines.spark import connect
+from pipelines.spark import session
 from pipelines.spark.session import is_of_this_process, spark_session, tasks_of
 
 
 def test_server_that_is_not_there_is_named_without_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "PATIENCE", 0.3)
+    monkeypatch.setattr(session, "PATIENCE", 0.3)
     with pytest.raises(UsageError) as told:
         spark_session(Spark(remote="sc://127.0.0.1:1/;token=secret"))
     assert str(told.value).startswith("spark.remote: sc://127.0.0.1:1/: no Spark Connect server accepts a connection")
@@ -22,8 +22,8 @@ def test_server_that_is_not_there_is_named_without_its_token(monkeypatch: pytest
 
 def test_variable_of_pyspark_names_the_server_where_no_setting_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://a:1")
-    assert connect.remote_of(Spark()) == "sc://a:1"
-    assert connect.remote_of(Spark(remote="sc://b:2")) == "sc://b:2"
+    assert session.remote_of(Spark()) == "sc://a:1"
+    assert session.remote_of(Spark(remote="sc://b:2")) == "sc://b:2"
 
 
 def test_missing_packages_are_told_with_the_extra_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def test_missing_packages_are_told_with_the_extra_that_has_them(monkeypatch: pyt
     with pytest.raises(
         UsageError, match=r"^spark\.remote: Spark Connect needs more packages: pip install 'jbod\[connect\]'"
     ):
-        connect.connected("sc://127.0.0.1:1", {})
+        session.connected("sc://127.0.0.1:1", {})
 
 
 @pytest.mark.parametrize("remote", ["sc://host", "sc://host:443/;token=x", "local", "local[2]", "local[*]", ""])

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from jbod_model.errors import UsageError
 from pipelines.cli.main import application
 from pipelines.run import decision, runner
-from pipelines.start import plain_kernels
+from pipelines.start import process
 from pipelines.start.process import PLAIN
 from tests.support.paths import EVERY_KAFKA, ROOT, metadata_dir
 from tests.support.volume import sampled
@@ -109,10 +109,10 @@ def _log(folder: Path, records: int, size: int = 100) -> str:
 @pytest.mark.parametrize(
     ("records", "size", "plain"),
     [
-        (plain_kernels.MOST_RECORDS, 100, True),
-        (plain_kernels.MOST_RECORDS + 1, 100, False),
-        (1, plain_kernels.MOST_BYTES, True),
-        (1, plain_kernels.MOST_BYTES + 1, False),
+        (process.MOST_RECORDS, 100, True),
+        (process.MOST_RECORDS + 1, 100, False),
+        (1, process.MOST_BYTES, True),
+        (1, process.MOST_BYTES + 1, False),
     ],
 )
 def test_kernels_are_plain_for_few_records_in_few_bytes(
@@ -120,8 +120,8 @@ def test_kernels_are_plain_for_few_records_in_few_bytes(
 ) -> None:
     monkeypatch.setenv(PLAIN, "")
     monkeypatch.delitem(sys.modules, "pipelines.formats.kernels", raising=False)
-    plain_kernels.choose_kernels([_log(tmp_path, records, size)])
-    assert plain_kernels.are_plain() is plain
+    process.choose_kernels([_log(tmp_path, records, size)])
+    assert process.are_plain() is plain
 
 
 @pytest.mark.parametrize(("kept", "plain"), [(True, False), (False, True)])
@@ -132,10 +132,10 @@ def test_kernels_of_a_replay_are_plain_for_more_records_if_no_compiled_ones_are_
     cache = tmp_path / "fold" / "__pycache__"
     cache.mkdir(parents=True)
     (cache / "shard.step-1.py311.nbi").touch() if kept else None
-    monkeypatch.setattr(plain_kernels, "__file__", str(tmp_path / "start" / "plain_kernels.py"))
+    monkeypatch.setattr(process, "__file__", str(tmp_path / "start" / "process.py"))
     monkeypatch.delitem(sys.modules, "pipelines.formats.kernels", raising=False)
-    plain_kernels.choose_kernels_of_replay([_log(tmp_path, plain_kernels.MOST_OF_REPLAY + 1)])
-    assert plain_kernels.are_plain() is plain
+    process.choose_kernels_of_replay([_log(tmp_path, process.MOST_OF_REPLAY + 1)])
+    assert process.are_plain() is plain
 
 
 @pytest.mark.parametrize(("words", "plain"), [([], True), (["--follow"], False), (["--requests", "r.log"], False)])
@@ -160,7 +160,7 @@ def _chosen_by_replay(monkeypatch: pytest.MonkeyPatch, lake: Path, words: Sequen
     def stop(*_: object, **__: object) -> None:
         # Otherwise later tests of this process would have plain kernels.
         assert runner.__name__ in sys.modules
-        assert plain_kernels._KERNELS not in sys.modules
+        assert process._KERNELS not in sys.modules
         raise UsageError("far enough")
 
     monkeypatch.setattr(decision, "nothing_new", stop)
@@ -168,12 +168,12 @@ def _chosen_by_replay(monkeypatch: pytest.MonkeyPatch, lake: Path, words: Sequen
         application(["replay"]), ["replay", str(metadata_dir("kafka-4.1.2")), "--lake", str(lake), *words]
     )
     assert str(done.exception) == "far enough"
-    return plain_kernels.are_plain()
+    return process.are_plain()
 
 
 @pytest.mark.parametrize(("value", "plain"), [("1", True), ("", False)])
 def test_worker_has_plain_kernels_if_the_driver_chose_them(value: str, plain: bool) -> None:
-    program = "from pipelines.start.plain_kernels import are_plain; print(are_plain())"
+    program = "from pipelines.start.process import are_plain; print(are_plain())"
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, cwd=ROOT, env=os.environ | {PLAIN: value}, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(plain)
@@ -183,8 +183,8 @@ def test_kernels_are_compiled_if_they_are_imported_or_the_log_is_elsewhere(monke
     monkeypatch.setenv(PLAIN, "")
     for places in (["s3://bucket/log"], [str(ROOT / "nothing")], []):
         monkeypatch.delitem(sys.modules, "pipelines.formats.kernels", raising=False)
-        plain_kernels.choose_kernels(places)
-        assert not plain_kernels.are_plain()
-    monkeypatch.setitem(sys.modules, "pipelines.formats.kernels", plain_kernels)
-    plain_kernels.choose_kernels([str(metadata_dir("kafka-4.1.2"))])
-    assert not plain_kernels.are_plain()
+        process.choose_kernels(places)
+        assert not process.are_plain()
+    monkeypatch.setitem(sys.modules, "pipelines.formats.kernels", process)
+    process.choose_kernels([str(metadata_dir("kafka-4.1.2"))])
+    assert not process.are_plain()

@@ -14,7 +14,7 @@ from jbod_model.errors import JbodError, Retriable, UsageError
 from pipelines.lake import lock
 from pipelines.lake.lock import RunWatch, alone, check_held, only_run
 from pipelines.lake.uris import home_of
-from pipelines.storage import duck, lease, objects
+from pipelines.storage import duck, objects
 from pipelines.storage.filesystem import filesystem_of, read_at
 from pipelines.storage.objects import fault_of_storage
 
@@ -25,7 +25,7 @@ AT = "s3://bucket/lake"
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     memory = MemoryStore()
     monkeypatch.setattr(objects, "_store", lambda *_: memory)
-    monkeypatch.setattr(lease, "POLL", 0.01)
+    monkeypatch.setattr(lock, "POLL", 0.01)
     return memory
 
 
@@ -91,9 +91,9 @@ def test_duckdb_reads_small_objects_whole_and_large_ones_in_parts(
 def test_the_lock_is_reentrant_and_free_again_afterwards() -> None:
     with alone(AT), alone(AT), only_run(AT):
         check_held(AT)
-        other = lease.Lease(f"{AT}/_lock")
+        other = lock.Lease(f"{AT}/_lock")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(lease, "BEAT", 0.05)
+            patch.setattr(lock, "BEAT", 0.05)
             assert not _free(f"{AT}/_lock")
             del other
     assert _free(f"{AT}/_lock")
@@ -126,16 +126,16 @@ def _free(location: str) -> bool:
 
 
 def test_a_lease_that_is_not_renewed_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "LEASE", 0.3)
-    monkeypatch.setattr(lease, "BEAT", 0.05)
-    dead, heir = lease.Lease(f"{AT}/_run"), lease.Lease(f"{AT}/_run")
+    monkeypatch.setattr(lock, "LEASE", 0.3)
+    monkeypatch.setattr(lock, "BEAT", 0.05)
+    dead, heir = lock.Lease(f"{AT}/_run"), lock.Lease(f"{AT}/_run")
     dead.acquire(0)
     assert dead._end is not None
     dead._end.set()  # its thread ends, as if the process hung
     began = time.monotonic()
     heir.acquire(0)
     assert time.monotonic() - began >= 0.3
-    with pytest.raises(lease.Lost):
+    with pytest.raises(lock.Lost):
         dead.check()
     dead.release()
     heir.check()
@@ -144,11 +144,11 @@ def test_a_lease_that_is_not_renewed_is_lost(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_lease_that_is_renewed_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "LEASE", 0.4)
-    monkeypatch.setattr(lease, "BEAT", 0.05)
-    owner, other = lease.Lease(f"{AT}/_run"), lease.Lease(f"{AT}/_run")
+    monkeypatch.setattr(lock, "LEASE", 0.4)
+    monkeypatch.setattr(lock, "BEAT", 0.05)
+    owner, other = lock.Lease(f"{AT}/_run"), lock.Lease(f"{AT}/_run")
     owner.acquire(0)
-    with pytest.raises(lease.HeldLease, match="process"):
+    with pytest.raises(lock.HeldLease, match="process"):
         other.acquire(1.0)
     owner.check()
     owner.release()
@@ -157,15 +157,15 @@ def test_a_lease_that_is_renewed_is_not_lost(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_lease_of_a_process_of_this_machine_that_is_gone_is_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lease, "LEASE", 60.0)
-    dead = lease.Lease(f"{AT}/_run")
+    monkeypatch.setattr(lock, "LEASE", 60.0)
+    dead = lock.Lease(f"{AT}/_run")
     with monkeypatch.context() as patch:
-        patch.setattr(lease, "_started", lambda _: "another time")
+        patch.setattr(lock, "_started", lambda _: "another time")
         dead.acquire(0)
         assert dead._end is not None
         dead._end.set()
     began = time.monotonic()
-    lease.Lease(f"{AT}/_run").acquire(0)
+    lock.Lease(f"{AT}/_run").acquire(0)
     assert time.monotonic() - began < 5
 
 

@@ -21,10 +21,10 @@ from jbod_model.errors import UsageError
 from pipelines import ask
 from pipelines.ask.sizes import keep, kept, sizes
 from pipelines.lake import files
-from pipelines.lake.commit import LakeConflict, live_files
 from pipelines.lake.lock import LOCK, alone
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, TABLES
+from pipelines.lake.written_lake import LakeConflict, live_files
 from pipelines.run import stages
 from pipelines.upkeep import compact
 from pipelines.upkeep import rebuild as rebuilding

@@ -13,12 +13,11 @@ from jbod_model.controller import Controller, ControllerMemory
 from jbod_model.formats import json_values
 from jbod_model.formats.batch import read_batch
 from jbod_model.formats.codec import decode
-from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.log import LogEntry, LogWriter
 from jbod_model.formats.records import NoOpRecord, VersionedRecord
 from jbod_model.formats.request_log import APIS, RequestLine, parse_line
 from jbod_model.formats.requests import BrokerRegistrationRequest, DeleteTopicsRequest, Request
-from jbod_model.formats.responses import BrokerHeartbeatResponse, Response
+from jbod_model.formats.responses import BrokerHeartbeatResponse, RequestRefused, Response
 from jbod_model.replay.image import Image
 from lab.conformance.operations import Circumstances, read_context, read_request
 from lab.conformance.trace import read_trace, recorded_records

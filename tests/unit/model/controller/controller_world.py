@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import pytest
 
 from jbod_model.controller import Context, Controller, ControllerMemory, Result
-from jbod_model.formats.kafka_errors import RequestRefused
 from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import (
     ConfigRecord,
@@ -37,6 +36,7 @@ from jbod_model.formats.requests import (
     Request,
     SupportedFeature,
 )
+from jbod_model.formats.responses import RequestRefused
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import Image, Partition

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jbod_model.formats.kafka_errors import DirectoriesNotSupported, StaleBrokerEpoch
 from jbod_model.formats.records import FeatureLevelRecord, PartitionChangeRecord
 from jbod_model.formats.requests import AssignedDirectory, AssignedPartition, AssignedTopic, AssignReplicasToDirsRequest
-from jbod_model.formats.responses import AssignReplicasToDirsResponse
+from jbod_model.formats.responses import AssignReplicasToDirsResponse, DirectoriesNotSupported, StaleBrokerEpoch
 from jbod_model.ids import Uuid
 from tests.unit.model.controller.controller_world import (
     LOST,

@@ -15,18 +15,6 @@ from jbod_model.controller.context import (
     authorizer_of,
     next_state,
 )
-from jbod_model.formats.kafka_errors import (
-    BrokerNotRegistered,
-    ControllerFault,
-    DuplicateRegistration,
-    FeatureNotSupported,
-    InvalidRegistration,
-    MigratingBrokerRefused,
-    NotAuthorized,
-    RequestRefused,
-    StaleBrokerEpoch,
-    WrongCluster,
-)
 from jbod_model.formats.records import (
     AccessControlEntryRecord,
     BrokerRegistrationChangeRecord,
@@ -43,7 +31,19 @@ from jbod_model.formats.requests import (
     SupportedFeature,
     UnregisterBrokerRequest,
 )
-from jbod_model.formats.responses import BrokerHeartbeatResponse
+from jbod_model.formats.responses import (
+    BrokerHeartbeatResponse,
+    BrokerNotRegistered,
+    ControllerFault,
+    DuplicateRegistration,
+    FeatureNotSupported,
+    InvalidRegistration,
+    MigratingBrokerRefused,
+    NotAuthorized,
+    RequestRefused,
+    StaleBrokerEpoch,
+    WrongCluster,
+)
 from jbod_model.ids import Uuid
 from tests.unit.model.controller.controller_world import (
     FEATURES,

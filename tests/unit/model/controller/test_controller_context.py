@@ -11,7 +11,6 @@ from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Context, ControllerMemory
 from jbod_model.controller.placement import UsableBroker, place
 from jbod_model.controller.topics import usable_brokers
-from jbod_model.formats.kafka_errors import InvalidRequest, KafkaError, PolicyViolation
 from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import (
     ClearElrRecord,
@@ -33,7 +32,14 @@ from jbod_model.formats.requests import (
     IncrementalAlterConfigsRequest,
     TopicPartitions,
 )
-from jbod_model.formats.responses import BrokerHeartbeatResponse, CreateTopicsResponse, ElectLeadersResponse
+from jbod_model.formats.responses import (
+    BrokerHeartbeatResponse,
+    CreateTopicsResponse,
+    ElectLeadersResponse,
+    InvalidRequest,
+    KafkaError,
+    PolicyViolation,
+)
 from jbod_model.ids import Uuid
 from jbod_model.java import JavaRandom
 from jbod_model.profiles import KAFKA, KIP858

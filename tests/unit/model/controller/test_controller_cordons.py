@@ -11,15 +11,6 @@ from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Context
 from jbod_model.controller.partition_change import Reassignment
 from jbod_model.controller.topics import MAX_PARTITIONS_PER_REQUEST
-from jbod_model.formats.kafka_errors import (
-    ControllerFault,
-    ControllerNotRegistered,
-    ControllerUnregistrationNotSupported,
-    InvalidRequest,
-    InvalidUpdateVersion,
-    KafkaError,
-    PolicyViolation,
-)
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     ControllerFeature,
@@ -45,7 +36,17 @@ from jbod_model.formats.requests import (
     UnregisterControllerRequest,
     UpdateFeaturesRequest,
 )
-from jbod_model.formats.responses import CreatePartitionsResponse, CreateTopicsResponse
+from jbod_model.formats.responses import (
+    ControllerFault,
+    ControllerNotRegistered,
+    ControllerUnregistrationNotSupported,
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    KafkaError,
+    PolicyViolation,
+)
 from jbod_model.profiles import KAFKA, REPAIRED_IN, Quirk, Release, as_released, release_of
 from jbod_model.replay.image import Image
 from tests.unit.model.controller.controller_world import LOST, World, directory, of, plain, topic_id, versions

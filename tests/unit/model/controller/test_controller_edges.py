@@ -24,13 +24,6 @@ from jbod_model.controller.partition_change import (
 )
 from jbod_model.controller.placement import UsableBroker
 from jbod_model.controller.topics import usable_brokers
-from jbod_model.formats.kafka_errors import (
-    InvalidTopicName,
-    KafkaError,
-    LogDirNotFound,
-    NotAuthorized,
-    PolicyViolation,
-)
 from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import (
     ConfigRecord,
@@ -61,6 +54,11 @@ from jbod_model.formats.responses import (
     CreateTopicsResponse,
     ElectLeadersResponse,
     IncrementalAlterConfigsResponse,
+    InvalidTopicName,
+    KafkaError,
+    LogDirNotFound,
+    NotAuthorized,
+    PolicyViolation,
 )
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, KIP858, PROFILES, Profile, Quirk, release_of

@@ -8,7 +8,6 @@ import pytest
 
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Context
-from jbod_model.formats.kafka_errors import ControllerFault, InvalidUpdateVersion
 from jbod_model.formats.metadata_version import (
     LEVELS,
     controllers_register,
@@ -37,6 +36,7 @@ from jbod_model.formats.requests import (
     SupportedFeature,
     UpdateFeaturesRequest,
 )
+from jbod_model.formats.responses import ControllerFault, InvalidUpdateVersion
 from tests.unit.model.controller.controller_world import (
     MIGRATING,
     UNASSIGNED,

@@ -22,9 +22,9 @@ from jbod_model.controller.partition_change import (
     elect,
     partition_change,
 )
-from jbod_model.formats.kafka_errors import InvalidReplicaAssignment
 from jbod_model.formats.metadata_version import LEVELS, partition_record_version
 from jbod_model.formats.records import PartitionChangeRecord
+from jbod_model.formats.responses import InvalidReplicaAssignment
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.profiles import KAFKA
 from jbod_model.replay.image import Partition

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jbod_model.controller.placement import UsableBroker, place
-from jbod_model.formats.kafka_errors import InvalidReplicationFactor
+from jbod_model.formats.responses import InvalidReplicationFactor
 from jbod_model.java import JavaRandom
 
 

@@ -9,12 +9,6 @@ import pytest
 from jbod_model.controller.cluster import Cluster
 from jbod_model.controller.context import Context, ControllerMemory, first_partition, grown
 from jbod_model.controller.topics import usable_brokers
-from jbod_model.formats.kafka_errors import (
-    ControllerFault,
-    InvalidRegistration,
-    InvalidRegistrationRequest,
-    LogDirNotFound,
-)
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
@@ -33,7 +27,13 @@ from jbod_model.formats.requests import (
     ReassignableTopic,
     UnregisterBrokerRequest,
 )
-from jbod_model.formats.responses import BrokerHeartbeatResponse
+from jbod_model.formats.responses import (
+    BrokerHeartbeatResponse,
+    ControllerFault,
+    InvalidRegistration,
+    InvalidRegistrationRequest,
+    LogDirNotFound,
+)
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, ZERO, Uuid
 from jbod_model.profiles import DRAFT, KAFKA, KIP858, PROFILES, Profile, Quirk
 from jbod_model.replay.image import Partition

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jbod_model.formats.kafka_errors import ControllerFault, RequestRefused
 from jbod_model.formats.requests import (
     AlterableConfig,
     AlterConfigsResource,
@@ -45,6 +44,7 @@ from jbod_model.formats.requests import (
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
+from jbod_model.formats.responses import ControllerFault, RequestRefused
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, KIP858, Profile
 from jbod_model.replay.offline import has_online_dir

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from jbod_model.formats.kafka_errors import InvalidRequest, PolicyViolation, StaleBrokerEpoch
 from jbod_model.formats.records import (
     ClearElrRecord,
     ConfigRecord,
@@ -35,6 +34,7 @@ from jbod_model.formats.requests import (
     TopicConfig,
     TopicPartitions,
 )
+from jbod_model.formats.responses import InvalidRequest, PolicyViolation, StaleBrokerEpoch
 from jbod_model.java import JavaRandom
 from tests.unit.model.controller.controller_world import World, changes, directory, of, plain, topic_id, versions
 

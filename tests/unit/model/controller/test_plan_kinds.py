@@ -8,9 +8,9 @@ from random import Random
 
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.errors import JbodError
-from jbod_model.formats.kafka_errors import ControllerFault
 from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION
 from jbod_model.formats.requests import TOPIC_RESOURCE
+from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.plan import Outcome, Target, outcomes, play
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic

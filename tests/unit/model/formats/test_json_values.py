@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from jbod_model.formats.json_values import JsonMismatch, camel_case, read, write
-from jbod_model.formats.kafka_errors import KafkaError
 from jbod_model.formats.records import ConfigRecord, PartitionChangeRecord, RegisterBrokerRecord
 from jbod_model.formats.requests import AssignReplicasToDirsRequest
-from jbod_model.formats.responses import CreatePartitionsTopicResult
+from jbod_model.formats.responses import CreatePartitionsTopicResult, KafkaError
 from jbod_model.ids import Uuid
 
 

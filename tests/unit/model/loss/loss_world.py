@@ -16,7 +16,6 @@ from random import Random
 
 from jbod_model.controller import Context, Controller
 from jbod_model.formats.batch import BatchHeader
-from jbod_model.formats.kafka_errors import ControllerFault, RequestRefused
 from jbod_model.formats.log import LogEntry
 from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import ConfigRecord, FeatureLevelRecord, VersionedRecord
@@ -35,6 +34,7 @@ from jbod_model.formats.requests import (
     SessionExpired,
     SupportedFeature,
 )
+from jbod_model.formats.responses import ControllerFault, RequestRefused
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.loss.fate import Fate
 from jbod_model.loss.log import Fates

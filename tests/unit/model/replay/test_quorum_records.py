@@ -17,7 +17,7 @@ from jbod_model.formats.control_records import (
     VotersRecord,
 )
 from jbod_model.ids import ZERO, Uuid
-from jbod_model.replay.quorum import QUORUM_RECORDS, Member, QuorumState, RecordMoment
+from jbod_model.replay.registrations import QUORUM_RECORDS, Member, QuorumState, RecordMoment
 
 A, B, C = Uuid(8, 1), Uuid(8, 2), Uuid(8, 3)
 FIRST, SECOND, THIRD = (RecordMoment(at, 1000 * at) for at in (1, 2, 3))

@@ -1,4 +1,4 @@
-"""Reads ``databricks.yml`` and the files it includes, and runs a job: its tasks in order, each in its own process.
+"""``jbod jobs``: reads ``databricks.yml`` and the files it includes, and runs a job, each task in its own process.
 
 Schedules, retries, timeouts and clusters are for Databricks, which compares all keys with its schema.
 """
@@ -12,10 +12,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from jbod_model.errors import UsageError
+from pipelines.cli import progress
 from pipelines.settings import read_yaml
 
 SUCCEEDED, FINDINGS, FAILED, SKIPPED = "succeeded", "findings", "failed", "skipped"
@@ -174,3 +178,53 @@ def command(task: Task, parameters: Mapping[str, str]) -> list[str]:
     insert = re.compile(r"\{\{\s*job\.parameters\.(.*?)\s*\}\}").sub
     words = (insert(lambda match: parameters[match[1]], argument) for argument in task.arguments)
     return [sys.executable, "-m", "pipelines.cli.main", *words]
+
+
+Bundle = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle", metavar="FILE", help="The bundle's main file: databricks.yml here, else the one jbod comes with."
+    ),
+]
+
+
+def jobs() -> typer.Typer:
+    """The group of commands."""
+    group = typer.Typer(help="The jobs of jobs.yaml, on this machine.", no_args_is_help=True)
+    group.command("list")(show)
+    group.command("run")(run)
+    return group
+
+
+def show(bundle: Bundle = None) -> None:
+    """The jobs, their tasks and parameters."""
+    from pipelines.show.text import Screen, show_table
+
+    known = read_bundle(bundle or default_bundle())
+    rows = [[name, " ".join(task.key for task in job.tasks), " ".join(job.parameters)] for name, job in known.items()]
+    show_table(Screen(), ["JOB", "TASKS", "PARAMETERS"], rows)
+
+
+def run(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job that jbod jobs list prints.")],
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", metavar="NAME=VALUE", help="A job parameter, in place of its default."),
+    ] = None,
+    bundle: Bundle = None,
+) -> None:
+    """Run a job now. Exit code 0: all done, 1: tasks found something, 2: bad usage, nothing ran, 3: a task failed."""
+    known = read_bundle(bundle or default_bundle())
+    if job not in known:
+        raise UsageError(f"{job}: no such job; there are {', '.join(known) or 'none'}")
+    parameters = {}
+    for text in param or []:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise UsageError(f"--param {text}: write NAME=VALUE")
+        parameters[name] = value
+
+    def say(line: str) -> None:
+        progress.notice(line, f"{datetime.now(UTC):%Y-%m-%d %H:%M:%SZ} ")
+
+    raise typer.Exit(exit_code(run_job(known[job], parameters, say)))
