@@ -12,7 +12,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 
 from jbod_model.ids import Uuid, reserved
@@ -145,25 +144,6 @@ def find_problems(
         yield MetadataDirectoryFailed(ensemble.metadata_dir, f"the metadata directory cannot be used: {why}")
 
 
-def verify(
-    ensemble: Ensemble,
-    *,
-    cluster_id: str | None = None,
-    node_id: int | None = None,
-    need_one_readable: bool = False,
-    need_metadata_dir: bool = False,
-) -> None:
-    """Raise the first problem of :func:`find_problems`, as Kafka does."""
-    for problem in find_problems(
-        ensemble,
-        cluster_id=cluster_id,
-        node_id=node_id,
-        need_one_readable=need_one_readable,
-        need_metadata_dir=need_metadata_dir,
-    ):
-        raise problem
-
-
 def find_start_problems(
     ensemble: Ensemble,
     *,
@@ -265,12 +245,13 @@ def plan_format(
     the KIP's reading of "needs it": formatted directories without an id get one, too; Kafka does this at start.
 
     Raises :class:`ClusterIdMismatch` or :class:`NodeIdMismatch` for a mix (R-STORE-18), :class:`AlreadyFormatted`
-    unless told to ignore it, :class:`NothingToFormat`, and what :func:`verify` raises.
+    unless told to ignore it, :class:`NothingToFormat`, and the first of :func:`find_problems`, as Kafka does.
     """
     if ensemble.metadata_dir is not None and ensemble.metadata_dir not in ensemble.directories:
         raise MetadataDirectoryNotGiven(ensemble.metadata_dir, "is the metadata directory, but not one to format")
     # An unreadable metadata directory is skipped like others. The node cannot start with it, but the rest is formatted.
-    verify(replace(ensemble, metadata_dir=None), cluster_id=cluster_id, node_id=node_id)
+    for problem in find_problems(replace(ensemble, metadata_dir=None), cluster_id=cluster_id, node_id=node_id):
+        raise problem
     formatted = ensemble.properties
     if formatted and not (ignore_formatted or add_missing_ids):
         first = next(iter(formatted))
@@ -324,12 +305,7 @@ def plan_start(ensemble: Ensemble, *, node_id: int, next_long: Callable[[], int]
     )
 
 
-def apply_plan(
-    plan: Plan,
-    *,
-    written: datetime | None = None,
-    before_write: Callable[[Write], None] | None = None,
-) -> tuple[Write, ...]:
+def apply_plan(plan: Plan, *, before_write: Callable[[Write], None] | None = None) -> tuple[Write, ...]:
     """Write the plan, directory by directory, each in one step; directories that do not exist are created.
 
     ``before_write`` runs after the directory was created and before its meta.properties is written, so its files are
@@ -343,7 +319,7 @@ def apply_plan(
             raise WriteFailed(write.directory, f"cannot be created: {error.strerror or error}") from None
         if before_write is not None:
             before_write(write)
-        write_meta_properties(write.directory, write.meta, written)
+        write_meta_properties(write.directory, write.meta)
     return plan.writes
 
 

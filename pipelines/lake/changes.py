@@ -16,11 +16,12 @@ from deltalake import CommitProperties, DeltaTable
 
 from pipelines.lake import files
 from pipelines.lake.delta import RowHash, connect, delta_at, read_parquet, row_hash, run_query
-from pipelines.lake.files import DataFile, lake_filesystem
+from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
 from pipelines.lake.tables import CHANGES
 from pipelines.lake.uris import LakeUri
 from pipelines.lake.written_lake import APPEND_ONLY, LiveFile, WrittenLake, live_files
+from pipelines.storage.filesystem import filesystem_of
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 KEY = ("log_offset", "what", "topic_id", "partition", "broker_id", "directory_id")
@@ -124,7 +125,7 @@ def rebuild_changes(lake: WrittenLake, wanted: Sequence[DataFile]) -> None:
             delta.alter.set_table_properties(APPEND_ONLY, commit_properties=CommitProperties(info))
             lake.tables.refresh(CHANGES.name)
         lake.commit_marked(CHANGES, added, (), {REBUILT: "true"})
-    fs, root = lake_filesystem(lake.path)
+    fs, root = filesystem_of(lake.path)
     for file in wanted:
         fs.delete_file(f"{root}/{CHANGES.name}/{file.path}")
 

@@ -72,11 +72,6 @@ def partition_values(table: str, shard: int) -> dict[str, str | None]:
     return {name: None if shard < 0 else str(shard) for name in BY_NAME[table].partition_by}
 
 
-def lake_filesystem(lake: LakeUri) -> tuple[pafs.FileSystem, str]:
-    """The file system of a lake (a path or a URI) and the lake's root in it."""
-    return filesystem_of(lake)
-
-
 def write(lake: LakeUri, table: str, rows: pa.Table, *, shard: int = -1, order: pa.Array | None = None) -> DataFile:
     """Writes ``rows`` (columns of the table's schema, dictionaries allowed) as one Parquet file of the table.
 
@@ -100,7 +95,7 @@ def merge(lake: LakeUri, table: Table, paths: Sequence[str]) -> DataFile:
 
 def _with_nulls(lake: LakeUri, table: Table, paths: Sequence[str]) -> pa.Schema:
     """The table's schema, where a column is nullable if a file may have a null in it."""
-    fs, root = lake_filesystem(lake)
+    fs, root = filesystem_of(lake)
     found = [pq.read_schema(f"{root}/{table.name}/{path}", filesystem=fs) for path in paths]
     return pa.schema(
         field.with_nullable(
@@ -145,7 +140,7 @@ def _dictionary_bytes(values: pa.Array) -> int:
 
 def _write(lake: LakeUri, table: str, schema: pa.Schema, parts: Iterable[pa.Table], shard: int) -> DataFile:
     """``parts``: the row groups."""
-    fs, root = lake_filesystem(lake)
+    fs, root = filesystem_of(lake)
     name = new_path(table, shard)
     number, statistics = 0, Statistics(table)
     with _output(fs, lake, f"{root}/{table}", name) as sink:
@@ -200,7 +195,7 @@ def _read(
     lake: LakeUri, table: Table, paths: Sequence[str], columns: Sequence[str] | None = None, *, encoded: bool
 ) -> Iterator[pa.Table]:
     """No rows, then those of each file."""
-    fs, root = lake_filesystem(lake)
+    fs, root = filesystem_of(lake)
     schema = pa.schema([field for field in table.schema if columns is None or field.name in columns])
     if encoded:
         schema = pa.schema([field.with_type(_encoded(field.type)) for field in schema])
@@ -240,7 +235,7 @@ def check_there(lake: LakeUri, written: Sequence[DataFile]) -> None:
     if is_object(lake):
         # Written files are readable by everyone.
         return
-    fs, root = lake_filesystem(lake)
+    fs, root = filesystem_of(lake)
     found = fs.get_file_info([f"{root}/{file.table}/{file.path}" for file in written])
     for file, info in zip(written, found, strict=True):
         if info.size != file.size:

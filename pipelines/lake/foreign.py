@@ -256,9 +256,9 @@ def _plain(text: object) -> str:
 def _commit_text(lake: LakeUri, table: str, version: int) -> str | None:
     path = commit_path(table, version)
     if "://" in lake:
-        from pipelines.lake.files import lake_filesystem
+        from pipelines.storage.filesystem import filesystem_of
 
-        fs, root = lake_filesystem(lake)
+        fs, root = filesystem_of(lake)
         try:
             with fs.open_input_file(f"{root}/{path}") as source:
                 return bytes(source.read()).decode()

@@ -130,7 +130,7 @@ def nothing_new(
     here = Position(end)
     if planner.advance(here) != here:
         return None, planner
-    last = planner.position(end, -1)
+    last = planner.scan.position(end, -1)
     if (last.epoch, last.crc) != (row["epoch"], row["fingerprint"]):
         return None, planner
     outcome = RunOutcome(end, end)

@@ -69,7 +69,7 @@ def parting(lake: LakeWriter, planner: Planner) -> int:
 def _by_epoch_alone(lake: LakeWriter, planner: Planner) -> int:
     """For a log that holds no batch of the lake any more. Only a newer epoch in the lake than in the log is proof."""
     later = [snapshot.epoch for snapshot in planner.snapshots if snapshot.end_offset >= lake.end_offset]
-    epochs = later + planner.headers()["epoch"][:1].tolist()
+    epochs = later + planner.scan.headers()["epoch"][:1].tolist()
     if not epochs or lake.ledger is None or lake.ledger["epoch"] <= min(epochs):
         return lake.end_offset
     return _outside_transactions(lake, _first_batch(lake, f"epoch > {min(epochs)}"))
@@ -90,12 +90,12 @@ def _last_common(lake: LakeWriter, planner: Planner, first: int) -> int:
 
 def _is_in_log(row: dict[str, Any], planner: Planner) -> bool:
     """Whether the log has the batch that a publication ended with."""
-    there = planner.position(row["end_offset"], -1)
+    there = planner.scan.position(row["end_offset"], -1)
     if there.base < 0:
         return False
     # A snapshot's fingerprint is not that of a batch, but its epoch is that of the last record it contains.
     if row["from_snapshot"] == row["end_offset"] or row["fingerprint"] < 0:
-        return bool(there.epoch == row["epoch"] and planner.next_offset >= row["end_offset"])
+        return bool(there.epoch == row["epoch"] and planner.scan.next_offset >= row["end_offset"])
     return (there.epoch, there.crc) == (row["epoch"], row["fingerprint"])
 
 
@@ -125,17 +125,16 @@ def _is_only_shorter(lake: LakeWriter, planner: Planner) -> bool:
 
     The log's last batch may be in an open transaction and have no row. Then its epoch decides.
     """
-    last = planner.position(planner.next_offset, -1)
-    said = (
-        f"NOT snapshot AND log_offset >= {last.base} AND log_offset < {planner.next_offset} AND epoch <> {last.epoch}"
-    )
+    next_offset = planner.scan.next_offset
+    last = planner.scan.position(next_offset, -1)
+    said = f"NOT snapshot AND log_offset >= {last.base} AND log_offset < {next_offset} AND epoch <> {last.epoch}"
     found = _query(lake, f"SELECT count(*) AS n FROM {{records}} WHERE {said}")
-    return planner.next_offset < lake.end_offset and found["n"][0].as_py() == 0
+    return next_offset < lake.end_offset and found["n"][0].as_py() == 0
 
 
 def _log_rows(planner: Planner, start: int, end: int) -> Iterator[pa.Table]:
     """The rows of ``records`` for the log between two offsets, one slice at a time."""
-    last = planner.position(min(planner.end(), end), -1)
+    last = planner.scan.position(min(planner.end(), end), -1)
     for piece in planner.slices(Position(start), last):
         records, kept = read_slice(piece, keep_unknown=True)
         yield record_rows(records, kept, None).select(_COMPARED).cast(_compared_schema())
@@ -235,7 +234,7 @@ def reconcile(
         brokers = states.get(job.broker_shard)
         level = -1 if brokers is None else BrokerShardState.load(decompress(brokers)).metadata_version
         whole = _scanned(planner, planner.first_offset())
-        there = whole.position(offset, -1)
+        there = whole.scan.position(offset, -1)
         known = offset > whole.first_offset() and there.base >= 0
         epoch, crc = (there.epoch, there.crc) if known else (_epoch_before(lake, offset), -1)
         discard_checkpoint(lake.home)
@@ -265,10 +264,10 @@ def another_log(lake: LakeWriter, planner: Planner) -> str:
     if any(_is_in_log(row, whole) for row in (*_ledger_rows(lake), *_snapshots(lake))):
         return ""
     mine = _lake_rows(lake, first)
-    at = int(mine["log_offset"][0].as_py()) if mine.num_rows else whole.next_offset
-    if at >= whole.next_offset:
+    at = int(mine["log_offset"][0].as_py()) if mine.num_rows else whole.scan.next_offset
+    if at >= whole.scan.next_offset:
         return ""
-    there = whole.position(at + 1, -1)
+    there = whole.scan.position(at + 1, -1)
     theirs = _records(whole, Position(at), there).slice(0, 1)
     if mine.slice(0, 1).equals(theirs):
         return ""
@@ -278,14 +277,14 @@ def another_log(lake: LakeWriter, planner: Planner) -> str:
     return (
         f"{planner.log.log_dir}: is not the log that {lake.path} was made of: they have offsets in common and "
         f"differ from the first of them, {at}, where the log has epoch {there.epoch} and the lake {epoch} (log: "
-        f"offsets {first} to {whole.next_offset - 1}; lake: {begins} to {lake.end_offset - 1}): use another --lake, or "
-        "--replace-history to give up what this one has"
+        f"offsets {first} to {whole.scan.next_offset - 1}; lake: {begins} to {lake.end_offset - 1}): use another "
+        "--lake, or --replace-history to give up what this one has"
     )
 
 
 def _log_end(planner: Planner) -> int:
     """Offset after the last record that the log has, in a segment or a snapshot."""
-    return max(planner.next_offset, *(snapshot.end_offset for snapshot in planner.snapshots), 0)
+    return max(planner.scan.next_offset, *(snapshot.end_offset for snapshot in planner.snapshots), 0)
 
 
 def _forget_checkpoints(lake: LakeWriter) -> None:
@@ -310,6 +309,6 @@ def _position(lake: LakeWriter, planner: Planner) -> Position:
     if planner.first_offset() >= lake.end_offset:
         return Position(lake.end_offset, epoch=epoch)
     whole = _scanned(planner, lake.end_offset - 1)
-    if whole.next_offset >= lake.end_offset:
-        return whole.position(lake.end_offset, -1)
+    if whole.scan.next_offset >= lake.end_offset:
+        return whole.scan.position(lake.end_offset, -1)
     return Position(lake.end_offset, _last_batch_below(lake, lake.end_offset), epoch, crc)

@@ -328,7 +328,7 @@ class RunLog:
     def last_batch(self, end: int) -> Position | None:
         """Returns the position at ``end`` if no record after it may be read, otherwise None."""
         planner, here = self.first(), Position(end)
-        return planner.position(end, -1) if planner.advance(here) == here else None
+        return planner.scan.position(end, -1) if planner.advance(here) == here else None
 
     def tail(self, end: int) -> tuple[Tail | None, list[str]]:
         """The incomplete batch at the end of a log that was read up to ``end``, and a line for what waits there."""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.fs as pafs
 
-from pipelines.lake.files import lake_filesystem
 from pipelines.run.stage_options import VERSION
 from pipelines.source.positions import Position
+from pipelines.storage.filesystem import filesystem_of
 
 if TYPE_CHECKING:
     from pipelines.lake.publish import LakeWriter
@@ -32,7 +32,7 @@ _KEYS = f"keys-{VERSION}"
 
 def write_seed(home: str, states: Mapping[int, bytes], position: Position) -> None:
     """Writes a seed for ``take_seed``. The present checkpoint stays until then."""
-    fs, root = lake_filesystem(home)
+    fs, root = filesystem_of(home)
     _remove(fs, f"{root}/{NEXT}")
     folder = f"{root}/{NEXT}/seed"
     fs.create_dir(folder)
@@ -45,14 +45,14 @@ def write_seed(home: str, states: Mapping[int, bytes], position: Position) -> No
 
 def take_seed(home: str) -> None:
     """Replaces the checkpoint by the seed that was written."""
-    fs, root = lake_filesystem(home)
+    fs, root = filesystem_of(home)
     discard_checkpoint(home)
     fs.move(f"{root}/{NEXT}", f"{root}/{CHECKPOINT}")
 
 
 def discard_checkpoint(home: str, name: str = CHECKPOINT) -> None:
     """Removes a checkpoint. It is renamed first, so that no run takes the rest for a checkpoint."""
-    fs, root = lake_filesystem(home)
+    fs, root = filesystem_of(home)
     old = f"{root}/{name}.old"
     _remove(fs, old)
     if fs.get_file_info(f"{root}/{name}").type == pafs.FileType.Directory:
@@ -86,21 +86,21 @@ def planned(home: str, name: str) -> dict[str, Any] | None:
 
 def lake_has_checkpoint(home: str) -> bool:
     """Whether a run can resume from the lake's checkpoint."""
-    fs, root = lake_filesystem(home)
+    fs, root = filesystem_of(home)
     parts = fs.get_file_info([f"{root}/{CHECKPOINT}/{part}" for part in ("offsets", "seed")])
     return any(part.type == pafs.FileType.Directory for part in parts)
 
 
 def is_seed(home: str) -> bool:
     """Whether the checkpoint is a seed that no query of Spark has taken."""
-    fs, root = lake_filesystem(home)
+    fs, root = filesystem_of(home)
     seed, taken = fs.get_file_info([f"{root}/{CHECKPOINT}/{part}" for part in ("seed", "offsets")])
     return bool(seed.type == pafs.FileType.Directory and taken.type == pafs.FileType.NotFound)
 
 
 def mark_keys(home: str) -> None:
     """Records the version of the keys in a new checkpoint."""
-    fs, root = lake_filesystem(home)
+    fs, root = filesystem_of(home)
     if fs.get_file_info(f"{root}/{CHECKPOINT}/offsets").type == pafs.FileType.Directory:
         return
     fs.create_dir(f"{root}/{CHECKPOINT}")
@@ -111,7 +111,7 @@ def mark_keys(home: str) -> None:
 def stamp(lake: LakeWriter) -> None:
     """Notes that the checkpoint belongs to the newest row of the lake's ledger."""
     if lake.home != lake.path:
-        fs, root = lake_filesystem(lake.home)
+        fs, root = filesystem_of(lake.home)
         fs.create_dir(root)
         with fs.open_output_stream(f"{root}/{_STAMP}") as sink:
             sink.write(json.dumps({"lake": lake.path, "row": _row_of(lake)}).encode())
@@ -121,7 +121,7 @@ def is_stamped(lake: LakeWriter) -> bool:
     """Whether nothing was published since the checkpoint was last stamped. True for a checkpoint in the lake."""
     if lake.home == lake.path:
         return True
-    fs, root = lake_filesystem(lake.home)
+    fs, root = filesystem_of(lake.home)
     try:
         return bool(_lines(fs, f"{root}/{_STAMP}", 0)[0]["row"] == _row_of(lake))
     except (ValueError, LookupError, TypeError):
@@ -134,7 +134,7 @@ def _row_of(lake: LakeWriter) -> str:
 
 
 def _is_keyed(home: str) -> bool:
-    fs, root = lake_filesystem(home)
+    fs, root = filesystem_of(home)
     return bool(fs.get_file_info(f"{root}/{CHECKPOINT}/{_KEYS}").type == pafs.FileType.File)
 
 
@@ -153,7 +153,7 @@ def _logs(home: str, name: str) -> dict[str, dict[int, list[Any]]]:
     Raises LookupError or ValueError if it is damaged. A run that died while it wrote its first plan left a partial file
     under another name, and Spark does not start in a folder that is not empty.
     """
-    fs, root = lake_filesystem(home)
+    fs, root = filesystem_of(home)
     logs: dict[str, dict[int, list[Any]]] = {}
     # The first line is the version. In a plan, Spark's metadata follow, then the source's position.
     for log, first in (("offsets", 2), ("commits", 1)):
@@ -191,7 +191,7 @@ def seed_state(home: str, shard: int) -> bytes | None:
 
 
 def _seed_file(home: str, name: str) -> bytes | None:
-    fs, root = lake_filesystem(home)
+    fs, root = filesystem_of(home)
     path = f"{root}/{CHECKPOINT}/seed/{name}"
     if fs.get_file_info(path).type != pafs.FileType.File:
         return None

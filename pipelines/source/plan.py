@@ -44,8 +44,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, UsageError
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
 from pipelines.source.log_options import LogOptions, Settle
@@ -79,7 +77,8 @@ class Planner:
         self._settle = settle or Settle()
         self._listing: _Listing | None = None
         self._frozen: _Listing | None = None
-        self._scan = Scan(log, tail)
+        self.scan = Scan(log, tail)
+        """The part of the log that was read so far."""
         self._floor = 0
         """All transactions below this offset were read completely."""
 
@@ -96,12 +95,7 @@ class Planner:
     @property
     def damage(self) -> MalformedLog | None:
         """What is wrong after the last batch that was scanned."""
-        return self._scan.damage
-
-    @property
-    def tail(self) -> Tail | None:
-        """The batch that is not complete at the end of the log."""
-        return self._scan.tail
+        return self.scan.damage
 
     def _listed(self) -> _Listing:
         if self._listing is None:
@@ -113,7 +107,7 @@ class Planner:
         self._frozen = self.log.files()
 
     def _forget(self) -> None:
-        self._scan = Scan(self.log, self._tail)
+        self.scan = Scan(self.log, self._tail)
 
     def _look(self, *, anew: bool = False) -> None:
         """Lists the directory. A frozen listing is renewed only if ``anew``: a file that it names is gone."""
@@ -177,15 +171,15 @@ class Planner:
         if self.first_offset() > position.offset:  # segments were deleted meanwhile
             return self.advance(asked, max_records)
         if begun is not None:
-            check_follows(begun, self._scan.files())
-        if self._scan.transactions.violation is not None:  # look again: the log may have been rewritten meanwhile
+            check_follows(begun, self.scan.files())
+        if self.scan.transactions.violation is not None:  # look again: the log may have been rewritten meanwhile
             self._forget()
             self.refresh(position)
-        if self.changed(position):
+        if self.scan.changed(position):
             raise self._rewritten(position)
         end = self.target(position, max_records)
         if end > position.offset:
-            return self.position(end, position.snapshot)
+            return self.scan.position(end, position.snapshot)
         if begun is None and self.problem is not None:
             raise self.problem
         return position
@@ -193,13 +187,13 @@ class Planner:
     @property
     def problem(self) -> JbodError | None:
         """The error to raise after all that may be read was read, None if the log is sound so far."""
-        found = self._scan.transactions.violation or self.damage
-        at = self._scan.next_offset if found is self.damage else found.offset  # type: ignore[union-attr]
+        found = self.scan.transactions.violation or self.damage
+        at = self.scan.next_offset if found is self.damage else found.offset  # type: ignore[union-attr]
         return found if self.limit is None or self.limit > at else None
 
     def check(self, offset: int) -> None:
         """Raises the error of the log if it is below ``offset``."""
-        if self.damage is not None and self._scan.next_offset < offset:
+        if self.damage is not None and self.scan.next_offset < offset:
             raise self.damage
 
     def _rewritten(self, position: Position) -> LogChanged:
@@ -219,11 +213,11 @@ class Planner:
     def _read_on(self, position: Position, *, looked: bool) -> None:
         """``looked``: whether the directory was listed just now."""
         for attempt in range(_ATTEMPTS):
-            known = self._scan.is_begun
+            known = self.scan.is_begun
             try:
                 if attempt > 0 or not looked:
                     self._look(anew=attempt > 0)
-                if self._scan.is_cut(self.segments):
+                if self.scan.is_cut(self.segments):
                     self._forget()
                 self._refresh(position)
             except LogChanged:
@@ -238,35 +232,25 @@ class Planner:
         self._floor = max(self._floor, position.offset)
         # Include the batch before the position: its fingerprint is compared.
         floor = max(position.base if position.base >= 0 else position.offset, 0)
-        self._scan.read_on(self.segments, floor, self._floor)
+        self.scan.read_on(self.segments, floor, self._floor)
 
     # -- what may be read ---------------------------------------------------------------------------------------
 
     def end(self) -> int:
         """Offset after the last record that may be read: in a complete batch, not held back, in no open transaction."""
-        end = self._scan.next_offset
+        end = self.scan.next_offset
         if self._settle != Settle():
-            end = self._settle.end(self.headers(), end)
+            end = self._settle.end(self.scan.headers(), end)
         stops = [
             self.limit,
-            None if self._scan.transactions.violation is None else self._scan.transactions.violation.offset,
+            None if self.scan.transactions.violation is None else self.scan.transactions.violation.offset,
         ]
         stop = min((stop for stop in stops if stop is not None), default=end)
-        if stop < end and len(headers := self.headers()):
+        if stop < end and len(headers := self.scan.headers()):
             ends = headers["base_offset"] + headers["count"]
             whole = ends[ends <= stop]
             end = int(whole[-1]) if len(whole) else int(headers["base_offset"][0])
-        return self._scan.transactions.outside(end)
-
-    @property
-    def next_offset(self) -> int:
-        """Offset after the last complete batch on disk, -1 if there is none."""
-        return self._scan.next_offset
-
-    @property
-    def epoch(self) -> int:
-        """Epoch of the last batch scanned, -1 if there is none."""
-        return self._scan.epoch
+        return self.scan.transactions.outside(end)
 
     def target(self, position: Position, max_records: int | None) -> int:
         """The end of the next micro-batch: at most ``max_records``, whole batches, whole transactions."""
@@ -274,51 +258,27 @@ class Planner:
         start = position.offset
         if max_records is None or start + max_records >= end:
             return max(end, start)
-        headers = self.headers()
+        headers = self.scan.headers()
         ends = headers["base_offset"] + headers["count"]
         ends = ends[(ends > start) & (ends <= end)]
         if not len(ends):
             return max(end, start)
         fits = ends[ends <= start + max_records]
         chosen = int(fits[-1]) if len(fits) else int(ends[0])
-        within = self._scan.transactions.around(chosen)
+        within = self.scan.transactions.around(chosen)
         if within is None:
             return chosen
         return within[0] if within[0] > start else within[1]
 
     def holds(self, position: Position) -> bool:
         """Whether the batch before ``position`` is the one it names."""
-        return position.base < 0 or self.position(position.offset, position.snapshot) == position
+        return position.base < 0 or self.scan.position(position.offset, position.snapshot) == position
 
     def first_offset(self) -> int:
         """The first offset that the log on disk still has, -1 if it has no segment."""
         return self.segments[0].base_offset if self.segments else -1
 
     # -- what was seen ------------------------------------------------------------------------------------------
-
-    def headers(self) -> np.ndarray:
-        """Headers (BATCH_DTYPE) of all batches scanned, in log order."""
-        return self._scan.headers()
-
-    def position(self, offset: int, snapshot: int) -> Position:
-        """The position at ``offset``, with the fingerprint of the batch before it."""
-        return self._scan.position(offset, snapshot)
-
-    def changed(self, position: Position) -> bool:
-        """Whether the batch before ``position`` has changed: history was rewritten below it."""
-        return self._scan.changed(position)
-
-    def covers(self, start: Position, end: Position) -> bool:
-        """Whether the batches between two positions are scanned."""
-        return self._scan.covers(start, end)
-
-    def is_quiet(self, start: Position, end: Position) -> bool:
-        """Whether there are only NoOpRecords between two positions."""
-        return self._scan.is_quiet(start, end)
-
-    def time(self, offset: int) -> int:
-        """Append time in milliseconds of the last batch before ``offset``, -1 if none was scanned."""
-        return self._scan.time(offset)
 
     # -- slices -------------------------------------------------------------------------------------------------
 
@@ -337,11 +297,11 @@ class Planner:
         if end.snapshot >= 0 and (end.snapshot != start.snapshot or start.offset < 0):
             yield from self._snapshot_slices(end.snapshot)
             first = max(first, end.snapshot)
-        begins = self._scan.first_offset()
+        begins = self.scan.first_offset()
         if begins is not None and begins > first:
             raise LogChanged(self.log.log_dir, first, "the planned batches are no longer complete")
-        dropped = self._scan.transactions.aborted()
-        for segment, headers in self._scan.files():
+        dropped = self.scan.transactions.aborted()
+        for segment, headers in self.scan.files():
             yield from log_slices(self.log.log_dir, segment.path, headers, first, end.offset, dropped)
 
     def _snapshot_slices(self, end_offset: int) -> Iterator[Slice]:
@@ -355,8 +315,8 @@ class Planner:
 def lines_of_end(planner: Planner) -> tuple[Tail | None, list[str]]:
     """The incomplete batch at the end of the log that a planner has scanned, and a line for what waits there."""
     log = planner.log
-    if planner.tail is not None:
-        tail = planner.tail
+    if planner.scan.tail is not None:
+        tail = planner.scan.tail
         return tail, [
             f"{log.log_dir}: the log ends within a batch at offset {tail.offset}: {tail.path} has {tail.size} bytes "
             "of it; it is read when it is complete"

@@ -191,8 +191,8 @@ class StreamReader(LimitedReader):
         planner = self._plan()
         end = planner.advance(position, max_records)
         # Publish what comes before damage at once: no later record would end the wait.
-        idle = not self._ends and planner.problem is None and planner.is_quiet(position, end)
-        waited = planner.time(end.offset) - planner.time(position.offset) if idle else -1
+        idle = not self._ends and planner.problem is None and planner.scan.is_quiet(position, end)
+        waited = planner.scan.time(end.offset) - planner.scan.time(position.offset) if idle else -1
         return position if 0 <= waited < self._options.idle_seconds * 1000 else end
 
     @crossing()
@@ -208,7 +208,7 @@ class StreamReader(LimitedReader):
         if first == last:
             return []
         planner = self._plan()
-        if not planner.covers(first, last):
+        if not planner.scan.covers(first, last):
             planner.advance(first)
         if not planner.holds(last):
             raise LogChanged(self._options.path, last.base, "history changed after the batch was planned")

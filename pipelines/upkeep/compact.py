@@ -26,7 +26,7 @@ from deltalake.exceptions import DeltaError
 from pipelines.lake import files
 from pipelines.lake.delta import delta_at
 from pipelines.lake.directory_sizes import TABLE as DIRECTORY_SIZES
-from pipelines.lake.files import DataFile, lake_filesystem
+from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info, files_added
 from pipelines.lake.kept_sizes import MEND as MEND_SIZES
 from pipelines.lake.ledger import write_head
@@ -35,6 +35,7 @@ from pipelines.lake.side_tables import side_table
 from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, Table
 from pipelines.lake.uris import LakeUri
 from pipelines.lake.written_lake import LiveFile, live_files
+from pipelines.storage.filesystem import filesystem_of
 from pipelines.storage.objects import is_object
 
 TARGET_BYTES = 32 << 20
@@ -249,7 +250,7 @@ def _files_of(table: str, version: int) -> set[str]:
 
 
 def _delete(lake: LakeUri, name: str, needed: set[str], before: datetime, dry_run: bool) -> RemovedFiles:
-    fs, root = lake_filesystem(lake)
+    fs, root = filesystem_of(lake)
     folder = f"{root}/{name}"
     found = [
         info

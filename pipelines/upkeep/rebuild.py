@@ -25,7 +25,7 @@ from pipelines.formats.records import decode_values, kind_of
 from pipelines.lake import files
 from pipelines.lake.changes import rebuild_changes
 from pipelines.lake.delta import connect, data_files, read_parquet
-from pipelines.lake.files import DataFile, lake_filesystem
+from pipelines.lake.files import DataFile
 from pipelines.lake.publish import LakeWriter, fit, mend
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, RECORDS, REQUESTS
 from pipelines.lake.uris import LakeUri
@@ -33,6 +33,7 @@ from pipelines.lake.written_lake import LiveFile, live_files
 from pipelines.run.rebuild_states import CHUNK, folded
 from pipelines.run.seed import discard_checkpoint
 from pipelines.run.stage_options import Job
+from pipelines.storage.filesystem import filesystem_of
 from pipelines.upkeep.compact import replace_files
 
 Say = Callable[[str], None]
@@ -73,7 +74,7 @@ def recompute(
     lake: LakeWriter, end_offset: int, into: str, *, max_records: int = CHUNK, newly_known: bool = False
 ) -> dict[str, list[DataFile]]:
     """Writes the rows of ``recomputed`` to the folder or lake ``into``."""
-    fs, root = lake_filesystem(into)
+    fs, root = filesystem_of(into)
     made: dict[str, list[DataFile]] = {table.name: [] for table in DERIVED}
     for name in made:
         fs.create_dir(f"{root}/{name}")

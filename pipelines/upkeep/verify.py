@@ -25,12 +25,12 @@ from jbod_model.profiles import PROFILES
 from pipelines.lake import files
 from pipelines.lake.changes import CONTENT, KEY, in_force, same_changes
 from pipelines.lake.delta import RowHash, data_files, hashed, open_table, read_parquet, row_hash
-from pipelines.lake.files import lake_filesystem
 from pipelines.lake.foreign import last_own, since
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, Table
 from pipelines.lake.uris import LakeUri
 from pipelines.lake.written_lake import described, keeps_changes
+from pipelines.storage.filesystem import filesystem_of
 from pipelines.upkeep.verify_reference import History, Row
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _look_beyond(lake: Lake, verdict: Verification) -> None:
 
 def _missing_files(lake: LakeUri, name: str, delta: Any) -> Iterator[Difference]:
     """Files of the table's version that are missing on disk or have another size."""
-    fs, root = lake_filesystem(lake)
+    fs, root = filesystem_of(lake)
     actions = pa.table(delta.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
     found = fs.get_file_info([f"{root}/{name}/{action['path']}" for action in actions])
     for action, info in zip(actions, found, strict=True):

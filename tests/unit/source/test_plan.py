@@ -131,10 +131,11 @@ def test_only_batches_of_one_noop_are_quiet(tmp_path: Path) -> None:
     batches: list[Batch] = [(1, [noop]), (1, [noop]), (1, [change]), (1, [noop]), (1, [noop, noop])]
     planner = Planner(LogDir(str(write(tmp_path, batches))))
     end = planner.advance(Position(0))
-    assert [planner.is_quiet(Position(at), end) for at in range(7)] == [False] * 6 + [True]
+    assert [planner.scan.is_quiet(Position(at), end) for at in range(7)] == [False] * 6 + [True]
     write(tmp_path, batches[:4])
-    assert [planner.is_quiet(Position(at), planner.advance(Position(0))) for at in range(4)] == [False] * 3 + [True]
-    assert planner.time(3) - planner.time(1) == 20
+    end = planner.advance(Position(0))
+    assert [planner.scan.is_quiet(Position(at), end) for at in range(4)] == [False] * 3 + [True]
+    assert planner.scan.time(3) - planner.scan.time(1) == 20
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)

@@ -152,7 +152,7 @@ def test_planner_hands_out_all_before_damaged_bytes_then_refuses(tmp_path: Path,
             position = end
         assert position.offset == settled_end(expected)
         total = sum(file.stat().st_size for file in (log_dir / LOG).glob("*.log"))
-        assert refused != (planner.tail is not None or kept == total)
+        assert refused != (planner.scan.tail is not None or kept == total)
 
 
 def settled_end(log_dir: Path) -> int:
