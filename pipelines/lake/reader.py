@@ -28,7 +28,6 @@ from pipelines.lake.delta import (
     stream_query,
     use_threads,
 )
-from pipelines.lake.incomplete import Incomplete
 from pipelines.lake.ledger import EPOCH, Published, check_known, log_end, open_ledger, read_ledger, time_of
 from pipelines.lake.names import LABELS, Names, Statement
 from pipelines.lake.side_tables import side_table
@@ -37,6 +36,36 @@ from pipelines.lake.uris import LakeUri
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+
+ADVICE = "the record is kept as it is, and answers from there on say that they are incomplete; jbod rebuild by a later \
+jbod that knows it makes them complete"
+TODO = "upgrade jbod to one that knows it, then jbod rebuild"
+"""What to do about a record that is not known: in a notice of a run, and in an answer."""
+
+
+@dataclass(frozen=True)
+class Incomplete:
+    """The first record that is not known, and the kinds of all: ``record type 35``, ``ConfigRecord version 1``.
+
+    The lake keeps such records unchanged, and every answer reports them (R-REC-4).
+    """
+
+    offset: int
+    kinds: tuple[str, ...]
+
+    @classmethod
+    def at(cls, unknown: Mapping[str, int], offset: int) -> Self | None:
+        """What is incomplete at an offset, given the first offset of each kind; None where nothing is."""
+        known = {kind: first for kind, first in unknown.items() if first <= offset}
+        return cls(min(known.values()), tuple(sorted(known, key=lambda kind: (known[kind], kind)))) if known else None
+
+    def __str__(self) -> str:
+        return f"incomplete since offset {self.offset}: {', '.join(self.kinds)}"
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        return {"offset": self.offset, "records": list(self.kinds)}
 
 
 @dataclass(frozen=True)

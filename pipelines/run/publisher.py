@@ -23,9 +23,9 @@ from pipelines.formats.records import first_of
 from pipelines.lake import files
 from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import files_added
-from pipelines.lake.incomplete import ADVICE
 from pipelines.lake.lock import RunWatch, alone
 from pipelines.lake.publish import LakeWriter, Publication
+from pipelines.lake.reader import ADVICE
 from pipelines.lake.tables import BY_NAME, CHANGES, LEDGER
 from pipelines.lake.uris import LakeUri
 from pipelines.run.errors import first_error

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -72,16 +73,13 @@ def folded(
     job = replace(job, lake="")
     states: dict[int, bytes] = {}
 
-    def decode(number: int, chunk: Chunk) -> list[Row]:
-        return _rows_of(job, number, chunk)
-
     def fold(shard: int, state: bytes | None, rows: list[Row]) -> tuple[bytes, dict[str, TableRows]]:
         after, tables, _ = fold_rows(job, shard, state, rows)
         return after, tables
 
     with ThreadPoolExecutor(1) as reader:
         plan = _ahead(reader, _plan(chunks(lake, offset, max_records=max_records, newly_known=newly_known)))
-        for batch in micro_batches(plan, decode, fold, states):
+        for batch in micro_batches(plan, partial(_rows_of, job), fold, states):
             for shard, tables in batch.shards:
                 yield shard, states[shard], tables
 

@@ -8,14 +8,13 @@ what writes to the lake, ``refusals`` finds the error behind Spark's report.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
-from pipelines.fold.machine import Row
 from pipelines.fold.rules import EngineRules, rules
 from pipelines.lake.changes import next_generation
 from pipelines.lake.lock import only_run
@@ -47,7 +46,7 @@ from pipelines.run.stages import clear_staged, decode_slice, fold_shard
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import LogOptions
 from pipelines.source.plan import Planner, lines_of_end
-from pipelines.source.positions import Position, Slice, Tail
+from pipelines.source.positions import Position, Tail
 from pipelines.spark.versions import check_version
 from pipelines.storage.objects import SCHEME, is_object
 
@@ -361,13 +360,7 @@ def load(
     plan = planner.micro_batches(begin, options.max_records or None)
     seeds = ((shard, seed_state(job.home, shard)) for shard in range(job.shards + 1))
     states = {shard: state for shard, state in seeds if state is not None}
-
-    def decode(sequence: int, piece: Slice) -> Iterable[Row]:
-        return decode_slice(job, sequence, piece)
-
-    def fold(shard: int, state: bytes | None, rows: list[Row]) -> tuple[bytes, list[Row]]:
-        return fold_shard(job, shard, state, rows)
-
+    decode, fold = partial(decode_slice, job), partial(fold_shard, job)
     going_on = takewhile(lambda _: not stop.is_set(), plan)
     for batch in micro_batches(going_on, decode, fold, states, threads=threads, say=say):
         rows = [*batch.reports, *(row for _, reports in batch.shards for row in reports)]

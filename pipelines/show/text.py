@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from pipelines.ask.weights import COPY_RATE
-from pipelines.lake.incomplete import TODO
 from pipelines.lake.names import Name, Names
+from pipelines.lake.reader import TODO
 from pipelines.show.rows import Chosen
 
 if TYPE_CHECKING:
