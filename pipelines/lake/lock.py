@@ -40,8 +40,8 @@ def alone(lake: LakeUri) -> Iterator[None]:
     """Holds the lock of a lake. Raises UsageError if another process holds it for more than PATIENCE seconds.
 
     The lock is reentrant, and excludes the threads of a process, too. On S3 it is an object with a lease
-    (pipelines.lake.lock). A lake at another URI has no lock among processes: Delta refuses one of two concurrent
-    commits, and readers do not see its other tables, because the ledger does not name them.
+    (``Lease``). A lake at another URI has no lock among processes: Delta refuses one of two concurrent commits, and
+    readers do not see its other tables, because the ledger does not name them.
     """
     with _alone_here(lake):
         if is_object(lake):

@@ -2,7 +2,7 @@
 
 The loop is pure. It takes the two stages as functions, and what it yields goes to a sink:
 
-    a lake      pipelines.run.runner              publishes each micro-batch
+    a lake      pipelines.run.runner            publishes each micro-batch
     memory      pipelines.run.log_lake          keeps the tables, for questions to a log
     states      pipelines.run.rebuild_states    keeps the states of the shards, for a checkpoint that is lost
 """

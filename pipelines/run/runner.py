@@ -143,7 +143,7 @@ class Runner:
             return self._attempt(lambda: self._run(spark))
 
     def load(self, threads: int | None = None) -> RunOutcome:
-        """As ``run``, without Spark (pipelines.run.runner): for a large log and a lake that was only loaded so far.
+        """As ``run``, without Spark (the function ``load``): for a large log and a lake that was only loaded so far.
 
         ``run`` may continue. If it did, the states are rebuilt from the records: a load cannot read those of Spark.
         """

@@ -151,7 +151,7 @@ def _artifact(jar: Path) -> str:
 def start(spark: SparkSession, writer: DataStreamWriter, follow_seconds: float | None) -> StreamingQuery:
     """Starts the query. It ends at the present end of its source if ``follow_seconds`` is None.
 
-    Before 4.2, Spark would end it after one micro-batch (pipelines.spark.versions). Then it goes on until the source,
+    Before 4.2, Spark would end it after one micro-batch. Then it goes on until the source,
     which was told to end (pipelines.source.limits), has nothing more.
     """
     if follow_seconds is not None:
