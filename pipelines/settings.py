@@ -99,8 +99,10 @@ class Spark(_Section):
     """0: as many as this machine has cores, at most eight; eight on a cluster. A checkpoint keeps its number."""
     fast_start: bool | tuple[Trick, ...] = True
     """Start-up tricks: all, none, or a list of names (docs/architecture.md)."""
-    java_options: str = "-XX:+UseG1GC -XX:G1PeriodicGCInterval=30000 -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
-    """By default, a JVM that lives for days gives the heap that it does not use back to the system."""
+    java_options: str = (
+        "-XX:+UseSerialGC -Xms64m -XX:MetaspaceSize=160m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
+    )
+    """By default, the collector that takes the least memory: the JVM moves bytes, and keeps 200 MB of objects."""
     log_level: Literal["ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN"] = "ERROR"
     conf: dict[str, str] = field(default_factory=dict)
     """More of Spark's settings. They win over jbod's."""

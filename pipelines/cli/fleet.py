@@ -59,8 +59,9 @@ def replay(
     from pipelines.fleet.clusters import read_fleet
     from pipelines.fleet.replay import Fleet
     from pipelines.settings import load
-    from pipelines.start.process import choose
+    from pipelines.start.process import choose, share_heaps
 
+    share_heaps()
     settings = load()
     choose(settings.spark.fast_start)
     clusters = read_fleet(file)

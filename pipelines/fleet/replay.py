@@ -43,6 +43,9 @@ _LOOKS = 6
 _SLOW_SECONDS = 3.0
 """After this time, a look does not count as one of these."""
 _TICK = 0.2
+SESSION_REPLAYS = 100
+"""Replays after which a session ends and another one starts. Spark's JVM and its workers keep some memory of every
+query, so without an end a run of days would take all that there is."""
 _COLLECT_EVERY = 10
 """Replays after which garbage is collected: each leaves three megabytes that only the collector frees, and
 pipelines.start.process makes the collector so rare that a run of days would keep them all."""
@@ -125,6 +128,7 @@ class Fleet:
         brief: bool = True,
         look_seconds: float = LOOK_SECONDS,
         replay_seconds: float = REPLAY_SECONDS,
+        session_replays: int = SESSION_REPLAYS,
     ) -> None:
         """``relabel``: reads the names of a cluster's directories again. ``keep``: is told of each replay.
 
@@ -143,6 +147,8 @@ class Fleet:
         self._starting = threading.Lock()
         self._session: SparkSession | None = None
         self._running: set[_Attempt] = set()
+        self._session_replays = session_replays
+        self._renews = False
         self._replays = 0
         self._hangs: dict[str, _Attempt] = {}
         self._results: queue.SimpleQueue[tuple[_Attempt, Done]] = queue.SimpleQueue()
@@ -158,6 +164,8 @@ class Fleet:
         """Replays what is new, and yields every cluster once, as it is done."""
         waiting = deque(self._clusters)
         while waiting or self._running:
+            if self._is_worn() and not self._running:
+                self._end_session()
             while waiting and self._has_room():
                 yield from self._begin(waiting.popleft())
             try:
@@ -174,8 +182,21 @@ class Fleet:
 
     def _has_room(self) -> bool:
         """Whether another cluster can be begun. A look that takes long is no reason to wait."""
+        if self._is_worn():
+            return False
         slow = sum(one.phase == "looks" and one.silence > _SLOW_SECONDS for one in [*self._running])
         return len(self._running) - slow < self._parallel + _LOOKS
+
+    def _is_worn(self) -> bool:
+        """Whether the session has to end before another cluster is begun."""
+        return self._renews and self._session is not None and self._replays >= self._session_replays
+
+    def _end_session(self) -> None:
+        from pipelines.spark.jvm import end_jvm
+
+        assert self._session is not None
+        end_jvm(self._session)
+        self._session, self._replays = None, 0
 
     def _begin(self, cluster: FleetCluster) -> Iterator[Done]:
         attempt = _Attempt(cluster)
@@ -306,10 +327,11 @@ class Fleet:
         """The session, which starts at the first call."""
         with self._starting:
             if self._session is None:
-                from pipelines.spark.session import spark_session
+                from pipelines.spark.session import is_of_this_process, spark_session
                 from pipelines.spark.versions import check_installed
 
                 check_installed()
+                self._renews = is_of_this_process(self._spark)
                 self._session = spark_session(self._spark, brief=self._brief, preload=PRELOAD)
             return self._session
 

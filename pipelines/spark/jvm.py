@@ -85,11 +85,15 @@ def session_of(builder: SparkSession.Builder, jvm: Jvm | None, log: Path) -> Spa
 
 
 def end_jvm(session: SparkSession) -> None:
-    """Ends the JVM of a session that has stopped, and waits until it has written its archive of classes."""
+    """Stops a session and ends its JVM, with the archive of classes that it writes. The next session starts another."""
+    from pyspark import SparkContext
+
     gateway: Any = session.sparkContext._gateway
+    session.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(300)
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 def executors(session: SparkSession) -> int:

@@ -40,7 +40,7 @@ def is_on(trick: Trick) -> bool:
 
 _THREADS = "OPENBLAS_NUM_THREADS"
 # Numbers of malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 
 
 def collect_rarely() -> None:
@@ -71,17 +71,29 @@ def without_blas_threads() -> None:
 
 def keep_memory() -> None:
     """Makes this process reuse freed memory, as fresh pages cost a tenth of a fold. Only glibc supports this."""
-    import ctypes  # commands that do not need it start sooner
-
     import pyarrow as pa
 
+    if _mallopt(_M_MMAP_MAX, 0) and _mallopt(_M_TRIM_THRESHOLD, 1 << 30):
+        pa.set_memory_pool(pa.system_memory_pool())
+
+
+def share_heaps() -> None:
+    """Lets the threads of this process, and of its child processes, share two heaps of glibc.
+
+    By default, each of many threads has a heap, and a run of days holds what is free in all of them.
+    """
+    _mallopt(_M_ARENA_MAX, 2)
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+
+
+def _mallopt(parameter: int, value: int) -> bool:
+    """Sets a parameter of glibc's allocator. False if there is none."""
+    import ctypes  # commands that do not need it start sooner
+
     try:
-        mallopt = ctypes.CDLL(None).mallopt
+        return bool(ctypes.CDLL(None).mallopt(parameter, value))
     except (OSError, AttributeError):
-        return
-    mallopt(_M_MMAP_MAX, 0)
-    mallopt(_M_TRIM_THRESHOLD, 1 << 30)
-    pa.set_memory_pool(pa.system_memory_pool())
+        return False
 
 
 MOST_BYTES = 1 << 20

@@ -72,7 +72,6 @@ def main() -> int:
         options = f"{Spark().java_options} -XX:ArchiveClassesAtExit={written}"
         spark = spark_session(Spark(java_options=options), archive=False)
         Runner(Replay(str(log), str(Path(scratch, "lake")))).run(spark)
-        spark.stop()
         end_jvm(spark)
         _compile_plans(Path(scratch, "lake"))
     if written.is_file():  # some JVMs write none
