@@ -14,7 +14,7 @@ for all controllers. ``params``: one row, of ``Params``. The views of ``DERIVED`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import astuple, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -276,7 +276,28 @@ Rows = list[dict[str, Any]]
 """Rows of a view. DuckDB and Arrow's constructor of arrays would import pandas for a table of Arrow."""
 
 
-def move_rows(lake: Lake) -> Rows:
+MADE = frozenset({"moves", "losses", "last_copies", "tiered", "disk_sizes", "held_back"})
+"""The views whose rows are made in Python."""
+
+
+def made_views(lake: Lake, settings: Settings, wanted: Set[str]) -> Iterator[tuple[str, pa.Schema, Rows]]:
+    """Name, columns and rows of those views of ``MADE`` that are wanted, or that others come with."""
+    if "moves" in wanted:
+        yield "moves", MOVES, _move_rows(lake)
+    if {"losses", "last_copies"} & wanted:
+        data = losses(lake, settings.ask.min_insync_replicas, settings.check.losses_accepted_until)
+        yield "losses", LOSSES, _loss_rows(data)
+        if "last_copies" in wanted:
+            yield "last_copies", LAST_COPIES, _last_copies_rows(lake, data)
+    if "tiered" in wanted:
+        yield "tiered", TIERED, [{"topic": topic} for topic in sorted(tiered_topics(lake))]
+    if "disk_sizes" in wanted:
+        yield "disk_sizes", DISK_SIZES, _disk_size_rows(lake)
+    if "held_back" in wanted:
+        yield "held_back", HELD_BACK, _held_back_rows(lake, settings)
+
+
+def _move_rows(lake: Lake) -> Rows:
     """The rows of ``moves`` until the lake's offset."""
     names = [name if name != "at_time" else "epoch_us(at_time)" for name in MOVES.names]
     rows = lake.query(f"SELECT {', '.join(names)} FROM {directory_changes(lake)}")
@@ -284,12 +305,7 @@ def move_rows(lake: Lake) -> Rows:
     return [one | {"at_time": time_of(one["at_time"])} for one in dicts]
 
 
-def losses_of(lake: Lake, settings: Settings) -> Losses:
-    """What ``loss_rows`` and ``last_copies_rows`` have rows about."""
-    return losses(lake, settings.ask.min_insync_replicas, settings.check.losses_accepted_until)
-
-
-def loss_rows(data: Losses) -> Rows:
+def _loss_rows(data: Losses) -> Rows:
     """The rows of ``losses``: partitions whose data is lost, or may lack writes, at the lake's offset."""
     # There is one finding per partition: it reports the newest loss, and the offset of the previous one.
     of_partition: dict[tuple[str, int, str], list[DataLoss]] = {}
@@ -314,7 +330,7 @@ def loss_rows(data: Losses) -> Rows:
     return rows
 
 
-def last_copies_rows(lake: Lake, data: Losses) -> Rows:
+def _last_copies_rows(lake: Lake, data: Losses) -> Rows:
     """The rows of ``last_copies`` at the lake's offset."""
     last = data.last_copies
     brokers = dict(lake.query(f"SELECT broker_id, NOT fenced FROM {lake.at('brokers')}"))
@@ -329,12 +345,7 @@ def last_copies_rows(lake: Lake, data: Losses) -> Rows:
     return [row for row in rows if row["keep"] or row["before_restart"]]
 
 
-def tiered_rows(lake: Lake) -> Rows:
-    """The rows of ``tiered``."""
-    return [{"topic": topic} for topic in sorted(tiered_topics(lake))]
-
-
-def disk_size_rows(lake: Lake) -> Rows:
+def _disk_size_rows(lake: Lake) -> Rows:
     """The rows of ``disk_sizes``, of runs up to the lake's offset."""
     rates = growth(lake)
     return [
@@ -349,7 +360,7 @@ def disk_size_rows(lake: Lake) -> Rows:
     ]
 
 
-def held_back_rows(lake: Lake, settings: Settings) -> Rows:
+def _held_back_rows(lake: Lake, settings: Settings) -> Rows:
     """The rows of ``held_back`` at the lake's offset."""
     found = held_back(lake, timedelta(hours=settings.check.offline_hours))
     of_subject: dict[tuple[bool, int | None], list[Blocker]] = {}
@@ -407,19 +418,8 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
         _make(connection, ASSIGNMENT_REQUESTS.name, ASSIGNMENT_REQUESTS.schema, [])
     else:
         connection.execute(f"CREATE TEMP VIEW {ASSIGNMENT_REQUESTS.name} AS SELECT * FROM {requests}")
-    if "moves" in wanted:
-        _make(connection, "moves", MOVES, move_rows(lake))
-    if {"losses", "last_copies"} & wanted:
-        data = losses_of(lake, settings)
-        _make(connection, "losses", LOSSES, loss_rows(data))
-        if "last_copies" in wanted:
-            _make(connection, "last_copies", LAST_COPIES, last_copies_rows(lake, data))
-    if "tiered" in wanted:
-        _make(connection, "tiered", TIERED, tiered_rows(lake))
-    if "disk_sizes" in wanted:
-        _make(connection, "disk_sizes", DISK_SIZES, disk_size_rows(lake))
-    if "held_back" in wanted:
-        _make(connection, "held_back", HELD_BACK, held_back_rows(lake, settings))
+    for name, schema, rows in made_views(lake, settings, wanted):
+        _make(connection, name, schema, rows)
     row, topics = inputs(lake, settings)
     connection.execute("CREATE TEMP TABLE min_isr (topic VARCHAR, min_insync_replicas INTEGER)")
     connection.execute("INSERT INTO min_isr SELECT unnest($1), unnest($2)", [list(topics), list(topics.values())])

@@ -27,24 +27,7 @@ from deltalake import DeltaTable
 from pipelines.check.catalogue import CHECKS, in_order, run_checks
 from pipelines.check.contracts import CONTRACTS, Broken, about, newest_versions, run_contracts
 from pipelines.check.definition import Check, Finding, finding
-from pipelines.check.views import (
-    DERIVED,
-    DISK_SIZES,
-    HELD_BACK,
-    LAST_COPIES,
-    LOSSES,
-    MOVES,
-    TIERED,
-    Rows,
-    disk_size_rows,
-    held_back_rows,
-    inputs,
-    last_copies_rows,
-    loss_rows,
-    losses_of,
-    move_rows,
-    tiered_rows,
-)
+from pipelines.check.views import DERIVED, MADE, inputs, made_views
 from pipelines.lake import files
 from pipelines.lake.delta import data_files, reading
 from pipelines.lake.ledger import open_ledger, time_of
@@ -200,9 +183,6 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         # From Arrow: for rows made in Python, Spark knows no size, does not broadcast them and uses a cartesian join.
         return spark.createDataFrame(pa.table(columns))
 
-    def made(rows: Rows, schema: pa.Schema) -> DataFrame:
-        return spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema))
-
     deltas = {**lake.tables, LEDGER.name: open_ledger(lake.path)}
     tables = {
         table.name: _read(spark, lake, table.name, deltas.get(table.name)).persist()
@@ -220,13 +200,8 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         newest = newest_versions(lake)
         view("table_versions", few(table_name=[*newest], version=[*newest.values()]))
         view("lake", few(**{name: [value] for name, value in about(lake).items()}))
-        view("moves", made(move_rows(lake), MOVES))
-        data = losses_of(lake, settings)
-        view("losses", made(loss_rows(data), LOSSES))
-        view("last_copies", made(last_copies_rows(lake, data), LAST_COPIES))
-        view("held_back", made(held_back_rows(lake, settings), HELD_BACK))
-        view("disk_sizes", made(disk_size_rows(lake), DISK_SIZES))
-        view("tiered", made(tiered_rows(lake), TIERED))
+        for name, schema, made in made_views(lake, settings, MADE):
+            view(name, spark.createDataFrame(pa.Table.from_pylist(made, schema=schema)))
         params, min_isr = inputs(lake, settings)
         view("params", few(**{name: [value] for name, value in asdict(params).items()}))
         topics, numbers = pa.array([*min_isr], pa.string()), pa.array([*min_isr.values()], pa.int32())
