@@ -10,7 +10,6 @@ such a thread, so it is left alone, and its cluster is looked at again once it h
 
 from __future__ import annotations
 
-import gc
 import queue
 import threading
 import time
@@ -25,6 +24,7 @@ from pipelines.lake.uris import LakeUri
 from pipelines.quorum import KAFKA
 from pipelines.run.decision import PRELOAD, Way, decide
 from pipelines.run.options import Replay
+from pipelines.start.process import return_memory
 from pipelines.storage.objects import fault_of_disk
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ _TICK = 0.2
 SESSION_REPLAYS = 100
 """Replays after which a session ends and another one starts. Spark's JVM and its workers keep some memory of every
 query, so without an end a run of days would take all that there is."""
-_COLLECT_EVERY = 10
-"""Replays after which garbage is collected: each leaves three megabytes that only the collector frees, and
-pipelines.start.process makes the collector so rare that a run of days would keep them all."""
+RETURN_SECONDS = 10.0
+"""Time between two returns of memory. Each replay leaves three megabytes that only the collector frees, and collections
+are rare (pipelines.start.process). Looks and replays free memory that glibc keeps."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,7 @@ class Fleet:
         self._session_replays = session_replays
         self._renews = False
         self._replays = 0
+        self._returned = time.monotonic()
         self._hangs: dict[str, _Attempt] = {}
         self._results: queue.SimpleQueue[tuple[_Attempt, Done]] = queue.SimpleQueue()
 
@@ -176,8 +177,9 @@ class Fleet:
             if attempt.given_up is None:
                 self._running.discard(attempt)
                 self._replays += done.state == REPLAYED
-                if done.state == REPLAYED and self._replays % _COLLECT_EVERY == 0:
-                    gc.collect()
+                if time.monotonic() - self._returned > RETURN_SECONDS:
+                    return_memory()
+                    self._returned = time.monotonic()
                 yield done
 
     def _has_room(self) -> bool:

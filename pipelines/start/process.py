@@ -86,12 +86,23 @@ def share_heaps() -> None:
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
 
 
+def return_memory() -> None:
+    """Collects garbage, and gives memory that is free in all heaps back to the system."""
+    gc.collect()
+    _glibc("malloc_trim", 0)
+
+
 def _mallopt(parameter: int, value: int) -> bool:
     """Sets a parameter of glibc's allocator. False if there is none."""
+    return _glibc("mallopt", parameter, value)
+
+
+def _glibc(function: str, *arguments: int) -> bool:
+    """Calls a function of glibc, and says whether it succeeded. False if there is none."""
     import ctypes  # commands that do not need it start sooner
 
     try:
-        return bool(ctypes.CDLL(None).mallopt(parameter, value))
+        return bool(getattr(ctypes.CDLL(None), function)(*arguments))
     except (OSError, AttributeError):
         return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
 import threading
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 from jbod_model.errors import JbodError
 from pipelines.cli.main import application
+from pipelines.fleet import replay
 from pipelines.fleet.clusters import read_fleet
 from pipelines.fleet.replay import FAILED, NOTHING_NEW, REPLAYED, STOPPED, Done, Fleet
 from pipelines.lake.lock import only_run
@@ -249,6 +251,23 @@ def test_rounds_tell_replays_and_each_problem_once_and_its_end(file: Path, tmp_p
             run.stop()
     assert sorted(told[:3]) == [("a", REPLAYED), ("b", FAILED), ("c", REPLAYED)]
     assert told[3] == ("b", REPLAYED)
+
+
+@pytest.mark.parametrize(("seconds", "collects"), [(0.0, True), (1e9, False)])
+def test_rounds_with_nothing_new_return_memory_from_time_to_time(
+    file: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, collects: bool
+) -> None:
+    """A fleet that followed five clusters with nothing new grew by 4 MB a minute."""
+    run = fleet(file)
+    round_of(run)
+    monkeypatch.setattr(replay, "RETURN_SECONDS", seconds)
+    gc.disable()
+    try:
+        before = gc.get_stats()[2]["collections"]
+        assert states(round_of(run)) == [NOTHING_NEW] * 3
+        assert (gc.get_stats()[2]["collections"] > before) == collects
+    finally:
+        gc.enable()
 
 
 def test_session_that_has_ended_ends_the_rounds(file: Path) -> None:

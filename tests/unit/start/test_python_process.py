@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 
@@ -37,12 +38,30 @@ sys.argv = ["daemon", "pyspark.worker"]
 runpy.run_module("pipelines.start.daemon", run_name="__main__")
 """
 
+RETURN = """
+import pathlib
+from pipelines.start.process import return_memory
+def resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
+pieces = [bytearray(20_000) for _ in range(5_000)]
+last = bytearray(20_000)
+before = resident()
+del pieces
+return_memory()
+print("MB:", (before - resident()) // 1_000_000)
+"""
+
 
 def _said(program: str, **env: str) -> list[str]:
     clean = {name: text for name, text in os.environ.items() if name not in (VARIABLE, "OPENBLAS_NUM_THREADS")}
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, cwd=ROOT, env=clean | env, capture_output=True, text=True, check=True, timeout=120)
     return done.stdout.split()[-2:]
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives memory back when it is asked")
+def test_freed_memory_goes_back_to_the_system_although_some_above_it_is_in_use() -> None:
+    assert int(_said(RETURN)[-1]) > 80
 
 
 needs_threads = pytest.mark.skipif(
