@@ -8,6 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+WARM := $(VENV)/warm.log
 # Python compiles the modules that are imported; pip would compile all of them.
 PIP := -q --disable-pip-version-check --no-compile -c constraints.txt
 CLUSTER := tests/fixtures/clusters/kafka-4.1.2/metadata/controller-100
@@ -46,9 +47,11 @@ $(STAMP): pyproject.toml constraints.txt
 	  $(BIN)/python -m pip install $(PIP) -e '.[dev,java]'; \
 	  $(BIN)/python -m pipelines.java; }
 	@echo "compiling kernels and archiving Spark's classes, so that runs start fast"
-	@$(BIN)/python -m pipelines.upkeep.warm >/dev/null 2>&1 || echo "that failed: the first replay will take longer"
+	@$(BIN)/python -m pipelines.upkeep.warm >/dev/null 2>$(WARM) || \
+	  { tail -n 1 $(WARM); echo "that failed: the first replay will take longer"; }
 	@echo "fetching Delta Lake's jars"
-	@$(BIN)/python -m pipelines.upkeep.warm --delta >/dev/null 2>&1 || echo "that failed: sessions with Delta Lake will fetch them"
+	@$(BIN)/python -m pipelines.upkeep.warm --delta >/dev/null 2>$(WARM) || \
+	  { tail -n 1 $(WARM); echo "that failed: sessions with Delta Lake will fetch them"; }
 	@touch $@
 
 demo: setup

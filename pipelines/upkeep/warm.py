@@ -37,7 +37,8 @@ from pipelines.start.session import class_archive
 _DIRECTORIES = (Uuid(1, 1000), Uuid(1, 1001))
 _TOPIC = Uuid(2, 1000)
 _RECORDS: tuple[tuple[Record, int], ...] = (
-    (RegisterBrokerRecord(broker_id=1, incarnation_id=Uuid(3, 1000), fenced=False, log_dirs=_DIRECTORIES), 3),
+    (RegisterBrokerRecord(broker_id=1, incarnation_id=Uuid(3, 1000), fenced=False, log_dirs=_DIRECTORIES[:1]), 3),
+    (RegisterBrokerRecord(broker_id=2, incarnation_id=Uuid(3, 1001), fenced=False, log_dirs=_DIRECTORIES[1:]), 3),
     (TopicRecord(name="warm", topic_id=_TOPIC), 0),
     (
         PartitionRecord(
@@ -52,34 +53,44 @@ _RECORDS: tuple[tuple[Record, int], ...] = (
         ),
         1,
     ),
-    (PartitionChangeRecord(partition_id=0, topic_id=_TOPIC, directories=_DIRECTORIES[1:]), 1),
+    (
+        PartitionChangeRecord(
+            partition_id=0, topic_id=_TOPIC, replicas=(2,), isr=(2,), leader=2, directories=_DIRECTORIES[1:]
+        ),
+        1,
+    ),
 )
 
 
 def main() -> int:
-    """Replays a log of four records into a temporary lake."""
+    """Replays a small log into a temporary lake, and makes plans of it."""
     java = use_java()
     archive = class_archive(java)
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="jbod-warm-") as scratch:
-        log = Path(scratch, "log")
-        log.mkdir()
-        writer = LogWriter()
-        writer.append([VersionedRecord(record, version) for record, version in _RECORDS], epoch=1, timestamp=1)
-        writer.write(log)
+        log, lake = Path(scratch, "log"), Path(scratch, "lake")
+        write_log(log)
         # A JVM that starts meanwhile must not load a part of it.
         written = archive.with_suffix(f".{os.getpid()}.part")
         options = f"{Spark().java_options} -XX:ArchiveClassesAtExit={written}"
         spark = spark_session(Spark(java_options=options), archive=False)
-        Runner(Replay(str(log), str(Path(scratch, "lake")))).run(spark)
+        Runner(Replay(str(log), str(lake))).run(spark)
         end_jvm(spark)
-        _compile_plans(Path(scratch, "lake"))
-    if written.is_file():  # some JVMs write none
-        written.replace(archive)
+        if written.is_file():  # some JVMs write none
+            written.replace(archive)
+        compile_plans(lake)
     return 0
 
 
-def _compile_plans(lake: Path) -> None:
+def write_log(log: Path) -> None:
+    """Writes a log of a few records into a new folder. Plans can be made of it."""
+    log.mkdir()
+    writer = LogWriter()
+    writer.append([VersionedRecord(record, version) for record, version in _RECORDS], epoch=1, timestamp=1)
+    writer.write(log)
+
+
+def compile_plans(lake: Path) -> None:
     """Makes two plans, so that their kernels are kept: compiling takes ten seconds."""
     for by in (REPLICAS, LEADERS):
         plan(Lake.open(lake), partial(balance, broker=None, by=by))
