@@ -22,6 +22,7 @@ from pipelines.source.limits import LimitedReader, ReadAllAvailable, ReadLimit, 
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import SLICES, LogOptions
 from pipelines.source.positions import Position, Slice
+from pipelines.start.process import choose_kernels
 
 if TYPE_CHECKING:
     from pipelines.mirror.follow import Mirror
@@ -122,11 +123,13 @@ class StreamReader(LimitedReader):
 
     def _plan(self) -> Planner:
         if self._planner is None:
-            from pipelines.source.plan import Planner  # not in the workers: they plan nothing
-
             if self._options.quorum:
                 self._opened = ExitStack()
                 self._mirror = self._opened.enter_context(mirror_of_source(self._options))
+            if self._ends:
+                choose_kernels([self._options.path])  # this process only plans; a log that is followed grows
+            from pipelines.source.plan import Planner  # not in the workers: they plan nothing
+
             self._planner = Planner.of(self._options)
             if self._ends:
                 self._planner.freeze()

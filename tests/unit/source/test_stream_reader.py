@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from pipelines.source.log_options import LogOptions
 from pipelines.source.readers import StreamReader
 from tests.support.controller import Controller as QuorumController
 from tests.support.controller import Log
+from tests.support.paths import ROOT, metadata_dir
 from tests.unit.fold.histories import log_of
 
 PATIENCE = 20
@@ -126,3 +129,24 @@ def test_source_waits_only_where_a_run_follows_a_log_on_a_disk(
 def test_wait_that_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="waitSeconds"):
         LogOptions.read({"path": "/log", "waitSeconds": text})
+
+
+_PLAN = """
+import sys
+from pipelines.source.log_options import LogOptions
+from pipelines.source.readers import StreamReader
+stream = StreamReader(LogOptions(path=sys.argv[1]))
+if sys.argv[2] == "once":
+    stream.prepareForTriggerAvailableNow()
+begin = stream.initialOffset()
+end = stream.latestOffset(begin, stream.getDefaultReadLimit())
+print(end["offset"], len(stream.partitions(begin, end)), "numba" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("run", "compiled"), [("once", False), ("follow", True)])
+def test_process_that_plans_one_run_of_a_small_log_loads_no_compiled_kernels(run: str, compiled: bool) -> None:
+    """Cause: each replay of a fleet started such a process, and two thirds of its CPU time loaded numba."""
+    words = [sys.executable, "-c", _PLAN, str(metadata_dir("kafka-4.1.2")), run]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["630", "2", str(compiled)]
