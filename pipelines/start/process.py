@@ -78,12 +78,14 @@ def keep_memory() -> None:
 
 
 def share_heaps() -> None:
-    """Lets the threads of this process, and of its child processes, share two heaps of glibc.
+    """Lets the threads of this process, and of its child processes, share heaps that keep little of what is free.
 
-    By default, each of many threads has a heap, and a run of days holds what is free in all of them.
+    By default, glibc gives each of many threads a heap, and a run of days holds what is free in all of them. delta-rs
+    has the same in jemalloc, which it brings along: that one keeps nothing. Call it before deltalake is imported.
     """
     _mallopt(_M_ARENA_MAX, 2)
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "narenas:1,tcache:false,dirty_decay_ms:0")
 
 
 def return_memory() -> None:

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -51,10 +52,38 @@ return_memory()
 print("MB:", (before - resident()) // 1_000_000)
 """
 
+OPEN_A_TABLE = """
+import json, pathlib, sys, threading
+from pipelines.start.process import share_heaps
+share_heaps()
+from deltalake import DeltaTable
+log = pathlib.Path(sys.argv[1]) / "_delta_log"
+log.mkdir()
+def commit(version, actions):
+    (log / f"{version:020}.json").write_text("\\n".join(map(json.dumps, actions)))
+def file(number):
+    return {"path": f"{number}.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
+def open_table():
+    DeltaTable(log.parent.as_uri()).get_add_actions()
+def resident():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
+column = {"name": "a", "type": "long", "nullable": True, "metadata": {}}
+schema = {"schemaString": json.dumps({"type": "struct", "fields": [column]}), "partitionColumns": []}
+table = {"id": "t", "format": {"provider": "parquet", "options": {}}, "configuration": {}, **schema}
+commit(0, [{"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, {"metaData": table}, {"add": file(0)}])
+open_table()
+commit(1, [{"add": file(number)} for number in range(1, 100_000)])
+before = resident()
+thread = threading.Thread(target=open_table)
+thread.start()
+thread.join()
+print("MB:", (resident() - before) // 1_000_000)
+"""
 
-def _said(program: str, **env: str) -> list[str]:
+
+def _said(program: str, *arguments: str, **env: str) -> list[str]:
     clean = {name: text for name, text in os.environ.items() if name not in (VARIABLE, "OPENBLAS_NUM_THREADS")}
-    words = [sys.executable, "-c", program]
+    words = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(words, cwd=ROOT, env=clean | env, capture_output=True, text=True, check=True, timeout=120)
     return done.stdout.split()[-2:]
 
@@ -62,6 +91,12 @@ def _said(program: str, **env: str) -> list[str]:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives memory back when it is asked")
 def test_freed_memory_goes_back_to_the_system_although_some_above_it_is_in_use() -> None:
     assert int(_said(RETURN)[-1]) > 80
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_delta_rs_keeps_no_memory_of_a_table_that_is_closed(tmp_path: Path) -> None:
+    """Cause: the memory of a fleet grew with each replay, by freed memory of delta-rs."""
+    assert int(_said(OPEN_A_TABLE, str(tmp_path))[-1]) < 10
 
 
 needs_threads = pytest.mark.skipif(
