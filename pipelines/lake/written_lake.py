@@ -320,6 +320,10 @@ class OpenTables(Mapping[str, DeltaTable]):
         mine._opened, self._opened = self._opened, {}
         return mine
 
+    def close(self) -> None:
+        """Lets go of the open tables. The next use opens them again."""
+        self._opened = {}
+
     def __getstate__(self) -> dict[str, object]:
         """What another process gets: names and versions. It opens the tables itself."""
         return {"_lake": self._lake, "_versions": self._versions, "_opened": {}}

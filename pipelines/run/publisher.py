@@ -151,6 +151,7 @@ class Publications:
         self._say = say
         self._tell = tell
         self._run = ""
+        self._functions: list[ForeachBatch] = []
         self._newest = _key(lake.ledger)
         self._looked = 0.0
 
@@ -162,7 +163,14 @@ class Publications:
         """What foreachBatch calls, for a query that starts now. It takes the open tables of this lake."""
         if not of_requests:
             self._newest = _key(self.lake.ledger)
-        return ForeachBatch(self.lake.handed_over(), self._run, self._wanted, of_requests)
+        self._functions.append(ForeachBatch(self.lake.handed_over(), self._run, self._wanted, of_requests))
+        return self._functions[-1]
+
+    def end(self) -> None:
+        """Closes the tables of the functions, once their queries have ended: the JVM holds the functions for long."""
+        for function in self._functions:
+            function.lake.tables.close()
+        self._functions.clear()
 
     def look(self, *, last: bool = False) -> None:
         """Counts what was published since the last look. ``last``: waits for a publication that is under way."""

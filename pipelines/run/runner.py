@@ -253,6 +253,8 @@ class Runner:
             query.wait(spark)
         except Exception as problem:
             raise explained(self.wanted.lake, problem) from None
+        finally:
+            self._publications.end()
 
     def _load(self, threads: int | None) -> None:
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
 from collections.abc import Callable
@@ -61,6 +62,14 @@ def test_replays_of_one_session_leave_no_threads(spark: SparkSession, tmp_path: 
         replay(spark, metadata_dir(KAFKA), tmp_path / name)
         threads.append(threading.active_count())
     assert threads[-1] - threads[0] < 3
+
+
+def test_replay_in_a_session_that_goes_on_leaves_no_table_open(spark: SparkSession, tmp_path: Path) -> None:
+    """Cause: the JVM lets go of a function for foreachBatch when it collects garbage, and that function held tables."""
+    replay(spark, metadata_dir(KAFKA), tmp_path / "lake")
+    gc.collect()
+    tables = [thing for thing in gc.get_objects() if isinstance(thing, DeltaTable)]
+    assert [table.table_uri for table in tables if str(tmp_path) in table.table_uri] == []
 
 
 def cut_newest(checkpoint: Path, pattern: str) -> None:
