@@ -80,8 +80,8 @@ def keep_memory() -> None:
 def share_heaps() -> None:
     """Lets the threads of this process, and of its child processes, share heaps that keep little of what is free.
 
-    By default, glibc gives each of many threads a heap, and a run of days holds what is free in all of them. delta-rs
-    has the same in jemalloc, which it brings along: that one keeps nothing. Call it before deltalake is imported.
+    By default, glibc gives each of many threads a heap, and a run of days holds what is free in all of them. So does
+    jemalloc, the allocator of delta-rs: it is set to return freed memory at once. Call it before deltalake is imported.
     """
     _mallopt(_M_ARENA_MAX, 2)
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")

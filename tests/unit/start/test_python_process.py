@@ -39,11 +39,17 @@ sys.argv = ["daemon", "pyspark.worker"]
 runpy.run_module("pipelines.start.daemon", run_name="__main__")
 """
 
-RETURN = """
+RESIDENT = """
 import pathlib
-from pipelines.start.process import return_memory
 def resident():
-    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
+    pages = pathlib.Path("/proc/self/statm").read_text().split()
+    return (int(pages[1]) - int(pages[2])) * 4096  # without those of files
+"""
+
+RETURN = (
+    RESIDENT
+    + """
+from pipelines.start.process import return_memory
 pieces = [bytearray(20_000) for _ in range(5_000)]
 last = bytearray(20_000)
 before = resident()
@@ -51,9 +57,12 @@ del pieces
 return_memory()
 print("MB:", (before - resident()) // 1_000_000)
 """
+)
 
-OPEN_A_TABLE = """
-import json, pathlib, sys, threading, time
+OPEN_A_TABLE = (
+    RESIDENT
+    + """
+import json, sys, threading, time
 from pipelines.start.process import share_heaps
 share_heaps()
 from deltalake import DeltaTable
@@ -65,9 +74,6 @@ def file(number):
     return {"path": f"{number}.parquet", "partitionValues": {}, "size": 1, "modificationTime": 0, "dataChange": True}
 def open_table():
     DeltaTable(log.parent.as_uri()).get_add_actions()
-def resident():
-    pages = pathlib.Path("/proc/self/statm").read_text().split()
-    return (int(pages[1]) - int(pages[2])) * 4096  # without those of files
 column = {"name": "a", "type": "long", "nullable": True, "metadata": {}}
 schema = {"schemaString": json.dumps({"type": "struct", "fields": [column]}), "partitionColumns": []}
 table = {"id": "t", "format": {"provider": "parquet", "options": {}}, "configuration": {}, **schema}
@@ -83,6 +89,7 @@ for _ in range(50):  # threads of delta-rs may still hold some
         time.sleep(0.1)
 print("MB:", (resident() - before) // 1_000_000)
 """
+)
 
 
 def _said(program: str, *arguments: str, **env: str) -> list[str]:
