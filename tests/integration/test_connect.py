@@ -92,6 +92,7 @@ def test_client_reports_what_the_ledger_says(whole: tuple[Path, dict[str, object
     assert said["requests"] == dict(outcomes)
 
 
+@pytest.mark.exhaustive  # without a server: test_launch.py
 def test_run_that_follows_ends_at_sigterm_with_its_query_and_later_runs_go_on_from_the_checkpoint(
     server: str, jbod: Jbod, tmp_path: Path
 ) -> None:

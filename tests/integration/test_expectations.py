@@ -36,9 +36,9 @@ OFFSETS = [
     rare("kafka-3.7.2", 396),
     rare("kafka-3.9.2-upgrade", 190),
     rare("kafka-3.9.2-zk-migration", 221),
-    ("kafka-4.1.2", 264),
+    rare("kafka-4.1.2", 264),
 ]
-"""Of each cluster an offset at which much is wrong."""
+"""Of each cluster an offset at which much is wrong. The lake with wrong rows, below, has findings in every run."""
 
 SOME_SUITES = ("brokers", "checks", "contracts", "directories", "partitions")
 
@@ -111,6 +111,7 @@ def tampered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return lake
 
 
+@pytest.mark.exhaustive
 def test_rules_on_spark_multiply_no_tables(spark: SparkSession, tampered: Path) -> None:
     threshold = "spark.sql.autoBroadcastJoinThreshold"
     before = spark.conf.get(threshold)

@@ -30,7 +30,7 @@ def machines():
 
 root = Path(sys.argv[1])
 spark = Spark(master="local[1]", shuffle_partitions=1)
-fleet = Fleet(read_fleet(root / "fleet.yaml"), spark, 1, lambda _: [], brief=False, session_replays=2)
+fleet = Fleet(read_fleet(root / "fleet.yaml"), spark, 1, lambda _: [], brief=True, session_replays=2)
 for most in (1, 2, 3):
     segments(metadata_dir("kafka-3.7.2"), root / "logs" / "a", most=most)
     print(*(done.state for done in fleet.round()), *machines())

@@ -108,6 +108,7 @@ def test_wheel_in_an_empty_directory_answers_and_reports(jbod: Run, lake: str) -
     assert "report.html" in jbod("report", "--lake", lake, "--out", "report.html").stdout
 
 
+@pytest.mark.exhaustive  # from a checkout: test_expectations.py
 def test_wheel_in_an_empty_directory_validates_with_great_expectations(jbod: Run, lake: str) -> None:
     done = jbod("check", "--lake", lake, "--validate", "--json", code=1)
     assert json.loads(done.stdout)["findings"]
