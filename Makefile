@@ -115,9 +115,6 @@ test: lint setup
 	command -v prometheus >/dev/null && command -v promtool >/dev/null || { \
 	  echo "no Prometheus here: tests/integration/test_monitoring.py is left out (apt-get install prometheus)"; \
 	  left_out="$$left_out --ignore tests/integration/test_monitoring.py"; }; \
-	command -v mvn >/dev/null || { \
-	  echo "no Maven here: tests/lab/test_tlc.py is left out (apt-get install maven)"; \
-	  left_out="$$left_out --ignore tests/lab/test_tlc.py"; }; \
 	$(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder \
 	  tests/integration tests/unit tests/lab $$left_out
 

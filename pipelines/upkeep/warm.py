@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -75,10 +76,12 @@ def main() -> int:
         options = f"{Spark().java_options} -XX:ArchiveClassesAtExit={written}"
         spark = spark_session(Spark(java_options=options), archive=False)
         Runner(Replay(str(log), str(lake))).run(spark)
-        end_jvm(spark)
+        with ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(end_jvm, spark)  # it writes the archive, for half a minute
+            compile_plans(lake)
+        ended.result()
         if written.is_file():  # some JVMs write none
             written.replace(archive)
-        compile_plans(lake)
     return 0
 
 

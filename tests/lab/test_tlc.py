@@ -1,4 +1,7 @@
-"""The smallest configuration of the TLA+ module, and real logs, through TLC; `make tla` checks all of them."""
+"""The smallest configuration of the TLA+ module, and real logs, through TLC; `make tla` checks all of them.
+
+Maven fetches TLC.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import pytest
 
 from lab.tla.check import compare_configuration, compare_trace
 from lab.tla.trace import TRACES, Trace
+
+pytestmark = pytest.mark.exhaustive
 
 
 @pytest.fixture(autouse=True)
