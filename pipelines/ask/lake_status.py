@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from pipelines.ask.advice import Advice, elect_any, few, restart_to_elect, steps_in_words
@@ -297,9 +298,9 @@ def troubled(lake: Lake, default_min_isr: int = 1, *, offline_only: bool = False
         SELECT p.topic, p.partition, p.replicas, p.isr, p.leader, o.brokers
         FROM {lake.at("partitions")} p LEFT JOIN o USING (topic_id, partition)
         WHERE {wrong}
-        ORDER BY p.topic, p.partition
         """
     )
+    rows.sort(key=itemgetter(0, 1))  # DuckDB would sort the lists with the names
     wanted = min_isr(lake, default_min_isr) if rows else None
     return [
         Troubled(

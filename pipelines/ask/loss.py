@@ -16,7 +16,7 @@ from jbod_model.loss.copies import BrokerChanged, Copy, Event, Loss, MinIsrChang
 from jbod_model.loss.fate import Fate, follow
 from jbod_model.replay.registrations import Partition
 from pipelines.ask.configs import MIN_ISR, ConfigChange, changes
-from pipelines.ask.loss_sql import candidates, of_few_topics
+from pipelines.ask.loss_sql import candidates
 from pipelines.ask.starting import Start, starts
 from pipelines.lake.reader import Lake
 
@@ -218,7 +218,7 @@ def _versions(lake: Lake) -> str:
                leader_recovery, directories, from_offset, from_time, to_offset, from_snapshot,
                lead(from_offset) OVER w AS next_offset, lead(from_time) OVER w AS next_time
         FROM {lake.scan("partitions")} SEMI JOIN loss_wanted USING (topic_id, partition)
-        WHERE {of_few_topics(lake, "loss_wanted")} AND len(directories) = len(replicas)
+        WHERE topic_id IN (SELECT topic_id FROM loss_wanted) AND len(directories) = len(replicas)
         WINDOW w AS (PARTITION BY topic_id, partition ORDER BY from_offset)
     """
 

@@ -9,21 +9,18 @@ of each row with its predecessor.
 from __future__ import annotations
 
 from pipelines.ask.starting import select_brokers
-from pipelines.lake.delta import is_among
 from pipelines.lake.reader import Lake
 
 FEW_STATES = 1_000
 """With up to this number of states of partitions, to follow all partitions is faster than to select some."""
-
-FEW_TOPICS = 300
-"""Up to this number of topics, to compare them with each row's topic is faster than to read all columns."""
 
 
 def candidates(lake: Lake) -> str:
     """SQL: topic_id and partition of the partitions that can have lost data by the lake's offset, or of all if few.
 
     Creates temporary tables, which the SQL reads. DuckDB knows their size, so it joins a large table to a small one,
-    and not the other way round. It does not read the large table if the other one is empty.
+    and not the other way round. It does not read the large table if the other one is empty. A join with two columns is
+    evaluated after all columns are read, one with a single column before: so the topics alone are compared, too.
     """
     # The large tables stand in each place that reads them. DuckDB would copy all rows of a common table expression.
     # A row with more or fewer directories than replicas is damage, which B-11 reports.
@@ -36,25 +33,13 @@ def candidates(lake: Lake) -> str:
     _select_left(lake, assignments)
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_doubtful AS {_doubtful(lake, assignments)}")
     return f"""
-        WITH {_steps(partitions, of_few_topics(lake, "loss_shaky"))},
-             {_placed(partitions, of_few_topics(lake, "loss_doubtful"))},
+        WITH {_steps(partitions)},
+             {_placed(partitions)},
              {_unregistered(partitions, brokers)}
         SELECT topic_id, partition FROM steps
         UNION SELECT topic_id, partition FROM placed
         UNION SELECT topic_id, partition FROM unregistered
     """
-
-
-def of_few_topics(lake: Lake, table: str) -> str:
-    """SQL: a condition that holds for the topics of a temporary table, to be used beside a join with the table.
-
-    DuckDB evaluates a join only after it has read all columns. A row without a topic id is damage, which a contract
-    reports. It joins with no row, so no condition names it.
-    """
-    topics = lake.query(
-        f"SELECT DISTINCT topic_id FROM {table} WHERE topic_id IS NOT NULL ORDER BY topic_id LIMIT {FEW_TOPICS + 1}"
-    )
-    return "true" if len(topics) > FEW_TOPICS else is_among("topic_id", [topic_id for (topic_id,) in topics])
 
 
 def _select_shaky(lake: Lake, assignments: str) -> None:
@@ -73,7 +58,7 @@ _ENDED_RARELY = "ended_by <> 'assigned'"
 """Most rows of assignments end with a first placement. DuckDB compares one value while it reads, but not a list."""
 
 
-def _steps(partitions: str, of_few: str) -> str:
+def _steps(partitions: str) -> str:
     """A leader or member that the previous state did not name, or no previous member left among the replicas.
 
     A state without a previous one begins with the replicas that it names.
@@ -84,7 +69,8 @@ def _steps(partitions: str, of_few: str) -> str:
                coalesce(lag(to_offset) OVER w = from_offset, false) AS follows,
                lag(leader) OVER w AS was_leader, lag(isr) OVER w AS was_isr, lag(elr) OVER w AS was_elr,
                lag(replicas) OVER w AS was_replicas
-        FROM {partitions} SEMI JOIN loss_shaky USING (topic_id, partition) WHERE {of_few}
+        FROM {partitions} SEMI JOIN loss_shaky USING (topic_id, partition)
+        WHERE topic_id IN (SELECT topic_id FROM loss_shaky)
         WINDOW w AS (PARTITION BY topic_id, partition ORDER BY from_offset)
     ),
     steps AS (
@@ -222,14 +208,14 @@ def _doubtful(lake: Lake, assignments: str) -> str:
     """
 
 
-def _placed(partitions: str, of_few: str) -> str:
+def _placed(partitions: str) -> str:
     """The partitions of doubtful replicas. While another replica leads, one that is neither in sync nor eligible has
     nothing to lose."""
     return f"""
     placed AS (
         SELECT topic_id, partition FROM (
             SELECT p.topic_id, p.partition, p.leader, p.isr, p.elr, c.broker_id
-            FROM (SELECT * FROM {partitions} WHERE {of_few}) p
+            FROM (SELECT * FROM {partitions} WHERE topic_id IN (SELECT topic_id FROM loss_doubtful)) p
             JOIN loss_doubtful c ON c.topic_id = p.topic_id AND c.partition = p.partition
                  AND p.from_offset <= c.decided AND (p.to_offset IS NULL OR p.to_offset >= c.at_offset)
         )

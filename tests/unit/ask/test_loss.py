@@ -358,16 +358,6 @@ def test_losses_after_a_report_of_a_directory_that_no_registration_listed_are_th
     assert found == {str(topic_id(name)): kind for name, kind in kinds.items()}
 
 
-@pytest.mark.parametrize("few", [0, 1, 300])
-def test_losses_are_the_same_for_any_number_of_topics(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to FEW_TOPICS topics are compared with each row."""
-    monkeypatch.setattr("pipelines.ask.loss_sql.FEW_TOPICS", few)
-    lake = in_memory(entries_of(metadata_dir("kafka-4.1.2")))
-    *_, (offset, expected) = of_model(metadata_dir("kafka-4.1.2"))
-    assert expected
-    assert of_engine(lake, offset) == expected
-
-
 def short_story(draw: random.Random) -> list[Step]:
     """One or two brokers, a partition, and up to seven records about them."""
     placed = {1: draw.choice(["unassigned", "unassigned", "a"])}
