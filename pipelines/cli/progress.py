@@ -213,7 +213,7 @@ READER_GONE = 141
 _WHOLE = 1 << 16
 """The capacity of a pipe in bytes. A shorter answer is written at once, even if the reader is slow."""
 
-_PATIENCE = 0.05
+_PATIENCE = 1.0
 """Seconds."""
 
 
