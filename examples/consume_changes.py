@@ -1,4 +1,4 @@
-"""Follows the table ``changes`` of a lake with Structured Streaming, each event exactly once (docs/streaming.md).
+"""Follows the table ``changes`` of a lake with Structured Streaming, each event exactly once (docs/spark.md).
 
     spark-submit SETTINGS examples/consume_changes.py LAKE TARGET [--follow]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le
 
@@ -38,7 +38,7 @@ class Pattern:
 
 
 class _Section:
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012  pydantic reads a plain dict
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ReplaySettings(_Section):
     """What to do about an incomplete batch at the end of the log."""
     follow_seconds: Annotated[float, Gt(0)] = 1.0
     changes: bool = True
-    """Whether a new lake has the table ``changes``, which makes it about a fifth larger (docs/streaming.md)."""
+    """Whether a new lake has the table ``changes``, which makes it about a fifth larger (docs/spark.md)."""
     load_bytes: Annotated[int, Ge(0)] = 67_108_864
     """A log of this size is loaded without Spark into a lake that Spark has not continued, if Spark would run on this
     machine; 0: never."""
@@ -76,8 +76,6 @@ class RequestSettings(_Section):
     """The zone of the controllers' clocks: log4j writes times without a zone."""
     clock_skew_seconds: Annotated[float, Ge(0), Le(3600)] = 0.5
     """How far a record's time may lie outside its request's interval."""
-    max_bytes: Annotated[int, Ge(1)] = 134_217_728
-    """Uncompressed bytes of the logs in one micro-batch."""
 
 
 # The master URLs that Spark accepts: local, or a cluster by scheme or name.
@@ -90,20 +88,19 @@ _REMOTE = r"^(|local(\[(\*|[1-9][0-9]*)\])?|sc://.+)$"
 class Spark(_Section):
     """The Spark session."""
 
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "coerce_numbers_to_str": True}
+
     master: Annotated[str, Pattern(_MASTER)] = "local[*]"
     """A local master, or that of a cluster (docs/spark.md)."""
     remote: Annotated[str, Pattern(_REMOTE)] = ""
     """A server of Spark Connect (docs/spark.md): then ``master`` and settings of the JVM have no effect."""
     driver_memory: Annotated[str, Pattern(r"^[1-9][0-9]*[kmgt]$")] = "1g"
-    shuffle_partitions: Annotated[int, Ge(0)] = 0
-    """0: as many as this machine has cores, at most eight; eight on a cluster. A checkpoint keeps its number."""
     fast_start: bool | tuple[Trick, ...] = True
     """Start-up tricks: all, none, or a list of names (docs/architecture.md)."""
     java_options: str = (
         "-XX:+UseSerialGC -Xms64m -XX:MetaspaceSize=160m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
     )
     """By default, the collector that takes the least memory: the JVM moves bytes, and keeps 200 MB of objects."""
-    log_level: Literal["ALL", "DEBUG", "ERROR", "FATAL", "INFO", "OFF", "TRACE", "WARN"] = "ERROR"
     conf: dict[str, str] = field(default_factory=dict)
     """More of Spark's settings. They win over jbod's."""
 

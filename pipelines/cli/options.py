@@ -189,7 +189,7 @@ Limit = Annotated[
 ]
 Form = Annotated[
     Format,
-    typer.Option("--format", help="Columns: docs/columns.md.", show_default=False, rich_help_panel=_HOW),
+    typer.Option("--format", help="Columns: docs/spec/columns.md.", show_default=False, rich_help_panel=_HOW),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
 QuestionAsJson = Annotated[bool, typer.Option("--json", help="The same as --format json.", rich_help_panel=_HOW)]

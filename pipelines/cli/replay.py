@@ -212,7 +212,7 @@ def _interrupted(runner: Runner | None) -> str:
 
 def _requests(files: list[str] | None, settings: RequestSettings) -> Requests | None:
     skew = timedelta(seconds=settings.clock_skew_seconds)
-    return Requests(tuple(files), settings.time_zone, skew, settings.max_bytes) if files else None
+    return Requests(tuple(files), settings.time_zone, skew) if files else None
 
 
 def _from_snapshot(before: int, snapshot: int) -> str:

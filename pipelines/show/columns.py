@@ -1,7 +1,7 @@
 """The rows of every question: their columns, which are stable, and the columns that a filter compares.
 
-CSV, ND-JSON and Parquet have these columns in this order. docs/columns.md is generated from them. A name never changes
-its meaning; new columns come at the end of a table.
+CSV, ND-JSON and Parquet have these columns in this order. docs/spec/columns.md is generated from them. A name never
+changes its meaning; new columns come at the end of a table.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def _session(wanted: Spark, options: dict[str, str], jvm: Jvm | None, *, delta: 
     if delta:
         builder = with_delta(builder, options)
     session = _made(builder, wanted.master, jvm)
-    session.sparkContext.setLogLevel(wanted.log_level)
+    session.sparkContext.setLogLevel(wanted.conf.get("spark.log.level", "ERROR"))
     return session
 
 
@@ -124,8 +124,6 @@ def _with_settings(session: SparkSession, wanted: Spark) -> SparkSession:
     for name, value in {**_OF_SESSIONS, **wanted.conf}.items():
         if session.conf.isModifiable(name):
             session.conf.set(name, value)
-    if wanted.shuffle_partitions:
-        session.conf.set("spark.sql.shuffle.partitions", str(wanted.shuffle_partitions))
     return session
 
 
@@ -169,7 +167,7 @@ def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, pr
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **_OF_SESSIONS,
-        "spark.sql.shuffle.partitions": str(wanted.shuffle_partitions or _partitions(wanted.master)),
+        "spark.sql.shuffle.partitions": str(_partitions(wanted.master)),
         "spark.python.unix.domain.socket.enabled": str(_sockets_fit(wanted.master)).lower(),
         "spark.buffer.size": str(1 << 20),
         "spark.driver.extraJavaOptions": " ".join(ours),

@@ -1,4 +1,4 @@
-"""docs/columns.md: the rows of every question."""
+"""docs/spec/columns.md: the rows of every question."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ def spark() -> Iterator[SparkSession]:
     settings = Spark(
         master="local[2]",
         driver_memory="2g",
-        shuffle_partitions=2,
         java_options="-XX:+UseParallelGC",
+        conf={"spark.sql.shuffle.partitions": "2"},
     )
     session = spark_session(settings, brief=True, preload="pipelines.run.preload")
     yield session

@@ -158,7 +158,7 @@ before = dict(theirs.conf.getAll)
 from pipelines.settings import Spark
 from pipelines.spark.session import spark_session
 
-ours = spark_session(Spark(shuffle_partitions=2, conf={"spark.sql.session.timeZone": "Asia/Tokyo"}))
+ours = spark_session(Spark(conf={"spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "Asia/Tokyo"}))
 assert ours is not theirs and ours.sparkContext is theirs.sparkContext
 assert ours.conf.get("spark.sql.shuffle.partitions") == "2"
 assert ours.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"

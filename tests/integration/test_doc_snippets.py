@@ -39,9 +39,6 @@ def test_python_and_sql_of_page_run_one_after_the_other(engine: SparkEngine, pla
     paths["main.jbod"] = "jbod_docs"  # a session of tests has no catalog of this name
     run = [block for block in blocks(page, "python", "sql") if block.is_run]
     told = [[block.language, with_paths(block.text, paths)] for block in run]
-    if page.name == "streaming.md":  # its SQL reads the table changes
-        changes = f"spark.read.format('delta').load('{place}/lake/changes').createOrReplaceTempView('changes')"
-        told.insert(1, ["python", changes])
     assert engine.call("tests.support.doc_calls:run_blocks", str(page), told, str(place)) == len(told)
 
 
@@ -67,7 +64,7 @@ def test_spark_submit_of_the_page_of_streams_consumes_the_changes_of_a_lake(plac
 
     (line,) = (
         line
-        for block in blocks(ROOT / "docs" / "streaming.md", "console")
+        for block in blocks(ROOT / "docs" / "spark.md", "console")
         for line in commands(block.text)
         if line.startswith("spark-submit ")
     )

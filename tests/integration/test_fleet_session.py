@@ -29,7 +29,7 @@ def machines():
     return found
 
 root = Path(sys.argv[1])
-spark = Spark(master="local[1]", shuffle_partitions=1)
+spark = Spark(master="local[1]", conf={"spark.sql.shuffle.partitions": "1"})
 fleet = Fleet(read_fleet(root / "fleet.yaml"), spark, 1, lambda _: [], brief=True, session_replays=2)
 for most in (1, 2, 3):
     segments(metadata_dir("kafka-3.7.2"), root / "logs" / "a", most=most)

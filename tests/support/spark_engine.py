@@ -64,10 +64,9 @@ def main() -> None:
         # VACUUM would list the files of a small table in 10,000 tasks.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.sql.session.timeZone": "America/New_York",
+        "spark.sql.shuffle.partitions": "1",
     }
-    settings = Spark(
-        master="local[2]", driver_memory="1g", shuffle_partitions=1, java_options="-XX:+UseParallelGC", conf=conf
-    )
+    settings = Spark(master="local[2]", driver_memory="1g", java_options="-XX:+UseParallelGC", conf=conf)
     session = spark_session(settings, delta=True, brief=True)
 
     def run(statement: str) -> str:

@@ -84,8 +84,8 @@ def test_settings_bad_file_names_file_and_key_in_one_line(tmp_path: Path, text: 
 def test_settings_bad_variable_and_option_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"^options: replay\.max_records: -1 is invalid"):
         load(replay={"max_records": -1})
-    monkeypatch.setenv("JBOD_SPARK__SHUFFLE_PARTITIONS", "x")
-    with pytest.raises(UsageError, match=r"^JBOD_SPARK__SHUFFLE_PARTITIONS: spark\.shuffle_partitions: 'x' is invalid"):
+    monkeypatch.setenv("JBOD_CHECK__FLAPS", "x")
+    with pytest.raises(UsageError, match=r"^JBOD_CHECK__FLAPS: check\.flaps: 'x' is invalid"):
         load()
 
 
@@ -152,8 +152,9 @@ def test_master_that_spark_would_not_take_is_refused_before_it_starts(master: st
             {"replay.tail": "stop"},
         ),
         ({"JBOD_LAKE": "[1]"}, {"lake": "[1]"}),
+        ({"JBOD_SPARK__CONF": '{"spark.sql.shuffle.partitions": 8}'}, {"spark.conf.spark.sql.shuffle.partitions": "8"}),
     ],
-    ids=["a list", "a mapping", "a section, of which one setting has its own variable", "a text"],
+    ids=["a list", "a mapping", "a section, of which one setting has its own variable", "a text", "a number"],
 )
 def test_settings_variables_of_lists_and_sections_are_json(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], found: dict[str, object]
@@ -178,7 +179,7 @@ def test_source_of_a_spark_setting_is_the_variable_or_the_file_that_has_it(
     file = tmp_path / "jbod.yaml"
     file.write_text("spark: {conf: {spark.ui.enabled: 'true'}}")
     monkeypatch.setenv("JBOD_CONF", str(file))
-    monkeypatch.setenv("JBOD_SPARK", '{"conf": {"spark.speculation": "true"}, "log_level": "WARN"}')
+    monkeypatch.setenv("JBOD_SPARK", '{"conf": {"spark.speculation": "true"}, "driver_memory": "2g"}')
     found = {one.name: one.source for one in settings_in_force() if not one.is_default}
     assert found["spark.conf.spark.ui.enabled"] == str(file)
-    assert found["spark.conf.spark.speculation"] == found["spark.log_level"] == "JBOD_SPARK"
+    assert found["spark.conf.spark.speculation"] == found["spark.driver_memory"] == "JBOD_SPARK"

@@ -137,7 +137,8 @@ def _in_process(lake: Lake, settings: Settings) -> Iterator[ValidatedBatches]:
 def session(lake: Lake, settings: Settings) -> SparkSession:
     """The session for a lake. For a small lake it uses one partition, less planning and no code generation."""
     small = lake.published.end_offset < SMALL
-    spark = spark_session(replace(settings.spark, shuffle_partitions=1) if small else settings.spark, brief=small)
+    one_partition = replace(settings.spark, conf={**settings.spark.conf, "spark.sql.shuffle.partitions": "1"})
+    spark = spark_session(one_partition if small else settings.spark, brief=small)
     spark.conf.set("spark.sql.adaptive.enabled", str(not small).lower())
     if not small:
         # Brokers and directories should be broadcast. For other tables, file sizes say little about sizes in memory.

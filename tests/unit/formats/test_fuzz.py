@@ -1,4 +1,4 @@
-"""A few thousand mutated inputs for every reader of foreign bytes; docs/reliability.md has the longer runs."""
+"""A few thousand mutated inputs for every reader of foreign bytes; tests/README.md has the longer runs."""
 
 from __future__ import annotations
 

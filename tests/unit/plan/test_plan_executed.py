@@ -51,7 +51,7 @@ def paths(world: World) -> dict[tuple[int, str], str]:
 
 def placed(world: World) -> Placed:
     """Where the brokers have the replicas. Of a new replica in an old partition the log need not say it
-    (docs/kafka-defects.md)."""
+    (docs/spec/kafka-defects.md)."""
     names = paths(world)
     found: Placed = {}
     for topic_id, one in world.image.topics.items():

@@ -1,4 +1,4 @@
-"""The table of docs/kafka-defects.md equals what Kafka's classes did, and no flaw of the model is missing there."""
+"""The table of docs/spec/kafka-defects.md equals what Kafka's classes did, and has every flaw of the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from jbod_model.profiles import REPAIRED_IN, Quirk, Release
 from tests.support.paths import GOLDEN, ROOT
 
-PAGE = (ROOT / "docs" / "kafka-defects.md").read_text()
+PAGE = (ROOT / "docs" / "spec" / "kafka-defects.md").read_text()
 TRIED: dict[str, dict[str, list[str]]] = json.loads((GOLDEN / "defects.json").read_text())
 ROW = re.compile(r"^\| \[.*\]\(#(?P<anchor>[\w-]+)\) \| (?P<rule>R-[A-Z]+-\d+|) \| (?P<rest>.*) \|$", re.MULTILINE)
 REMEDY = " (remedy)"

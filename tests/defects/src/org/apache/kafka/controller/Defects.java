@@ -39,7 +39,7 @@ import java.util.Set;
 import static org.apache.kafka.controller.ControllerRequestContextUtil.anonymousContextFor;
 
 /**
- * The shortest ways to the defects of docs/kafka-defects.md, on the controller classes of one release.
+ * The shortest ways to the defects of docs/spec/kafka-defects.md, on the controller classes of one release.
  *
  * Prints a line "DEFECT TAB yes|no|absent TAB evidence" per defect. "absent" means that the release does not have the
  * feature that the defect needs. "DEFECT (remedy)" says whether what the page advises helps. The brokers and topics are those of Kafka's own ReplicationControlManagerTest.
