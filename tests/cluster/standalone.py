@@ -131,8 +131,8 @@ class Run:
     def __init__(self, master: str, log_dir: Path, lake: Path, root: Path, *options: str, **conf: str) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self._said = root / "replay.txt"
-        memory = {"spark.executor.memory": "600m"}
-        confs = json.dumps(memory | conf)
+        ours = {"spark.executor.memory": "600m", "spark.sql.shuffle.partitions": "2"}
+        confs = json.dumps(ours | conf)
         with self._said.open("wb") as said:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "pipelines.cli.main", "replay", str(log_dir), "--lake", str(lake), *options],
@@ -148,7 +148,6 @@ class Run:
                     "PYSPARK_PYTHON": sys.executable,
                     "JBOD_SPARK__MASTER": master,
                     "JBOD_SPARK__DRIVER_MEMORY": "1g",
-                    "JBOD_SPARK__SHUFFLE_PARTITIONS": "2",
                     "JBOD_SPARK__JAVA_OPTIONS": f"-XX:+UseSerialGC -Djava.io.tmpdir={root}",
                     "JBOD_SPARK__CONF": confs,
                 },

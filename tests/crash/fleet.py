@@ -96,7 +96,7 @@ def run(root: Path, most: int, *, spark: bool) -> subprocess.Popen[bytes]:
             "JBOD_REPLAY__LOAD_BYTES": "0" if spark else "1",
             "JBOD_SPARK__MASTER": "local[2]",
             "JBOD_SPARK__DRIVER_MEMORY": "1g",
-            "JBOD_SPARK__SHUFFLE_PARTITIONS": "2",
+            "JBOD_SPARK__CONF": '{"spark.sql.shuffle.partitions": 2}',
         },
     )
 

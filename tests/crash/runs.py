@@ -62,7 +62,7 @@ class SparkRun:
                     "PYSPARK_PYTHON": sys.executable,
                     "JBOD_SPARK__MASTER": "local[2]",
                     "JBOD_SPARK__DRIVER_MEMORY": "1g",
-                    "JBOD_SPARK__SHUFFLE_PARTITIONS": "2",
+                    "JBOD_SPARK__CONF": '{"spark.sql.shuffle.partitions": 2}',
                     "JBOD_SPARK__JAVA_OPTIONS": f"-Djava.io.tmpdir={temporary}",
                 },
             )
