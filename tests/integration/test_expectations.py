@@ -27,7 +27,7 @@ from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
 from tests.support.tampering import TAMPERINGS, tamper
-from tests.support.volume import exhaustive, rare
+from tests.support.volume import rare
 from tests.unit.check.story import Story, asking
 
 pytestmark = pytest.mark.spark
@@ -36,11 +36,9 @@ OFFSETS = [
     rare("kafka-3.7.2", 396),
     rare("kafka-3.9.2-upgrade", 190),
     rare("kafka-3.9.2-zk-migration", 221),
-    rare("kafka-4.1.2", 264),
+    ("kafka-4.1.2", 264),
 ]
-"""Of each cluster an offset at which much is wrong. The lake with wrong rows, below, has findings in every run."""
-
-SOME_SUITES = ("brokers", "checks", "contracts", "directories", "partitions")
+"""Of each cluster an offset at which much is wrong."""
 
 SMALL = {
     "spark.sql.shuffle.partitions": "1",
@@ -194,26 +192,19 @@ def test_validation_of_a_right_lake_meets_all_that_is_about_its_tables(
     assert "analytics_enabled: false" in (lake / "expectations" / "gx" / "great_expectations.yml").read_text()
 
 
-def test_validation_of_a_wrong_lake_names_the_wrong_rows_and_no_others_on_spark(
+@pytest.mark.parametrize("engine_of_rules", ["duckdb", rare("spark")])
+def test_validation_of_a_wrong_lake_names_the_wrong_rows_and_no_others(
     use: Callable[[str], None],
+    engine_of_rules: str,
     tampered: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """The contracts break on Spark where they break in DuckDB, and the checks find the same.
-
-    Of the tables' own expectations a run has those of SOME_SUITES: Spark takes seconds for each table.
-    """
-    from pipelines.check.expectations import validate
-    from pipelines.check.expectations.validate import suites
-
-    if not exhaustive():
-        some = {name: suite for name, suite in suites().items() if name in SOME_SUITES}
-        monkeypatch.setattr(validate, "suites", lambda: some)
+    """The contracts break on Spark where they break in DuckDB, and the checks find the same."""
     monkeypatch.setenv("JBOD_CHECK__EXPECTATIONS", str(tmp_path / "kept"))
     lake = Lake.open(tampered)
-    use("spark")
+    use(engine_of_rules)
     code, out, _ = run(capfd, "--lake", tampered, "--validate", "--no-keep", "--json")
     answer = json.loads(out)
     assert code == 1
