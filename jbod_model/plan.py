@@ -173,7 +173,7 @@ def play(
     """Play a plan: partition -> its replicas in the end. ControllerFault if Kafka's controller itself would fail."""
     controller, context = Controller(profile), Context(static_configs=static_configs or {})
 
-    def asked(before: Image, request: Request) -> tuple[Image, Mapping[Target, str]]:
+    def ask_controller(before: Image, request: Request) -> tuple[Image, Mapping[Target, str]]:
         answer = controller.handle(before, request, context)
         after = applied(before, [each.record for each in answer.records], profile)
         if not isinstance(answer.response, AlterPartitionReassignmentsResponse):
@@ -186,12 +186,12 @@ def play(
         }
         return after, refusals
 
-    begun, refused = asked(image, _request(plan))
+    begun, refused = ask_controller(image, _request(plan))
     accepted = [target for target in plan if target not in refused]
-    begun, _ = asked(begun, ElectUncleanLeaders(max_elections=sys.maxsize))
+    begun, _ = ask_controller(begun, ElectUncleanLeaders(max_elections=sys.maxsize))
     done = begun
     for request in _joins(begun, plan, accepted):
-        done, _ = asked(done, request)
+        done, _ = ask_controller(done, request)
     return PlanPlay(begun=begun, done=done, refused=refused)
 
 

@@ -303,7 +303,7 @@ class Audit:
         best: tuple[AuditRules, Expected, tuple[VersionedRecord, ...]] | None = None
         for rules in (RIGHT, *self._explanations(request, context, right)):
             outcome = right if rules is RIGHT else expect(self.known.image, request, context, rules)
-            found = self._found(outcome.records)
+            found = self._match_next(outcome.records)
             if found and answers(line, outcome) and (best is None or len(found) > len(best[2])):
                 best = rules, outcome, found
         if best is None:
@@ -335,7 +335,7 @@ class Audit:
         older = OLDER if self.known.migrating or isinstance(request, BrokerRegistrationRequest) else ()
         return (*flawed, *older)
 
-    def _found(self, expected: tuple[VersionedRecord, ...]) -> tuple[VersionedRecord, ...] | None:
+    def _match_next(self, expected: tuple[VersionedRecord, ...]) -> tuple[VersionedRecord, ...] | None:
         """The next records of the log if they are the expected ones, in any order."""
         if not expected:
             return None
@@ -347,7 +347,7 @@ class Audit:
         context = self.known.own_context()
         for rules in (RIGHT, AS_RELEASED):
             expected = expect(self.known.image, request, context, rules).records
-            found = self._found(expected)
+            found = self._match_next(expected)
             if found is not None and next(compare.records(operation_of(request), found, expected), None) is None:
                 return len(expected)
         return 0

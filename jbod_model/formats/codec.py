@@ -216,7 +216,7 @@ def _field_codec(field: Field, version: int) -> tuple[Read, Write]:
         read, write = functools.partial(read_struct, field.type, version), functools.partial(_write_element, version)
     if field.array:
         read, write = _array(_never_null(read), write)
-    return (read, write) if field.nullable else (_never_null(read), _said(field, write))
+    return (read, write) if field.nullable else (_never_null(read), _not_null(field, write))
 
 
 def _write_element(version: int, struct: Struct) -> bytes:
@@ -256,7 +256,7 @@ def _never_null(read: Callable[[bytes, int], tuple[Any, int]]) -> Read:
     return checked
 
 
-def _said(field: Field, write: Write) -> Write:
+def _not_null(field: Field, write: Write) -> Write:
     def checked(value: Any) -> bytes:
         if value is None:
             raise UsageError(f"{field.name} may not be null")

@@ -100,7 +100,7 @@ def counted_once(lines: Iterable[L]) -> Iterator[L]:
     for line in lines:
         mark = (line.client_id, line.correlation_id, line.api)
         twin = seen.get(mark)
-        if twin is not None and twin.forwarded != line.forwarded and _asked(twin) == _asked(line):
+        if twin is not None and twin.forwarded != line.forwarded and _content(twin) == _content(line):
             continue
         if line.api in _FORWARDED:
             seen[mark] = line
@@ -109,7 +109,7 @@ def counted_once(lines: Iterable[L]) -> Iterator[L]:
         yield line
 
 
-def _asked(line: RequestLine | NewerLine) -> object:
+def _content(line: RequestLine | NewerLine) -> object:
     return line.request if isinstance(line, RequestLine) else (line.version, line.broker_id)
 
 

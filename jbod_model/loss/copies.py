@@ -155,7 +155,7 @@ def reassigned(
     else:  # R-COPY-3
         found = was != ids.lost and broker is not None and broker.lists(copy.directory)
     if found:
-        return _found(copy, now, offset if broker is not None and broker.undecided else None), None
+        return _place(copy, now, offset if broker is not None and broker.undecided else None), None
     # R-COPY-4
     level: Level = "partial" if copy.missed is not None and led > copy.missed else "empty"
     return Copy(broker_id=copy.broker_id, since=offset, level=level, directory=now), copy.give_up("recreated", offset)
@@ -224,7 +224,7 @@ def measure(copy: Copy, broker: Registration | None) -> Copy:
     return replace(copy, level="complete", places=copy.places | broker.directories, missed=None)
 
 
-def _found(copy: Copy, now: Uuid, report: int | None) -> Copy:
+def _place(copy: Copy, now: Uuid, report: int | None) -> Copy:
     """The same copy, in the directory ``now``; ``report``: the report's offset if it is undecided."""
     left: tuple[Left, ...] = ()
     if report is not None:

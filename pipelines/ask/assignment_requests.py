@@ -264,7 +264,7 @@ def _unassigned(lake: Lake, rows: str) -> list[Waiting]:
             from_offset=since,
             from_time=time_of(micros),
             from_snapshot=snapshot,
-            last_request=_asked(*last),
+            last_request=_last_request(*last),
         )
         for topic, topic_id, partition, broker, fenced, since, micros, snapshot, *last in found
     ]
@@ -282,11 +282,11 @@ def _refused(lake: Lake, rows: str) -> list[Refused]:
     return [
         Refused(topic, topic_id, partition, broker, directory, asked)
         for topic, topic_id, partition, broker, directory, *last in found
-        if (asked := _asked(*last)) is not None
+        if (asked := _last_request(*last)) is not None
     ]
 
 
-def _asked(
+def _last_request(
     directory: str | None,
     micros: int | None,
     outcome: str | None,
@@ -330,7 +330,7 @@ def requests_of(lake: Lake, name: str) -> list[Request]:
         """,
         [topic, int(number)],
     )
-    return [Request(broker, asked) for broker, *last in found if (asked := _asked(*last)) is not None]
+    return [Request(broker, asked) for broker, *last in found if (asked := _last_request(*last)) is not None]
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
             one.led_again = None if leaderless else (again, time_of(again_time))
     rows = lake.query(
         f"""
-        WITH {_told(stories)}
+        WITH {_story_rows(stories)}
         SELECT story, count(*), min(at_offset), epoch_us(min(at_time))
         FROM {directory_changes(lake)} c JOIN stories t ON t.place = c.broker_id || '/' || c.source
         WHERE c.meaning = '{RECREATED}' AND decided_offset >= t.since AND decided_offset < until GROUP BY story
@@ -211,7 +211,7 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
     lake.query(
         f"""
         CREATE OR REPLACE TEMP TABLE incident_outages AS
-        WITH {_told(stories)},
+        WITH {_story_rows(stories)},
         spells AS (
             SELECT *, coalesce(from_offset = lag(to_offset) OVER replica, false) AS goes_on
             FROM incident_spells SEMI JOIN incident_repeated USING (topic_id, partition, broker_id)
@@ -296,7 +296,7 @@ def _losses(lake: Lake, stories: Sequence[Story]) -> str:
     """
 
 
-def _told(stories: Sequence[Story]) -> str:
+def _story_rows(stories: Sequence[Story]) -> str:
     """The incidents as rows: number, place, first offset, the time since which leaders may have been moved away for it,
     and the offsets between which replicas leave a directory because of it."""
     rows = []

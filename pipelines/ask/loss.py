@@ -98,7 +98,7 @@ def _followed(lake: Lake, default_min_isr: int, also: str) -> list[Followed]:
     min_isr = _min_isr(lake, begun, default_min_isr)
     found = []
     for topic, events, members in _shapes(lake, brokers, min_isr, begun):
-        shape = follow(_told(events, brokers, min_isr[topic]), ids=ID_TABLES[lake.published.ids])
+        shape = follow(_model_events(events, brokers, min_isr[topic]), ids=ID_TABLES[lake.published.ids])
         first = members[0]["offsets"]
         for one in members:
             offsets = dict(zip(first, one["offsets"], strict=True))
@@ -294,7 +294,7 @@ def _shapes(
         yield topic, events, members
 
 
-def _told(
+def _model_events(
     events: Sequence[Mapping[str, Any]], brokers: Sequence[BrokerChanged], min_isr: Sequence[tuple[int, int]]
 ) -> list[Event]:
     """The model's events of one partition, in order. At the same offset, brokers come first and the partition last."""

@@ -224,7 +224,7 @@ class Columns:
         size = int(self.count[row])
         replicas = [int(one) for one in self.brokers[self.replicas[row, :size]]]
 
-        def said(name: str) -> tuple[int, ...]:
+        def members(name: str) -> tuple[int, ...]:
             if lists is not None:
                 return tuple(lists[name])
             return tuple(one for one, there in zip(replicas, getattr(self, name)[row], strict=False) if there)
@@ -240,11 +240,11 @@ class Columns:
         return Partition(
             replicas=tuple(replicas),
             directories=tuple(directory(broker, slot) for slot, broker in enumerate(replicas)),
-            isr=said("isr"),
-            removing_replicas=said("removing"),
-            adding_replicas=said("adding"),
-            eligible_leader_replicas=said("elr"),
-            last_known_elr=said("last_known_elr"),
+            isr=members("isr"),
+            removing_replicas=members("removing"),
+            adding_replicas=members("adding"),
+            eligible_leader_replicas=members("elr"),
+            last_known_elr=members("last_known_elr"),
             leader=leader,
             leader_recovery_state=int(self.recovering[row]),
             leader_epoch=0,

@@ -42,7 +42,7 @@ def weights(lake: Lake, sources: Sequence[str] = ()) -> Weights | None:
 
     Of a directory that cannot be read the last size that was kept counts. Raises UsageError for a bad source.
     """
-    return _kept(lake) if not sources else _said(lake, sources)
+    return _kept(lake) if not sources else _weigh(lake, sources)
 
 
 def alone(lake: Lake, partitions: Mapping[tuple[str, int], int]) -> Mapping[tuple[int, str], tuple[int, int]]:
@@ -67,7 +67,7 @@ def alone(lake: Lake, partitions: Mapping[tuple[str, int], int]) -> Mapping[tupl
     return {(broker, directory): (count, held) for broker, directory, count, held in rows}
 
 
-def _said(lake: Lake, sources: Sequence[str]) -> Weights:
+def _weigh(lake: Lake, sources: Sequence[str]) -> Weights:
     from pipelines.ask.sizes import sizes  # which asks brokers: a question without a source does not wait for it
 
     answer = sizes(lake, sources)

@@ -32,7 +32,7 @@ def show_sight(places: Sequence[str]) -> bool:
 
     Returns False, and prints nothing, if there is neither.
     """
-    found = list(dict.fromkeys(_found(places)))
+    found = list(dict.fromkeys(_find_places(places)))
     if not found:
         return False
     for option, place in found[:_MOST]:
@@ -50,7 +50,7 @@ def show_sight(places: Sequence[str]) -> bool:
     return True
 
 
-def _found(places: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _find_places(places: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Option and path of each lake or log: of the places themselves, then one level below them."""
     if not places:
         from pipelines.settings import load

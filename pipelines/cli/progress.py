@@ -192,14 +192,14 @@ class Interrupts:
     def listen(self) -> None:
         """Installs the handlers again: a new Spark session replaces that of Ctrl-C, and its own breaks JVM calls."""
         for number in self._before:
-            signal.signal(number, self._asked)
+            signal.signal(number, self._handle_signal)
 
     @property
     def exit_code(self) -> int:
         """The exit code that shells report for a process that the signal ended."""
         return 128 + self.signal
 
-    def _asked(self, number: int, _frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, _frame: FrameType | None) -> None:
         is_first, self.signal = not self.signal, self.signal or number
         if is_first and self.stop is not None:
             self.stop()

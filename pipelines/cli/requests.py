@@ -209,7 +209,7 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
                     one.from_offset,
                     age(one.from_time, answer.time),
                     one.state,
-                    *(_told(one.last_request, answer.time) if one.last_request else (None, None, None)),
+                    *(_request_cells(one.last_request, answer.time) if one.last_request else (None, None, None)),
                 )
                 for one in answer.unassigned
             ),
@@ -222,7 +222,12 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
             out,
             ("PARTITION", "BROKER", "RECORDED", "ASKED", "DIRECTORY", "ANSWER"),
             (
-                (f"{one.topic}-{one.partition}", one.broker_id, one.directory_id, *_told(one.last_request, answer.time))
+                (
+                    f"{one.topic}-{one.partition}",
+                    one.broker_id,
+                    one.directory_id,
+                    *_request_cells(one.last_request, answer.time),
+                )
                 for one in answer.refused
             ),
             numbers=(1,),
@@ -250,7 +255,7 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
         )
 
 
-def _told(asked: LastRequest, now: datetime) -> tuple[str, str, str]:
+def _request_cells(asked: LastRequest, now: datetime) -> tuple[str, str, str]:
     from pipelines.show.text import age
 
     again = f", attempt {asked.attempt}" if asked.attempt > 1 else ""

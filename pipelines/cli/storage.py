@@ -141,7 +141,7 @@ def _as_json(problem: StorageProblem) -> dict[str, Any]:
     }
 
 
-def _told(ensemble: Ensemble, problems: list[StorageProblem]) -> str:
+def _summary(ensemble: Ensemble, problems: list[StorageProblem]) -> str:
     node = "" if ensemble.node_id is None else f"Node {ensemble.node_id}: "
     return f"{node}{_verdict(problems)}"
 
@@ -161,7 +161,7 @@ def _print_lines(ensemble: Ensemble, problems: list[StorageProblem], notes: list
         typer.echo("\t".join([row["directory_path"], row["state"], *shown, kind, str(row["replicas"])]))
     for problem in [*problems, *notes]:
         typer.echo(f"{problem.rule}\t{problem}\t{problem.advice}")
-    typer.echo(_told(ensemble, problems))
+    typer.echo(_summary(ensemble, problems))
 
 
 def _print_tables(ensemble: Ensemble, problems: list[StorageProblem], notes: list[StorageProblem]) -> None:
@@ -184,7 +184,7 @@ def _print_tables(ensemble: Ensemble, problems: list[StorageProblem], notes: lis
     for problem in [*problems, *notes]:
         console.print(f"{problem}", style="red" if problem.fatal else "yellow", markup=False, highlight=False)
         console.print(f"  {problem.advice} ({problem.rule})", markup=False, highlight=False)
-    console.print(_told(ensemble, problems), markup=False)
+    console.print(_summary(ensemble, problems), markup=False)
 
 
 def _shown(value: object) -> str:

@@ -68,7 +68,7 @@ def taken_back(lake: LakeUri, delta: DeltaTable, offset: int, before: int, at: d
     generation = generation_of(lake, delta) + 1
     with connect(lake) as connection:
         rows = connection.sql(_retractions(wanted, generation)).to_arrow_table()
-    return [_write(lake, [_said(offset, before, offset, "rolled back", at, generation), rows])]
+    return [_write(lake, [_rollback_row(offset, before, offset, "rolled back", at, generation), rows])]
 
 
 def settled(lake: LakeUri, delta: DeltaTable, version: int | None, at: datetime, end_offset: int) -> list[DataFile]:
@@ -142,7 +142,7 @@ def _difference(
     columns = ", ".join(CONTENT)
     with connect(lake) as connection:
         if same_changes(lake, connection, have, row_hash(lake, connection, CONTENT, wanted)):
-            return [_write(lake, [_said(end, end, end, why, at, generation)])] if always else []
+            return [_write(lake, [_rollback_row(end, end, end, why, at, generation)])] if always else []
         connection.execute(f"CREATE TEMP TABLE have AS SELECT {columns} FROM {in_force(have)}")
         connection.execute(f"CREATE TEMP TABLE due AS SELECT {columns} FROM {in_force(wanted)}")
         gone = connection.sql(_retractions("(FROM have EXCEPT ALL FROM due)", generation)).to_arrow_table()
@@ -153,7 +153,7 @@ def _difference(
     if not gone.num_rows and not made.num_rows and not always:
         return []
     firsts = [table["log_offset"][0].as_py() for table in (gone.slice(max(len(gone) - 1, 0)), made) if len(table)]
-    return [_write(lake, [_said(min(firsts, default=end), end, end, why, at, generation), gone, made])]
+    return [_write(lake, [_rollback_row(min(firsts, default=end), end, end, why, at, generation), gone, made])]
 
 
 def _retractions(rows: str, generation: int) -> str:
@@ -164,7 +164,7 @@ def _retractions(rows: str, generation: int) -> str:
     )
 
 
-def _said(offset: int, before: int, after: int, why: str, at: datetime, generation: int) -> pa.Table:
+def _rollback_row(offset: int, before: int, after: int, why: str, at: datetime, generation: int) -> pa.Table:
     """The row about a rollback from ``offset`` on."""
     row = dict.fromkeys(CHANGES.schema.names) | {
         "log_offset": offset,

@@ -70,7 +70,7 @@ def _alone_here(lake: LakeUri) -> Iterator[None]:
 @contextmanager
 def _file_lock(lake: LakeUri) -> Iterator[None]:
     path = Path(lake)
-    with _told(lake):
+    with _disk_faults(lake):
         path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / LOCK, thread_local=False, is_singleton=True)
         try:
@@ -100,7 +100,7 @@ def only_run(lake: LakeUri) -> Iterator[str]:
         yield ""
         return
     lock = FileLock(Path(lake, RUN))
-    with _told(lake):
+    with _disk_faults(lake):
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -182,7 +182,7 @@ def _leased(location: str, patience: float) -> Iterator[Lease]:
 
 
 @contextmanager
-def _told(lake: LakeUri) -> Iterator[None]:
+def _disk_faults(lake: LakeUri) -> Iterator[None]:
     """Raises UsageError for a disk fault."""
     try:
         yield

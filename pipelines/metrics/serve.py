@@ -62,7 +62,7 @@ class Probe:
 
     def _answer(self, query: str) -> tuple[HTTPStatus, dict[str, Any]]:
         try:
-            nodes, kill, max_age = _asked(query)
+            nodes, kill, max_age = _parse_query(query)
         except UsageError as problem:
             return HTTPStatus.BAD_REQUEST, {"error": str(problem)}
         try:
@@ -74,7 +74,7 @@ class Probe:
         return STATUS.get(answer.verdict, HTTPStatus.CONFLICT), answer.as_json()
 
 
-def _asked(query: str) -> tuple[list[int], bool, float]:
+def _parse_query(query: str) -> tuple[list[int], bool, float]:
     """The nodes, whether they are killed, and the longest age. Raises UsageError."""
     given = parse_qs(query, keep_blank_values=True)
     if unknown := sorted(given.keys() - _PARAMETERS):

@@ -71,7 +71,7 @@ def page(content: Content) -> str:
         states=_states(content),
         reasons=_reasons(content),
         severities=_severities(content),
-        found=_found(content),
+        found=_finding_groups(content),
         measures=_measures(content),
         queued=min(len({one.broker_id for one in content.queue}), _ROWS),
         stories=content.incidents[:_LANES],
@@ -266,7 +266,7 @@ class FindingGroup:
     findings: Sequence[Finding]
 
 
-def _found(content: Content) -> list[FindingGroup]:
+def _finding_groups(content: Content) -> list[FindingGroup]:
     """The findings by severity and check, in their order."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for one in content.findings:

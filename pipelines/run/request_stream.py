@@ -37,7 +37,7 @@ from pipelines.lake.uris import LakeUri, for_spark
 from pipelines.run.options import Requests
 from pipelines.run.seed import OF_REQUESTS, discard_checkpoint, is_readable, planned
 from pipelines.source.kafka_request_log import KafkaRequestLog
-from pipelines.source.limits import told
+from pipelines.source.limits import position_options
 from pipelines.source.log_options import PARTS
 from pipelines.spark.session import cores_of
 from pipelines.spark.versions import start
@@ -127,7 +127,7 @@ def joined(lake: Lake, asked: pa.Table, skew: timedelta) -> pa.Table:
     sql = f"""
         WITH a AS (SELECT row_number() OVER () AS id, * FROM asked),
         {_stays(lake)},
-        {_found(micros, log_time)},
+        {_best_stay(micros, log_time)},
         {_makers(request_rows(lake) or f"({_EMPTY})")},
         {_answered(lake, micros, log_time)}
         SELECT *, CASE WHEN outcome = 'not in the log' OR (outcome = 'pending' AND topic IS NULL) THEN lacks END AS why,
@@ -159,7 +159,7 @@ def _stays(lake: Lake) -> str:
         )"""
 
 
-def _found(micros: str, log_time: str) -> str:
+def _best_stay(micros: str, log_time: str) -> str:
     """``found``: the stay that best fits an accepted assignment. ``micros``: the skew of the clocks."""
     return f"""
         found AS (
@@ -290,7 +290,7 @@ class RequestQuery:
             .option("timeZone", self._wanted.time_zone)
             .option("maxBytes", self._wanted.max_bytes)
             .option("partitions", 2 * cores_of(spark))
-            .options(**told(planned(home, OF_REQUESTS), ends=follow_seconds is None))
+            .options(**position_options(planned(home, OF_REQUESTS), ends=follow_seconds is None))
         )
         writer = (
             source.load()

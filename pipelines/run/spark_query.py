@@ -48,7 +48,7 @@ def start_query(
     from pipelines.lake.uris import for_spark
     from pipelines.run.seed import CHECKPOINT, mark_keys, planned, seed_position
     from pipelines.source.kraft_metadata import register
-    from pipelines.source.limits import told
+    from pipelines.source.limits import position_options
     from pipelines.spark.session import cores_of, is_connect
     from pipelines.spark.versions import start
     from pipelines.start.session import wake_workers
@@ -60,7 +60,7 @@ def start_query(
         .options(**options)
         .option("from", json.dumps(asdict(seed)) if seed else "")
         .option("partitions", 2 * cores_of(spark))
-        .options(**told(planned(job.home, CHECKPOINT), ends=follow_seconds is None))
+        .options(**position_options(planned(job.home, CHECKPOINT), ends=follow_seconds is None))
         .load()
     )
     if not is_connect(spark):

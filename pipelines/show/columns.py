@@ -17,7 +17,7 @@ def _shown_events(one: Any) -> list[str]:
     return [f"{event.offset} {event.what}" for event in one.events]
 
 
-def _last_asked(name: str) -> Callable[[Any], Any]:
+def _last_request_field(name: str) -> Callable[[Any], Any]:
     return lambda one: one.last_request and getattr(one.last_request, name)
 
 
@@ -393,10 +393,12 @@ ASSIGNMENTS = RowTable(
         Column("from_offset", "int", "offset since when the directory is not known"),
         Column("from_time", "time", "append time of that record"),
         Column("state", "string", "not requested; refused; or requested, not yet recorded"),
-        Column("directory_id", "string", "directory that the broker last requested", _last_asked("directory_id")),
-        Column("requested_time", "time", "when it did", _last_asked("requested_time")),
-        Column("attempt", "int", "how often it did", _last_asked("attempt")),
-        Column("error", "string", "the controller's error, empty for none", _last_asked("error")),
+        Column(
+            "directory_id", "string", "directory that the broker last requested", _last_request_field("directory_id")
+        ),
+        Column("requested_time", "time", "when it did", _last_request_field("requested_time")),
+        Column("attempt", "int", "how often it did", _last_request_field("attempt")),
+        Column("error", "string", "the controller's error, empty for none", _last_request_field("error")),
     ),
     reasons=("state", "error"),
     reason_words=_with_errors("not requested", "refused", "not yet recorded"),

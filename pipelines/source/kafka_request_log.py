@@ -58,10 +58,10 @@ class KafkaRequestLog(DataSource):
     @crossing()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read."""
-        from pipelines.source.limits import fitted
+        from pipelines.source.limits import fit_reader
         from pipelines.source.request_readers import RequestStreamReader
 
-        return fitted(RequestStreamReader(RequestOptions.read(self.options)), self.options)
+        return fit_reader(RequestStreamReader(RequestOptions.read(self.options)), self.options)
 
 
 def register(spark: Any) -> None:

@@ -65,10 +65,10 @@ class KraftMetadata(DataSource):
     @crossing()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read."""
-        from pipelines.source.limits import fitted
+        from pipelines.source.limits import fit_reader
         from pipelines.source.readers import StreamReader
 
-        return fitted(StreamReader(LogOptions.read(self.options)), self.options)
+        return fit_reader(StreamReader(LogOptions.read(self.options)), self.options)
 
 
 def register(spark: Any) -> None:

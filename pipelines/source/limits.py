@@ -54,7 +54,15 @@ else:
         """A source whose end can be fixed."""
 
 
-__all__ = ["LimitedReader", "ReadAllAvailable", "ReadLimit", "ReadMaxBytes", "ReadMaxRows", "fitted", "told"]
+__all__ = [
+    "LimitedReader",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxBytes",
+    "ReadMaxRows",
+    "fit_reader",
+    "position_options",
+]
 
 _STANDS, _ENDS = "stands", "ends"
 
@@ -63,7 +71,7 @@ class LimitedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream reader as Spark 4.2 calls it."""
 
 
-def told(stands: Mapping[str, Any] | None, *, ends: bool) -> dict[str, str]:
+def position_options(stands: Mapping[str, Any] | None, *, ends: bool) -> dict[str, str]:
     """The options by which the one who starts a query tells a source what Spark before 4.2 does not tell.
 
     ``stands``: the stream's offset, None for a stream that begins. ``ends``: whether it ends at the present end.
@@ -71,7 +79,7 @@ def told(stands: Mapping[str, Any] | None, *, ends: bool) -> dict[str, str]:
     return {_STANDS: json.dumps(stands) if stands else "", _ENDS: str(ends).lower()}
 
 
-def fitted(reader: LimitedReader, raw: Mapping[str, str]) -> DataSourceStreamReader:
+def fit_reader(reader: LimitedReader, raw: Mapping[str, str]) -> DataSourceStreamReader:
     """The reader for the installed Spark. ``raw``: the source's options.
 
     Raises UsageError if neither Spark nor the options tell where the stream stands.

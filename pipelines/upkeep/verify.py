@@ -275,7 +275,9 @@ def _compared(lake: Lake, table: Table, folder: str, there: RowHash) -> Iterator
     )
     for row in rows:
         key, (mine, theirs, *values) = row[: len(table.key)], row[len(table.key) :]
-        yield _difference(table, key, _told(mine, theirs, dict(zip(others, _pairs(values), strict=True))))
+        yield _difference(
+            table, key, _describe_difference(mine, theirs, dict(zip(others, _pairs(values), strict=True)))
+        )
 
 
 def _compared_changes(lake: Lake, folder: str) -> Iterator[Difference]:
@@ -302,7 +304,9 @@ def _pairs(values: Sequence[str | None]) -> list[tuple[str | None, str | None]]:
     return list(zip(values[::2], values[1::2], strict=True))
 
 
-def _told(mine: bool | None, theirs: bool | None, values: Mapping[str, tuple[str | None, str | None]]) -> str:
+def _describe_difference(
+    mine: bool | None, theirs: bool | None, values: Mapping[str, tuple[str | None, str | None]]
+) -> str:
     if theirs is None:
         return "is in the table, but does not follow from the records"
     if mine is None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jbod_model.errors import UsageError
-from pipelines.source.limits import Positioned, fitted, told
+from pipelines.source.limits import Positioned, fit_reader, position_options
 from pipelines.source.log_options import LogOptions, RequestOptions
 from pipelines.source.readers import StreamReader
 from pipelines.source.request_readers import RequestStreamReader
@@ -86,7 +86,7 @@ def test_request_logs_are_read_from_where_their_stream_stands() -> None:
 
 def test_reader_is_taken_as_it_is_where_spark_says_where_the_stream_stands(log: Path) -> None:
     reader = StreamReader(LogOptions(path=str(log)))
-    assert fitted(reader, {}) is reader
+    assert fit_reader(reader, {}) is reader
 
 
 def test_stream_whose_place_nobody_tells_is_refused_by_an_older_spark(
@@ -96,9 +96,9 @@ def test_stream_whose_place_nobody_tells_is_refused_by_an_older_spark(
     monkeypatch.setattr("pyspark.__version__", "4.1.4")
     reader = StreamReader(LogOptions(path=str(log), max_records=100))
     with pytest.raises(UsageError, match=r"^Spark 4\.1\.4: a stream of a log needs Spark 4\.2"):
-        fitted(reader, {})
+        fit_reader(reader, {})
     stands = positioned(log).latestOffset()
     for place in (stands, None):
-        told_reader = fitted(reader, told(place, ends=True))
+        told_reader = fit_reader(reader, position_options(place, ends=True))
         assert isinstance(told_reader, Positioned)
         assert (told_reader.latestOffset()["offset"] > stands["offset"]) == (place is stands)
