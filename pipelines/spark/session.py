@@ -241,10 +241,19 @@ def discard_log() -> None:
         _log().unlink(missing_ok=True)
 
 
+_INVALID = re.compile(r"\[INVALID_CONF_VALUE[.\w]*\] (.+?)(?: SQLSTATE:.*)?$", re.MULTILINE)
+
+
 def _made(builder: SparkSession.Builder, master: str, jvm: Jvm | None) -> SparkSession:
     try:
-        return session_of(builder, jvm, _log())
-    except Exception:
+        session = session_of(builder, jvm, _log())
+        session.conf.get(
+            _OURS
+        )  # Spark makes the state of a session, and checks the values of its conf, at the first use
+        return session
+    except Exception as problem:
+        if invalid := _INVALID.search(str(problem)):
+            raise UsageError(f"spark.conf: {invalid[1]}") from None
         if _log().is_file() and NOT_FETCHED in _log().read_text(errors="replace"):
             raise UsageError(
                 "Delta Lake's jars: no repository of Maven can be reached: run jbod warm --delta once where one can "

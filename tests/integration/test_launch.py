@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -44,6 +45,16 @@ print(spark.conf.get("spark.sql.session.timeZone"), spark.sparkContext._gateway.
             break
         time.sleep(0.1)
     assert not Path("/proc", process).exists()
+
+
+@pytest.mark.parametrize(("name", "value"), [("spark.log.level", "LOUD"), ("spark.sql.shuffle.partitions", "x")])
+def test_value_that_spark_does_not_take_is_2_and_a_line_that_names_it(tmp_path: Path, name: str, value: str) -> None:
+    """Cause: Spark's own names have no check of jbod, and their errors were tracebacks of Python and Java."""
+    words = [sys.executable, "-m", "pipelines.cli.main", "-q", "replay", str(metadata_dir("kafka-4.1.2"))]
+    environment = os.environ | {"JBOD_SPARK__CONF": json.dumps({name: value})}
+    done = subprocess.run([*words, "--lake", str(tmp_path / "lake")], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith(f"jbod: spark.conf: The value '{value}' in the config \"{name}\" is invalid.")
 
 
 def test_signal_to_the_whole_group_ends_a_run_that_follows_as_well_as_one_to_the_command(tmp_path: Path) -> None:
