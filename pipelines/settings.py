@@ -88,7 +88,7 @@ _REMOTE = r"^(|local(\[(\*|[1-9][0-9]*)\])?|sc://.+)$"
 class Spark(_Section):
     """The Spark session."""
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "coerce_numbers_to_str": True}
+    __pydantic_config__: ClassVar[dict[str, Any]] = _Section.__pydantic_config__ | {"coerce_numbers_to_str": True}
 
     master: Annotated[str, Pattern(_MASTER)] = "local[*]"
     """A local master, or that of a cluster (docs/spark.md)."""

@@ -109,6 +109,16 @@ def tampered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return lake
 
 
+def test_contracts_on_spark_break_where_they_break_in_duckdb(small: SparkSession, tampered: Path) -> None:
+    lake = Lake.open(tampered)
+    rules = (f"SELECT '{one.id}' AS id, what FROM ({spark_sql(one.sql)})" for one in CONTRACTS)
+    with spark_views(small, lake, load()):
+        broken = small.sql(" UNION ALL ".join(rules)).collect()
+    assert sorted((row.id, row.what) for row in broken) == sorted(
+        (one.contract.id, one.what) for one in run_contracts(lake)
+    )
+
+
 @pytest.mark.exhaustive
 def test_rules_on_spark_multiply_no_tables(spark: SparkSession, tampered: Path) -> None:
     threshold = "spark.sql.autoBroadcastJoinThreshold"

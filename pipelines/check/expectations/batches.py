@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -137,10 +137,11 @@ def _in_process(lake: Lake, settings: Settings) -> Iterator[ValidatedBatches]:
 def session(lake: Lake, settings: Settings) -> SparkSession:
     """The session for a lake. For a small lake it uses one partition, less planning and no code generation."""
     small = lake.published.end_offset < SMALL
-    one_partition = replace(settings.spark, conf={**settings.spark.conf, "spark.sql.shuffle.partitions": "1"})
-    spark = spark_session(one_partition if small else settings.spark, brief=small)
+    spark = spark_session(settings.spark, brief=small)
     spark.conf.set("spark.sql.adaptive.enabled", str(not small).lower())
-    if not small:
+    if small:
+        spark.conf.set("spark.sql.shuffle.partitions", "1")
+    else:
         # Brokers and directories should be broadcast. For other tables, file sizes say little about sizes in memory.
         spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "1m")
     return spark
