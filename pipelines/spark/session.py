@@ -247,9 +247,7 @@ _INVALID = re.compile(r"\[INVALID_CONF_VALUE[.\w]*\] (.+?)(?: SQLSTATE:.*)?$", r
 def _made(builder: SparkSession.Builder, master: str, jvm: Jvm | None) -> SparkSession:
     try:
         session = session_of(builder, jvm, _log())
-        session.conf.get(
-            _OURS
-        )  # Spark makes the state of a session, and checks the values of its conf, at the first use
+        session.conf.get(_OURS)  # Spark checks the values of a session's conf at its first use
         return session
     except Exception as problem:
         if invalid := _INVALID.search(str(problem)):
