@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -21,6 +20,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Ctrl-C and systemd signal every process of a group. This process stops the query, then the JVM ends with it. A shell
+# ignores the signals, as a function of Python between fork and exec is not safe beside threads that import modules.
+_IGNORING_SIGNALS = 'trap "" INT TERM; exec "$0" "$@"'
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 
 
@@ -63,12 +65,11 @@ def start_jvm(options: Mapping[str, str], log: Path) -> Jvm:
     arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603
-            [str(Path(home, "bin", "spark-submit")), *settings, *arguments],
+            ["/bin/sh", "-c", _IGNORING_SIGNALS, str(Path(home, "bin", "spark-submit")), *settings, *arguments],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,
             env=os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(listens)},
-            preexec_fn=_ignore_signals,
         )
     return Jvm(process, listens)
 
@@ -105,9 +106,3 @@ def _installed_home() -> str:
     import importlib.metadata
 
     return str(importlib.metadata.distribution("pyspark").locate_file("pyspark"))
-
-
-def _ignore_signals() -> None:
-    """Ctrl-C and systemd signal every process of a group. This process stops the query, then the JVM ends with it."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
