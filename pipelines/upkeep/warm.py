@@ -15,6 +15,7 @@ import pyspark
 
 from jbod_model.formats.log import LogWriter
 from jbod_model.formats.records import (
+    BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     PartitionRecord,
     Record,
@@ -35,32 +36,59 @@ from pipelines.spark.session import spark_session
 from pipelines.spark.versions import folder, keep
 from pipelines.start.session import class_archive
 
+Batch = tuple[tuple[Record, int], ...]
+"""Records with their versions."""
+
 _DIRECTORIES = (Uuid(1, 1000), Uuid(1, 1001))
-_TOPIC = Uuid(2, 1000)
-_RECORDS: tuple[tuple[Record, int], ...] = (
+_BROKERS: Batch = (
     (RegisterBrokerRecord(broker_id=1, incarnation_id=Uuid(3, 1000), fenced=False, log_dirs=_DIRECTORIES[:1]), 3),
     (RegisterBrokerRecord(broker_id=2, incarnation_id=Uuid(3, 1001), fenced=False, log_dirs=_DIRECTORIES[1:]), 3),
-    (TopicRecord(name="warm", topic_id=_TOPIC), 0),
-    (
+)
+
+
+def _created(topic: int, partitions: int) -> Batch:
+    """A topic whose partitions lie on broker 1."""
+    rows = (
         PartitionRecord(
-            partition_id=0,
-            topic_id=_TOPIC,
+            partition_id=partition,
+            topic_id=Uuid(2, topic),
             replicas=(1,),
             isr=(1,),
             leader=1,
             leader_epoch=0,
             partition_epoch=0,
             directories=_DIRECTORIES[:1],
-        ),
-        1,
-    ),
-    (
+        )
+        for partition in range(partitions)
+    )
+    return (TopicRecord(name=f"warm-{topic}", topic_id=Uuid(2, topic)), 0), *((row, 1) for row in rows)
+
+
+def _moved(topic: int, partitions: int) -> Batch:
+    """The partitions are moved to broker 2."""
+    rows = (
         PartitionChangeRecord(
-            partition_id=0, topic_id=_TOPIC, replicas=(2,), isr=(2,), leader=2, directories=_DIRECTORIES[1:]
-        ),
-        1,
-    ),
+            partition_id=partition,
+            topic_id=Uuid(2, topic),
+            replicas=(2,),
+            isr=(2,),
+            leader=2,
+            directories=_DIRECTORIES[1:],
+        )
+        for partition in range(partitions)
+    )
+    return tuple((row, 1) for row in rows)
+
+
+_FENCED: Batch = ((BrokerRegistrationChangeRecord(broker_id=2, fenced=1), 2),)
+_UNFENCED: Batch = ((BrokerRegistrationChangeRecord(broker_id=2, fenced=-1), 2),)
+BATCHES: tuple[Batch, ...] = (
+    (*_BROKERS, *_created(1000, 1), *_moved(1000, 1)),
+    (*_created(1001, 3), *_created(1002, 3), *_moved(1002, 3), *_FENCED),
+    (*_moved(1001, 3), *_created(1003, 1), *_UNFENCED),
 )
+"""Each is replayed by itself. Numba has a kernel for each layout of its arrays: columns of one row have another layout
+than those of several, and arrays of a stored state are read-only."""
 
 
 def main() -> int:
@@ -70,7 +98,8 @@ def main() -> int:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="jbod-warm-") as scratch:
         log, lake = Path(scratch, "log"), Path(scratch, "lake")
-        write_log(log)
+        log.mkdir()
+        write_log(log, 1)
         # A JVM that starts meanwhile must not load a part of it.
         written = archive.with_suffix(f".{os.getpid()}.part")
         options = f"{Spark().java_options} -XX:ArchiveClassesAtExit={written}"
@@ -78,6 +107,9 @@ def main() -> int:
         Runner(Replay(str(log), str(lake))).run(spark)
         with ThreadPoolExecutor(1) as pool:
             ended = pool.submit(end_jvm, spark)  # it writes the archive, for half a minute
+            for batches in range(2, len(BATCHES) + 1):
+                write_log(log, batches)
+                Runner(Replay(str(log), str(lake))).load()
             compile_plans(lake)
         ended.result()
         if written.is_file():  # some JVMs write none
@@ -85,11 +117,11 @@ def main() -> int:
     return 0
 
 
-def write_log(log: Path) -> None:
-    """Writes a log of a few records into a new folder. Plans can be made of it."""
-    log.mkdir()
+def write_log(log: Path, batches: int) -> None:
+    """Writes a log of that many batches into a folder. Plans can be made of it."""
     writer = LogWriter()
-    writer.append([VersionedRecord(record, version) for record, version in _RECORDS], epoch=1, timestamp=1)
+    for records in BATCHES[:batches]:
+        writer.append([VersionedRecord(record, version) for record, version in records], epoch=1, timestamp=1)
     writer.write(log)
 
 
