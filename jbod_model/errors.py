@@ -87,13 +87,13 @@ def first_line_of(problem: BaseException) -> str:
 def marked(problem: JbodError) -> str:
     """The error as one line of ASCII."""
     kind: type[JbodError] = next(cls for cls in type(problem).__mro__ if _can_cross(cls))
-    said = {
+    description = {
         "class": f"{kind.__module__}.{kind.__qualname__}",
         "message": str(problem),
         "fields": {name: getattr(problem, name) for name in kind.FIELDS},
         "rules": problem.rules,
     }
-    return _MARK + json.dumps(said)
+    return _MARK + json.dumps(description)
 
 
 def restored(text: str) -> JbodError | None:
@@ -102,12 +102,12 @@ def restored(text: str) -> JbodError | None:
     If this process has not loaded the error's class, or the class takes more than its FIELDS, the result is a
     JbodError or the nearest superclass.
     """
-    found = _MARKED.search(text)
-    if found is None:
+    match = _MARKED.search(text)
+    if match is None:
         return None
-    said, _ = json.JSONDecoder().raw_decode(found[1])
-    kind = _loaded(JbodError).get(said["class"], JbodError)
-    return kind(**said["fields"]) if kind.FIELDS else kind(said["message"])
+    description, _ = json.JSONDecoder().raw_decode(match[1])
+    kind = _loaded(JbodError).get(description["class"], JbodError)
+    return kind(**description["fields"]) if kind.FIELDS else kind(description["message"])
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def _can_cross(kind: Any) -> bool:
 
 
 def _loaded(root: type[JbodError]) -> dict[str, type[JbodError]]:
-    found = {f"{root.__module__}.{root.__qualname__}": root}
+    classes = {f"{root.__module__}.{root.__qualname__}": root}
     for kind in root.__subclasses__():
-        found |= _loaded(kind)
-    return found
+        classes |= _loaded(kind)
+    return classes

@@ -268,7 +268,9 @@ class _Play:
                 moved.setdefault(log.directory, {}).setdefault(topic_id, []).append(number)
         if moved:
             self.reported = True
-            directories = tuple(AssignedDirectory(id=one, topics=_topics(topics)) for one, topics in moved.items())
+            directories = tuple(
+                AssignedDirectory(id=directory, topics=_topics(topics)) for directory, topics in moved.items()
+            )
             epoch = self.image.brokers[broker_id].epoch
             self._ask(AssignReplicasToDirsRequest(broker_id=broker_id, broker_epoch=epoch, directories=directories))
 
@@ -279,15 +281,17 @@ class _Play:
         before, records = self.image, answer.records
         self.image = applied(before, [each.record for each in records], self.profile)
         for key, event in _events(before, records, self.offset, self.profile, unclean=unclean):
-            for one in self.fates if key is None else [key]:
-                if one in self.fates:
-                    self.fates[one] = _after(self.fates[one], event)
+            for partition_key in self.fates if key is None else [key]:
+                if partition_key in self.fates:
+                    self.fates[partition_key] = _after(self.fates[partition_key], event)
         self.offset += len(records)
 
 
 def _topics(topics: Mapping[Uuid, Sequence[int]]) -> tuple[AssignedTopic, ...]:
     return tuple(
-        AssignedTopic(topic_id=topic_id, partitions=tuple(AssignedPartition(partition_index=one) for one in numbers))
+        AssignedTopic(
+            topic_id=topic_id, partitions=tuple(AssignedPartition(partition_index=number) for number in numbers)
+        )
         for topic_id, numbers in topics.items()
     )
 
@@ -326,7 +330,9 @@ def _changed(before: Image, after: Image) -> Iterable[int]:
     """Brokers whose registration changed in a way that matters to copies."""
     brokers = {*before.brokers, *after.brokers}
     return sorted(
-        one for one in brokers if _registration(before.brokers.get(one)) != _registration(after.brokers.get(one))
+        broker_id
+        for broker_id in brokers
+        if _registration(before.brokers.get(broker_id)) != _registration(after.brokers.get(broker_id))
     )
 
 

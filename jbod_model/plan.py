@@ -102,15 +102,15 @@ def outcomes(
     first = played({members[0] for members in kinds.values()})
     refused = {target for members in kinds.values() if members[0] in first.refused for target in members[1:]}
     again = played(refused) if refused else first
-    found: dict[Target, Outcome] = {}
+    outcome_of: dict[Target, Outcome] = {}
     for members in kinds.values():
-        one = Outcome.of(first, members[0])
+        outcome = Outcome.of(first, members[0])
         for target in members:
             if target in refused:
-                found[target] = Outcome.of(again, target)
+                outcome_of[target] = Outcome.of(again, target)
             else:
-                found[target] = _renamed(one, dict(zip(brokers[members[0]], brokers[target], strict=True)))
-    return found
+                outcome_of[target] = _renamed(outcome, dict(zip(brokers[members[0]], brokers[target], strict=True)))
+    return outcome_of
 
 
 def _kind(image: Image, plan: Mapping[Target, tuple[int, ...]], target: Target) -> tuple[object, list[int]]:
@@ -120,7 +120,7 @@ def _kind(image: Image, plan: Mapping[Target, tuple[int, ...]], target: Target) 
     numbers: dict[int, int] = {-1: -1}
 
     def named(brokers: Iterable[int]) -> tuple[int, ...]:
-        return tuple([numbers.setdefault(one, len(numbers) - 1) for one in brokers])
+        return tuple([numbers.setdefault(broker_id, len(numbers) - 1) for broker_id in brokers])
 
     lists = (
         named(state.replicas),
@@ -131,16 +131,18 @@ def _kind(image: Image, plan: Mapping[Target, tuple[int, ...]], target: Target) 
         named(state.adding_replicas),
         named(state.removing_replicas),
         named((state.leader,)),
-        named(sorted(one for one in state.replicas if one not in wanted)),
+        named(sorted(broker_id for broker_id in state.replicas if broker_id not in wanted)),
     )
     brokers = [*numbers][1:]
-    registered = [image.brokers.get(one) for one in brokers]
+    registered = [image.brokers.get(broker_id) for broker_id in brokers]
     zero = topic.partitions.get(0)
     return (
         lists,
         tuple(
-            None if one is None else (one.fenced, one.in_controlled_shutdown, min(len(one.directories), 2))
-            for one in registered
+            None
+            if registration is None
+            else (registration.fenced, registration.in_controlled_shutdown, min(len(registration.directories), 2))
+            for registration in registered
         ),
         tuple(
             (image.ids.kind(directory), owner is not None and directory in owner.directories)
@@ -153,13 +155,13 @@ def _kind(image: Image, plan: Mapping[Target, tuple[int, ...]], target: Target) 
     ), brokers
 
 
-def _renamed(one: Outcome, names: Mapping[int, int]) -> Outcome:
-    return one._replace(
-        begun_leader=names.get(one.begun_leader, -1),
-        leader=names.get(one.leader, -1),
-        isr=tuple(names[broker] for broker in one.isr),
-        adding=tuple(sorted(names[broker] for broker in one.adding)),
-        removing=tuple(sorted(names[broker] for broker in one.removing)),
+def _renamed(outcome: Outcome, names: Mapping[int, int]) -> Outcome:
+    return outcome._replace(
+        begun_leader=names.get(outcome.begun_leader, -1),
+        leader=names.get(outcome.leader, -1),
+        isr=tuple(names[broker] for broker in outcome.isr),
+        adding=tuple(sorted(names[broker] for broker in outcome.adding)),
+        removing=tuple(sorted(names[broker] for broker in outcome.removing)),
     )
 
 
@@ -179,10 +181,10 @@ def play(
         if not isinstance(answer.response, AlterPartitionReassignmentsResponse):
             return after, {}
         refusals = {
-            (topic.name, one.partition_index): one.error_message or ""
+            (topic.name, partition.partition_index): partition.error_message or ""
             for topic in answer.response.responses
-            for one in topic.partitions
-            if one.error_code
+            for partition in topic.partitions
+            if partition.error_code
         }
         return after, refusals
 
@@ -209,18 +211,18 @@ def _joins(
 ) -> Sequence[AlterPartitionRequest]:
     """What the leaders ask for when the new replicas have caught up."""
     active = {number for number, broker in image.brokers.items() if broker.is_active}
-    asked: dict[int, dict[Uuid, list[AlterPartitionPartition]]] = {}
+    changes_of_leader: dict[int, dict[Uuid, list[AlterPartitionPartition]]] = {}
     for target in accepted:
         state = _state(image, target)
-        joining = [one for one in plan[target] if one not in state.isr and one in active]
+        joining = [broker_id for broker_id in plan[target] if broker_id not in state.isr and broker_id in active]
         if state.leader in image.brokers and joining:
             change = AlterPartitionPartition(
                 partition_index=target[1],
                 leader_epoch=state.leader_epoch,
                 partition_epoch=state.partition_epoch,
-                new_isr_with_epochs=tuple(BrokerState(broker_id=one) for one in (*state.isr, *joining)),
+                new_isr_with_epochs=tuple(BrokerState(broker_id=broker_id) for broker_id in (*state.isr, *joining)),
             )
-            asked.setdefault(state.leader, {}).setdefault(image.topic_ids[target[0]], []).append(change)
+            changes_of_leader.setdefault(state.leader, {}).setdefault(image.topic_ids[target[0]], []).append(change)
     return [
         AlterPartitionRequest(
             broker_id=leader,
@@ -230,7 +232,7 @@ def _joins(
                 for topic_id, changes in topics.items()
             ),
         )
-        for leader, topics in asked.items()
+        for leader, topics in changes_of_leader.items()
     ]
 
 

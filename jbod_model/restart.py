@@ -145,8 +145,8 @@ def in_any_order(restart: Restart) -> Iterator[Restart]:
         orders = list(itertools.permutations(brokers))
         pairs = itertools.product(orders, orders)
     else:
-        last = [(*(one for one in brokers if one != broker), broker) for broker in brokers]
-        first = [(broker, *(one for one in brokers if one != broker)) for broker in brokers]
+        last = [(*(other for other in brokers if other != broker), broker) for broker in brokers]
+        first = [(broker, *(other for other in brokers if other != broker)) for broker in brokers]
         pairs = itertools.product(last, first)
     for stop, back in pairs:
         yield replace(restart, brokers=stop, back=back)
@@ -187,23 +187,25 @@ def _come_back(play: _Play, broker_id: int, *, clean: bool) -> None:
 
 def _named(image: Image, broker_id: int) -> tuple[Uuid, ...]:
     """The directories of a broker whose registration is older than directories: those that its replicas name."""
-    found = {
+    directories = {
         partition.directory(broker_id)
         for topic in image.topics.values()
         for partition in topic.partitions.values()
         if broker_id in partition.replicas
     }
-    return tuple(sorted(one for one in found if image.ids.kind(one) == "assigned")) or (Uuid(1 << 32, broker_id),)
+    return tuple(sorted(directory for directory in directories if image.ids.kind(directory) == "assigned")) or (
+        Uuid(1 << 32, broker_id),
+    )
 
 
 def _elected_uncleanly(image: Image, records: Iterable[Record]) -> Iterable[tuple[Uuid, int]]:
     for record in records:
         if isinstance(record, PartitionChangeRecord) and record.leader >= 0:
             was = image.topics[record.topic_id].partitions[record.partition_id]
-            said = record.leader_recovery_state == RECOVERING
+            states_recovery = record.leader_recovery_state == RECOVERING
             named = (*was.isr, *was.eligible_leader_replicas)
             hidden = was.leader_recovery_state == RECOVERING and record.leader not in named
-            if record.leader != was.leader and (said or hidden):
+            if record.leader != was.leader and (states_recovery or hidden):
                 yield record.topic_id, record.partition_id
 
 
@@ -247,16 +249,16 @@ class _State:
     online: frozenset[int]
 
     def harms(self, min_isr: int, complete: frozenset[int]) -> frozenset[Harm]:
-        found = set[Harm]()
+        state_harms = set[Harm]()
         if self.leader == -1:
-            found.add(Harm.NO_LEADER)
+            state_harms.add(Harm.NO_LEADER)
         elif self.in_sync < min_isr:
-            found.add(Harm.WRITES_REFUSED)
+            state_harms.add(Harm.WRITES_REFUSED)
         if not self.online:
-            found.add(Harm.LAST_REPLICA)
+            state_harms.add(Harm.LAST_REPLICA)
         if not self.online & complete:
-            found.add(Harm.LAST_COPY)
-        return frozenset(found)
+            state_harms.add(Harm.LAST_COPY)
+        return frozenset(state_harms)
 
 
 def judged(
@@ -331,7 +333,7 @@ def settled(image: Image, profile: Profile = KAFKA) -> Image:
     """The image after every follower that can catch up has: the in-sync sets have every replica that is online."""
     topics = {}
     for topic_id, topic in image.topics.items():
-        partitions = {number: _settled(image, one, profile) for number, one in topic.partitions.items()}
+        partitions = {number: _settled(image, partition, profile) for number, partition in topic.partitions.items()}
         topics[topic_id] = replace(topic, partitions=partitions)
     return replace(image, topics=topics)
 
@@ -340,5 +342,5 @@ def _settled(image: Image, partition: Partition, profile: Profile) -> Partition:
     if partition.leader == -1:
         return partition
     offline = offline_replicas(image, partition, profile=profile)
-    isr = tuple(one for one in partition.replicas if one not in offline)
+    isr = tuple(broker_id for broker_id in partition.replicas if broker_id not in offline)
     return replace(partition, isr=isr or partition.isr, eligible_leader_replicas=())

@@ -95,9 +95,9 @@ def configured(
     controller, context = Controller(profile), Context(static_configs=static_configs or {})
     answer = controller.handle(image, request, context)
     if isinstance(answer.response, IncrementalAlterConfigsResponse):
-        for one in answer.response.responses:
-            if one.error_code:
-                raise InvalidConfig(one.error_message or "")
+        for response in answer.response.responses:
+            if response.error_code:
+                raise InvalidConfig(response.error_message or "")
     image = applied(image, [each.record for each in answer.records], profile)
     again = ElectUncleanLeaders(max_elections=sys.maxsize)
     return applied(image, [each.record for each in controller.handle(image, again, context).records], profile)

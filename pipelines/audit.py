@@ -91,7 +91,7 @@ def write_audit(lake: LakeUri, judged: Iterable[Judged]) -> int:
 
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal written
-        rows = (_row(one) for one in judged if worth_a_row(one))
+        rows = (_row(judgment) for judgment in judged if worth_a_row(judgment))
         while some := list(islice(rows, ROWS_AT_A_TIME)):
             written += len(some)
             yield pa.RecordBatch.from_pylist(some, schema=AUDIT.schema)
@@ -128,16 +128,16 @@ def records_as_json(records: Sequence[VersionedRecord]) -> list[dict[str, Any]]:
     """Type, version and fields of each record, in Kafka's JSON form."""
     return [
         {
-            "type": TYPE_NAMES.get(type(one.record), "UNKNOWN_RECORD"),
-            "version": one.version,
-            "data": json_values.write(one.record),
+            "type": TYPE_NAMES.get(type(versioned_record.record), "UNKNOWN_RECORD"),
+            "version": versioned_record.version,
+            "data": json_values.write(versioned_record.record),
         }
-        for one in records
+        for versioned_record in records
     ]
 
 
-def _row(one: Judged) -> dict[str, Any]:
-    line = one.line
+def _row(judgment: Judged) -> dict[str, Any]:
+    line = judgment.line
     read = line if isinstance(line, RequestLine) else None
     return {
         "api": line.api,
@@ -152,12 +152,12 @@ def _row(one: Judged) -> dict[str, Any]:
         "error_code": read and read.error_code,
         "request": read and json.dumps(json_values.write(read.request)),
         "response": read and json.dumps(json_values.write(read.response)),
-        "verdict": one.verdict.value,
-        "quirk": one.quirk,
-        "reason": one.reason,
-        "from_offset": one.from_offset,
-        "expected": json.dumps(records_as_json(one.expected)),
-        "found": json.dumps(records_as_json(one.written)),
+        "verdict": judgment.verdict.value,
+        "quirk": judgment.quirk,
+        "reason": judgment.reason,
+        "from_offset": judgment.from_offset,
+        "expected": json.dumps(records_as_json(judgment.expected)),
+        "found": json.dumps(records_as_json(judgment.written)),
     }
 
 
@@ -245,11 +245,11 @@ class Summary:
     @property
     def undecided_because(self) -> str | None:
         """Why the whole audit is not decidable, None if it is decidable."""
-        said = [f"{self.newer:,} requests"] if self.newer else []
-        said += [f"{self.newer_records:,} records"] if self.newer_records and self.judged else []
-        said += [f"record type {number}" for number in self.unknown]
-        if said:
-            return f"not decidable: {' and '.join(said)}: newer than this audit, which knows Kafka up to {NEWEST}"
+        unknowns = [f"{self.newer:,} requests"] if self.newer else []
+        unknowns += [f"{self.newer_records:,} records"] if self.newer_records and self.judged else []
+        unknowns += [f"record type {number}" for number in self.unknown]
+        if unknowns:
+            return f"not decidable: {' and '.join(unknowns)}: newer than this audit, which knows Kafka up to {NEWEST}"
         if self.judged and self.count(Verdict.UNDECIDED) == self.judged:
             (reason, _), *_ = self.undecided.most_common(1)
             return f"not decidable: none of the {self.judged:,} requests: mostly, {reason}"
@@ -270,7 +270,7 @@ class Summary:
             "quirks": dict(self.quirks),
             "not_decidable": dict(self.undecided),
             "newer_than_known": {"requests": self.newer, "records": self.newer_records},
-            "differences": [_difference(one) for one in self.differences],
+            "differences": [_difference(judgment) for judgment in self.differences],
             "other_records": {
                 cause: {"records": kind.records, "first_offset": kind.first_offset} for cause, kind in self.own.items()
             },
@@ -289,25 +289,28 @@ class Summary:
                     "statement": INVARIANTS[number].statement,
                     "known": INVARIANTS[number].known,
                     "breaches": self.breach_counts[number],
-                    "first": [{"offset": one.offset, "problem": one.problem} for one in self.breaches.get(number, [])],
+                    "first": [
+                        {"offset": breach.offset, "problem": breach.problem} for breach in self.breaches.get(number, [])
+                    ],
                 }
                 for number in INVARIANTS
             ]
         return answer
 
 
-def _difference(one: Judged) -> dict[str, Any]:
+def _difference(judgment: Judged) -> dict[str, Any]:
     return {
-        "api": one.line.api,
-        "completed_ms": one.line.completed_ms,
-        "client_id": one.line.client_id,
-        "verdict": one.verdict.value,
-        "reason": one.reason,
-        "from_offset": one.from_offset,
-        "expected": records_as_json(one.expected),
-        "found": records_as_json(one.written),
+        "api": judgment.line.api,
+        "completed_ms": judgment.line.completed_ms,
+        "client_id": judgment.line.client_id,
+        "verdict": judgment.verdict.value,
+        "reason": judgment.reason,
+        "from_offset": judgment.from_offset,
+        "expected": records_as_json(judgment.expected),
+        "found": records_as_json(judgment.written),
         "fields": [
-            {"field": name, "expected": expected, "found": found} for name, expected, found in differing_fields(one)
+            {"field": name, "expected": expected, "found": actual}
+            for name, expected, actual in differing_fields(judgment)
         ],
     }
 
@@ -410,16 +413,16 @@ def _judged(
     log_dir: Path, logs: Sequence[RequestLog], configs: Mapping[str, str], summary: Summary
 ) -> Iterator[Judged]:
     reader = LogReader(MetadataLog.open(log_dir), keep_unknown=True)
-    found = Audit(
+    audit = Audit(
         committed(reader),
         [log.requests_and_newer() for log in logs],
         cluster_id=cluster_id(log_dir),
         static_configs=configs,
     )
-    for one in found:
-        summary.add(one)
-        if isinstance(one, Judged):
-            yield one
+    for finding in audit:
+        summary.add(finding)
+        if isinstance(finding, Judged):
+            yield finding
     summary.end_offset = reader.next_offset
 
 

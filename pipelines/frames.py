@@ -173,10 +173,10 @@ class Rows:
         """
         with reading(self.lake.path):
             try:
-                found: pa.Table = self.lake.connection.sql(self.query).to_arrow_table()
+                table: pa.Table = self.lake.connection.sql(self.query).to_arrow_table()
             except (duckdb.ParserException, duckdb.BinderException, duckdb.ConversionException) as problem:
                 raise UsageError(f"{self.name}: {first_line_of(problem)}") from None
-        return found.cast(BY_NAME[self.name].schema)
+        return table.cast(BY_NAME[self.name].schema)
 
     def to_pandas(self) -> pd.DataFrame:
         """A pandas DataFrame. Whole numbers and booleans have the types Int32, Int64 and boolean, which can be null."""
@@ -184,8 +184,8 @@ class Rows:
         import pyarrow as pa
 
         kinds = {pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-        found: pd.DataFrame = self.to_arrow().to_pandas(types_mapper=kinds.get)
-        return found
+        frame: pd.DataFrame = self.to_arrow().to_pandas(types_mapper=kinds.get)
+        return frame
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The rows for other libraries, by Arrow's PyCapsule interface."""

@@ -81,10 +81,10 @@ def _version(home: Path) -> int:
         if match and os.access(java, os.X_OK):
             return int(match[1])
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)  # noqa: S603
+        process = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    match = re.search(r'version "(?:1\.)?(\d+)', said.stderr)
+    match = re.search(r'version "(?:1\.)?(\d+)', process.stderr)
     return int(match[1]) if match else 0
 
 

@@ -196,11 +196,11 @@ def _changes(content: Mapping[str, Any]) -> bool:
 
 def _leaves(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """The values of nested mappings by dotted name. An empty mapping is a value."""
-    found: list[tuple[str, Any]] = []
+    leaves: list[tuple[str, Any]] = []
     for name, value in content.items():
         nested = isinstance(value, Mapping) and value
-        found += _leaves(value, f"{prefix}{name}.") if nested else [(f"{prefix}{name}", value)]
-    return found
+        leaves += _leaves(value, f"{prefix}{name}.") if nested else [(f"{prefix}{name}", value)]
+    return leaves
 
 
 class Setting(NamedTuple):
@@ -218,13 +218,13 @@ def settings_in_force() -> list[Setting]:
     """Every setting of ``load()``."""
     defaults = _leaves(asdict(Settings()))
     contents = {file: read_yaml(file) for file in existing_files(named_files())}
-    found = []
+    settings = []
     for name, value in _leaves(asdict(_validated(contents, {}))):
         source = _source(name.split("."), contents, {})
-        found.append(
+        settings.append(
             Setting(name, value, "default" if source == "settings" else source, is_default=(name, value) in defaults)
         )
-    return found
+    return settings
 
 
 def load(files: Iterable[str | os.PathLike[str]] | None = None, **options: Any) -> Settings:
@@ -267,7 +267,7 @@ def _variables() -> dict[str, Any]:
 
     Raises UsageError for a variable that sets nothing: the mistake would go unnoticed.
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, value in sorted(os.environ.items()):
         if name.startswith("JBOD_") and name != CONF:
             keys = name.removeprefix("JBOD_").lower().split("__")
@@ -279,13 +279,13 @@ def _variables() -> dict[str, Any]:
             content: Any = _from_json(value) if _is_nested(kind) else value
             for key in reversed(keys):
                 content = {key: content}
-            found = _merged(found, content)
-    return found
+            settings = _merged(settings, content)
+    return settings
 
 
 def _names(kind: Any) -> list[str]:
     """The settings of a section, none for a single value."""
-    return [one.name for one in fields(kind)] if is_dataclass(kind) else []
+    return [field.name for field in fields(kind)] if is_dataclass(kind) else []
 
 
 def _is_nested(kind: Any) -> bool:

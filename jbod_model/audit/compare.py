@@ -157,38 +157,48 @@ def _unequal(
 def _order(op: str, recorded: Sequence[VersionedRecord], ours: Sequence[VersionedRecord]) -> Iterator[Difference]:
     """Compare the whole order, the order of types, and the order of the records about one subject (R-TRACE-5)."""
     if op in ORDERED:
-        yield "records.order", [_shown(one) for one in recorded], [_shown(one) for one in ours]
+        yield "records.order", [_shown(versioned) for versioned in recorded], [_shown(versioned) for versioned in ours]
         return
-    recorded_types = [TYPE_NAMES[type(one.record)] for one in recorded]
-    our_types = [TYPE_NAMES[type(one.record)] for one in ours]
+    recorded_types = [TYPE_NAMES[type(versioned.record)] for versioned in recorded]
+    our_types = [TYPE_NAMES[type(versioned.record)] for versioned in ours]
     if recorded_types != our_types:
         yield "records.order", recorded_types, our_types
     by_subject: dict[Any, tuple[list[VersionedRecord], list[VersionedRecord]]] = defaultdict(lambda: ([], []))
-    for one in recorded:
-        by_subject[_subject(one)][0].append(one)
-    for one in ours:
-        by_subject[_subject(one)][1].append(one)
+    for versioned in recorded:
+        by_subject[_subject(versioned)][0].append(versioned)
+    for versioned in ours:
+        by_subject[_subject(versioned)][1].append(versioned)
     for subject, (theirs, own) in by_subject.items():
         if theirs != own:
-            yield f"records.order of {subject[1:]}", [_shown(one) for one in theirs], [_shown(one) for one in own]
+            yield (
+                f"records.order of {subject[1:]}",
+                [_shown(versioned) for versioned in theirs],
+                [_shown(versioned) for versioned in own],
+            )
     if op == "assignReplicasToDirs":
-        asked = [one for one in recorded if _moves(one)]
-        granted = [one for one in ours if _moves(one)]
-        if not _same_assignments(asked, granted):
-            yield "records.order of directories", [_shown(one) for one in asked], [_shown(one) for one in granted]
+        recorded_moves = [versioned for versioned in recorded if _moves(versioned)]
+        granted = [versioned for versioned in ours if _moves(versioned)]
+        if not _same_assignments(recorded_moves, granted):
+            yield (
+                "records.order of directories",
+                [_shown(versioned) for versioned in recorded_moves],
+                [_shown(versioned) for versioned in granted],
+            )
 
 
-def _same_assignments(asked: Sequence[VersionedRecord], granted: Sequence[VersionedRecord]) -> bool:
+def _same_assignments(recorded_moves: Sequence[VersionedRecord], granted: Sequence[VersionedRecord]) -> bool:
     """Whether the assignments have one order. After them a second record of a partition is in the order of a hash
     table.
 
     Such a record names directories if it completes a reassignment.
     """
-    same = next((at for at, (left, right) in enumerate(zip(asked, granted, strict=False)) if left != right), None)
+    same = next(
+        (at for at, (left, right) in enumerate(zip(recorded_moves, granted, strict=False)) if left != right), None
+    )
     if same is None:
-        return len(asked) == len(granted)
-    before = {_subject(one) for one in asked[:same]}
-    return all(_subject(one) in before for one in (*asked[same:], *granted[same:]))
+        return len(recorded_moves) == len(granted)
+    before = {_subject(versioned) for versioned in recorded_moves[:same]}
+    return all(_subject(versioned) in before for versioned in (*recorded_moves[same:], *granted[same:]))
 
 
 def _moves(versioned: VersionedRecord) -> bool:
@@ -240,7 +250,7 @@ class Judged:
     written: tuple[VersionedRecord, ...] = ()
     """What the log has."""
     answer: tuple[tuple[str, Any, Any], ...] = ()
-    """Field, expected and found, where the answer is another."""
+    """Field, expected and recorded, where the answer is another."""
     newer: bool = False
     """Whether the audit cannot decide because the request, or the cluster then, is newer than the reference
     controller."""
@@ -304,27 +314,31 @@ def may_begin_with(request: Request, record: Record, image: Image) -> bool:
         return isinstance(record, UnregisterControllerRecord) and record.controller_id == request.controller_id
     if isinstance(request, requests.AssignReplicasToDirsRequest):
         return isinstance(record, PartitionChangeRecord) and any(
-            asked.partition_index == record.partition_id
+            partition.partition_index == record.partition_id
             for directory in request.directories
             for topic in directory.topics
             if topic.topic_id == record.topic_id
-            for asked in topic.partitions
+            for partition in topic.partitions
         )
     if isinstance(request, requests.AlterPartitionRequest):
         return isinstance(record, PartitionChangeRecord) and any(
-            asked.partition_index == record.partition_id
+            partition.partition_index == record.partition_id
             for topic in request.topics
             if topic.topic_id == record.topic_id
-            for asked in topic.partitions
+            for partition in topic.partitions
         )
     if isinstance(request, requests.AlterPartitionReassignmentsRequest):
-        return isinstance(record, PartitionChangeRecord) and _named(image, record, {one.name for one in request.topics})
+        return isinstance(record, PartitionChangeRecord) and _named(
+            image, record, {reassigned_topic.name for reassigned_topic in request.topics}
+        )
     if isinstance(request, requests.ElectLeadersRequest):
         return isinstance(record, PartitionChangeRecord)
     if isinstance(request, requests.CreateTopicsRequest):
         return isinstance(record, TopicRecord) and any(record.name == topic.name for topic in request.topics)
     if isinstance(request, requests.CreatePartitionsRequest):
-        return isinstance(record, PartitionRecord) and _named(image, record, {one.name for one in request.topics})
+        return isinstance(record, PartitionRecord) and _named(
+            image, record, {grown_topic.name for grown_topic in request.topics}
+        )
     if isinstance(request, requests.DeleteTopicsRequest):
         return isinstance(record, RemoveTopicRecord) and record.topic_id in request.topic_ids
     return isinstance(request, requests.UpdateFeaturesRequest) and isinstance(

@@ -78,18 +78,18 @@ OLDER: tuple[AuditRules, ...] = (
 
 def expect(image: Image, request: Request, context: Context, rules: AuditRules) -> Expected:
     """What a controller that follows ``rules`` does for ``request`` in the state ``image``."""
-    asked = request
+    handled_request = request
     if rules.migrating and isinstance(request, BrokerRegistrationRequest):
-        asked = replace(request, is_migrating_zk_broker=False)
+        handled_request = replace(request, is_migrating_zk_broker=False)
     try:
-        result = Controller(rules.profile).handle(image, asked, context)
+        result = Controller(rules.profile).handle(image, handled_request, context)
     except RequestRefused as refused:
         return Expected((), refused.code.value)
     records = result.records
     if not rules.cleanup and isinstance(request, BrokerRegistrationRequest):
         records = records[-1:]
     if rules.migrating:
-        records = tuple(_as_in_migration(image, request, one) for one in records)
+        records = tuple(_as_in_migration(image, request, record) for record in records)
     return Expected(records, comparable(result.response), result.response)
 
 
@@ -129,11 +129,13 @@ def answers(line: RequestLine, outcome: Expected) -> bool:
 
 
 def other_answer(line: RequestLine, outcome: Expected) -> tuple[tuple[str, Any, Any], ...]:
-    """(field, expected, found) where the answer is not the expected one. An error answers the whole request."""
-    found, expected = answered(line), outcome.answer
-    if not (isinstance(found, dict) and isinstance(expected, dict)):
-        found, expected = ({"errorCode": one if isinstance(one, int) else 0} for one in (found, expected))
-    differences = compare.values("answer", found, expected)
+    """(field, expected, recorded) where the answer is not the expected one. An error answers the whole request."""
+    logged_answer, expected = answered(line), outcome.answer
+    if not (isinstance(logged_answer, dict) and isinstance(expected, dict)):
+        logged_answer, expected = (
+            {"errorCode": answer if isinstance(answer, int) else 0} for answer in (logged_answer, expected)
+        )
+    differences = compare.values("answer", logged_answer, expected)
     return tuple((where, ours, theirs) for where, theirs, ours in differences)
 
 
@@ -141,11 +143,11 @@ def comparable(response: Response) -> Any:
     """The part of an answer that a controller decides: without texts, and without order where order means nothing."""
     form = write(response)
     if isinstance(response, CreateTopicsResponse):
-        return {one["name"]: one["errorCode"] or one["topicId"] for one in form["topics"]}
+        return {topic["name"]: topic["errorCode"] or topic["topicId"] for topic in form["topics"]}
     if isinstance(response, CreatePartitionsResponse):
-        return {one["name"]: one["errorCode"] for one in form["results"]}
+        return {topic["name"]: topic["errorCode"] for topic in form["results"]}
     if isinstance(response, DeleteTopicsResponse):
-        return {one["topicId"]: one["errorCode"] for one in form["responses"] if not _unnamed(one)}
+        return {topic["topicId"]: topic["errorCode"] for topic in form["responses"] if not _unnamed(topic)}
     if isinstance(response, ElectLeadersResponse):
         return dict(_flat(form["replicaElectionResults"], "topic", "partitionResult", "partitionId"))
     if isinstance(response, AlterPartitionReassignmentsResponse):

@@ -225,7 +225,10 @@ def as_placed(
     """
     if isinstance(request, CreateTopicsRequest) and isinstance(response, CreateTopicsResponse):
         ids = drawn_ids(response)
-        sizes = {one.name: (one.num_partitions, one.replication_factor) for one in response.topics}
+        sizes = {
+            created_topic.name: (created_topic.num_partitions, created_topic.replication_factor)
+            for created_topic in response.topics
+        }
         topics = tuple(_topic(topic, ids.get(topic.name), sizes.get(topic.name), upcoming) for topic in request.topics)
         return replace(request, topics=topics), topics != request.topics
     if isinstance(request, CreatePartitionsRequest):
@@ -345,12 +348,12 @@ class Upcoming:
     def records(self, count: int = FARTHEST) -> list[VersionedRecord]:
         """Up to ``count`` of the next records, up to the first entry that is not a metadata record."""
         self._fill(count)
-        found: list[VersionedRecord] = []
+        next_records: list[VersionedRecord] = []
         for entry in self._waiting:
-            if len(found) == count or not isinstance(entry.record, VersionedRecord):
+            if len(next_records) == count or not isinstance(entry.record, VersionedRecord):
                 break
-            found.append(entry.record)
-        return found
+            next_records.append(entry.record)
+        return next_records
 
     def _fill(self, count: int) -> None:
         while len(self._waiting) < count:

@@ -195,8 +195,8 @@ class Audit:
         if self._doubtful:
             return undecided(line, "another cluster's: like most requests")
         if pending.suspects:
-            offset, found = pending.suspects[0][0], tuple(record for _, record in pending.suspects)
-            return self._differs(line, "other records than expected", pending.instead, found, offset)
+            offset, records = pending.suspects[0][0], tuple(record for _, record in pending.suspects)
+            return self._differs(line, "other records than expected", pending.instead, records, offset)
         if pending.idle is RIGHT:
             return Judged(line=line, verdict=Verdict.SAME)
         if pending.idle is not None:
@@ -212,18 +212,18 @@ class Audit:
         line: RequestLine,
         reason: str,
         expected: tuple[VersionedRecord, ...] = (),
-        found: tuple[VersionedRecord, ...] = (),
+        records: tuple[VersionedRecord, ...] = (),
         offset: int | None = None,
     ) -> Judged:
         """A difference; undecided if anything involved is newer than the reference controller."""
-        newer = self._newer or newer_line(line) or next(filter(None, map(newer_record, found)), None)
+        newer = self._newer or newer_line(line) or next(filter(None, map(newer_record, records)), None)
         return Judged(
             line=line,
             verdict=Verdict.DIFFERS if newer is None else Verdict.UNDECIDED,
             reason=reason if newer is None else newer,
             from_offset=offset,
             expected=expected,
-            written=found,
+            written=records,
             newer=newer is not None,
         )
 
@@ -281,15 +281,15 @@ class Audit:
         for pending in possible:
             if not pending.instead:
                 line, context = pending.line, self.known.context(pending.line)
-                asked, _ = as_placed(line.request, line.response, self._upcoming.records(), self.known.image)
-                pending.instead = expect(self.known.image, asked, context, RIGHT).records
+                placed_request, _ = as_placed(line.request, line.response, self._upcoming.records(), self.known.image)
+                pending.instead = expect(self.known.image, placed_request, context, RIGHT).records
             if pending.instead:
                 pending.suspects.append((entry.offset, record))
         newer = bool(self._newer or newer_record(record)) or any(
             may_have_caused(line, record.record) for line in self._unread
         )
         cause = f"{'not decidable' if newer else 'unexplained'} {type(record.record).__name__}"
-        nearest = next(((one.line, one.instead) for one in possible if one.instead), None)
+        nearest = next(((candidate.line, candidate.instead) for candidate in possible if candidate.instead), None)
         yield self._own(cause, 1, newer=newer, unexplained=not newer, nearest=nearest)
 
     def _caused_by(self, pending: _Pending, entry: LogEntry) -> Judged | None:
@@ -303,20 +303,20 @@ class Audit:
         best: tuple[AuditRules, Expected, tuple[VersionedRecord, ...]] | None = None
         for rules in (RIGHT, *self._explanations(request, context, right)):
             outcome = right if rules is RIGHT else expect(self.known.image, request, context, rules)
-            found = self._match_next(outcome.records)
-            if found and answers(line, outcome) and (best is None or len(found) > len(best[2])):
-                best = rules, outcome, found
+            next_records = self._match_next(outcome.records)
+            if next_records and answers(line, outcome) and (best is None or len(next_records) > len(best[2])):
+                best = rules, outcome, next_records
         if best is None:
             return None
-        rules, outcome, found = best
+        rules, outcome, next_records = best
         self._hear(line, outcome)
         reasons = [PLACED] if placed else []
         verdict = Verdict.SAME if rules is RIGHT else Verdict.QUIRK
-        if found != outcome.records:
-            defined = next(compare.records(operation_of(request), found, outcome.records), None)
+        if next_records != outcome.records:
+            defined = next(compare.records(operation_of(request), next_records, outcome.records), None)
             if defined is not None:
                 if self._newer is not None:
-                    return self._differs(line, "", right.records, found, entry.offset)
+                    return self._differs(line, "", right.records, next_records, entry.offset)
                 verdict = Verdict.ORDER
             reasons.append(HASH_ORDER if defined is None else f"the order is defined: {defined[0]}")
         return Judged(
@@ -326,7 +326,7 @@ class Audit:
             reason="; ".join(reasons) or None,
             from_offset=entry.offset,
             expected=right.records,
-            written=found,
+            written=next_records,
         )
 
     def _explanations(self, request: Request, context: Context, right: Expected) -> tuple[AuditRules, ...]:
@@ -339,16 +339,19 @@ class Audit:
         """The next records of the log if they are the expected ones, in any order."""
         if not expected:
             return None
-        found = tuple(self._upcoming.records(len(expected)))
-        return found if found == expected or Counter(found) == Counter(expected) else None
+        next_records = tuple(self._upcoming.records(len(expected)))
+        return next_records if next_records == expected or Counter(next_records) == Counter(expected) else None
 
     def _written_by(self, request: Request) -> int:
         """The number of next records that the controller's own work explains."""
         context = self.known.own_context()
         for rules in (RIGHT, AS_RELEASED):
             expected = expect(self.known.image, request, context, rules).records
-            found = self._match_next(expected)
-            if found is not None and next(compare.records(operation_of(request), found, expected), None) is None:
+            next_records = self._match_next(expected)
+            if (
+                next_records is not None
+                and next(compare.records(operation_of(request), next_records, expected), None) is None
+            ):
                 return len(expected)
         return 0
 

@@ -229,8 +229,8 @@ class ReplicaMove:
 
 def advance(move: ReplicaMove, event: MoveEvent) -> tuple[ReplicaMove, tuple[Effect, ...]]:
     """The move after the event, and what the broker has to do. Raises :class:`IllegalMove`."""
-    found = TRANSITIONS.get((move.state, event))
-    if found is None:
+    transition = TRANSITIONS.get((move.state, event))
+    if transition is None:
         raise IllegalMove(move.state, event)
-    state, effects = found
+    state, effects = transition
     return replace(move, state=state), effects

@@ -132,7 +132,7 @@ class ControllerMemory:
         return ControllerMemory(
             {directory: set(places) for directory, places in self._leaked.items()},
             {
-                broker: {one: list(listed) for one, listed in topics.items()}
+                broker: {topic_id: list(listed) for topic_id, listed in topics.items()}
                 for broker, topics in self._eligible.items()
             },
             dict(self._tables),
@@ -244,12 +244,12 @@ class Authorizer:
         on_cluster = [entry for entry in self.entries if _is_of_cluster(entry)]
         if not on_cluster:
             return self.allow_if_no_entry
-        said = {
+        permissions = {
             entry.permission_type
             for entry in on_cluster
             if entry.principal in (principal, ANYBODY) and entry.operation in (ALL, CLUSTER_ACTION)
         }
-        return ALLOW in said and DENY not in said
+        return ALLOW in permissions and DENY not in permissions
 
 
 def authorizer_of(entries: Iterable[AccessControlEntryRecord], *super_users: str) -> Authorizer:

@@ -71,21 +71,21 @@ def alter_reassignments(cluster: Cluster, request: AlterPartitionReassignmentsRe
     topics: list[ReassignableTopicResponse] = []
     for topic in request.topics:
         results: list[ReassignablePartitionResponse] = []
-        for asked in topic.partitions:
+        for partition in topic.partitions:
             code, message = 0, None
             try:
-                at = find_partition(cluster, topic.name, asked.partition_index)
-                if asked.replicas is None:
+                at = find_partition(cluster, topic.name, partition.partition_index)
+                if partition.replicas is None:
                     record = _cancel(cluster, at)
                 else:
-                    record = _reassign(cluster, at, asked.replicas, request.allow_replication_factor_change)
+                    record = _reassign(cluster, at, partition.replicas, request.allow_replication_factor_change)
                 if record is not None:
                     records.append(record)
             except RequestRefused as refused:
                 code, message = refused.code.value, refused.problem
             results.append(
                 ReassignablePartitionResponse(
-                    partition_index=asked.partition_index, error_code=code, error_message=message
+                    partition_index=partition.partition_index, error_code=code, error_message=message
                 )
             )
         topics.append(ReassignableTopicResponse(name=topic.name, partitions=tuple(results)))
@@ -166,11 +166,13 @@ def elect_leaders(cluster: Cluster, request: ElectLeadersRequest) -> Result:
                     answers.append(ElectionPartitionResult(partition_id=partition_id, error_code=error))
             results.append(ReplicaElectionResult(topic=topic.name, partition_result=tuple(answers)))
     else:
-        for asked in request.topic_partitions:
+        for topic_partitions in request.topic_partitions:
             answers = []
-            for partition_id in asked.partitions:
+            for partition_id in topic_partitions.partitions:
                 try:
-                    error = _elect(cluster, find_partition(cluster, asked.topic, partition_id), election, records)
+                    error = _elect(
+                        cluster, find_partition(cluster, topic_partitions.topic, partition_id), election, records
+                    )
                     answers.append(ElectionPartitionResult(partition_id=partition_id, error_code=error))
                 except UnknownTopicOrPartition as refused:
                     answers.append(
@@ -178,7 +180,7 @@ def elect_leaders(cluster: Cluster, request: ElectLeadersRequest) -> Result:
                             partition_id=partition_id, error_code=refused.code, error_message=refused.problem
                         )
                     )
-            results.append(ReplicaElectionResult(topic=asked.topic, partition_result=tuple(answers)))
+            results.append(ReplicaElectionResult(topic=topic_partitions.topic, partition_result=tuple(answers)))
     return Result(records=tuple(records), response=ElectLeadersResponse(replica_election_results=tuple(results)))
 
 
@@ -228,8 +230,8 @@ def alter_partition(cluster: Cluster, request: AlterPartitionRequest) -> Result:
     topics: list[AlterPartitionTopicResult] = []
     for topic in request.topics:
         results: list[AlterPartitionPartitionResult] = []
-        for asked in topic.partitions:
-            result, record = _alter(cluster, request.broker_id, topic.topic_id, asked)
+        for partition in topic.partitions:
+            result, record = _alter(cluster, request.broker_id, topic.topic_id, partition)
             results.append(result)
             if record is not None:
                 records.append(record)
@@ -238,26 +240,26 @@ def alter_partition(cluster: Cluster, request: AlterPartitionRequest) -> Result:
 
 
 def _alter(
-    cluster: Cluster, broker_id: int, topic_id: Uuid, asked: AlterPartitionPartition
+    cluster: Cluster, broker_id: int, topic_id: Uuid, change: AlterPartitionPartition
 ) -> tuple[AlterPartitionPartitionResult, VersionedRecord | None]:
     """The answer for one partition.
 
     If the change itself replaces the leader, it is written and answered with 108 (R-ISR-4).
     """
-    index = asked.partition_index
+    index = change.partition_index
     topic = cluster.image.topics.get(topic_id)
     if topic is None:
         return _error(index, KafkaError.UNKNOWN_TOPIC_ID), None
     partition = topic.partitions.get(index)
     if partition is None:
         return _error(index, KafkaError.UNKNOWN_TOPIC_OR_PARTITION), None
-    problem = _problem(cluster, broker_id, PartitionAt(topic, index, partition), asked)
+    problem = _problem(cluster, broker_id, PartitionAt(topic, index, partition), change)
     if problem is not None:
         return _error(index, problem), None
 
     wish = Wish(
-        isr=tuple(member.broker_id for member in asked.new_isr_with_epochs),
-        leader_recovery_state=asked.leader_recovery_state,
+        isr=tuple(member.broker_id for member in change.new_isr_with_epochs),
+        leader_recovery_state=change.leader_recovery_state,
         election=cluster.unclean_election(topic.name),
     )
     record = partition_change(topic_id, index, partition, wish, cluster.surroundings(topic, partition))
@@ -281,27 +283,29 @@ def _error(index: int, error: KafkaError) -> AlterPartitionPartitionResult:
     return AlterPartitionPartitionResult(partition_index=index, error_code=error)
 
 
-def _problem(cluster: Cluster, broker_id: int, at: PartitionAt, asked: AlterPartitionPartition) -> KafkaError | None:
+def _problem(cluster: Cluster, broker_id: int, at: PartitionAt, change: AlterPartitionPartition) -> KafkaError | None:
     """The first check that fails (R-ISR-2): epochs, leadership of the sender, a legal set, members that may join."""
     partition = at.partition
-    members = [member.broker_id for member in asked.new_isr_with_epochs]
-    if asked.leader_epoch > partition.leader_epoch or asked.partition_epoch > partition.partition_epoch:
+    members = [member.broker_id for member in change.new_isr_with_epochs]
+    if change.leader_epoch > partition.leader_epoch or change.partition_epoch > partition.partition_epoch:
         return KafkaError.NOT_CONTROLLER
-    if asked.leader_epoch < partition.leader_epoch:
+    if change.leader_epoch < partition.leader_epoch:
         return KafkaError.FENCED_LEADER_EPOCH
     if broker_id != partition.leader:
         return KafkaError.INVALID_REQUEST
-    if asked.partition_epoch < partition.partition_epoch:
+    if change.partition_epoch < partition.partition_epoch:
         return KafkaError.INVALID_UPDATE_VERSION
     if len(set(members)) != len(members) or not set(members) <= set(partition.replicas):
         return KafkaError.INVALID_REQUEST
     if partition.leader not in members:
         return KafkaError.INVALID_REQUEST
-    if asked.leader_recovery_state not in (RECOVERED, RECOVERING):
+    if change.leader_recovery_state not in (RECOVERED, RECOVERING):
         return KafkaError.INVALID_REQUEST
-    if asked.leader_recovery_state == RECOVERING and (len(members) > 1 or partition.leader_recovery_state == RECOVERED):
+    if change.leader_recovery_state == RECOVERING and (
+        len(members) > 1 or partition.leader_recovery_state == RECOVERED
+    ):
         return KafkaError.INVALID_REQUEST
-    if not all(_may_join(cluster, member) for member in asked.new_isr_with_epochs):
+    if not all(_may_join(cluster, member) for member in change.new_isr_with_epochs):
         return KafkaError.INELIGIBLE_REPLICA
     return None
 
@@ -337,15 +341,15 @@ def assign(cluster: Cluster, request: AssignReplicasToDirsRequest) -> Result:
         topics: list[AssignedTopicResult] = []
         for topic in directory.topics:
             results: list[AssignedPartitionResult] = []
-            for asked in topic.partitions:
-                at, error = _find(cluster, request.broker_id, topic.topic_id, asked.partition_index)
+            for partition in topic.partitions:
+                at, error = _find(cluster, request.broker_id, topic.topic_id, partition.partition_index)
                 if at is not None:
                     record = _assignment(cluster, request.broker_id, assigned, online, at)
                     if record is not None:
                         records.append(record)
                     if not online:
                         offline[at.topic.topic_id, at.partition_id] = at
-                results.append(AssignedPartitionResult(partition_index=asked.partition_index, error_code=error))
+                results.append(AssignedPartitionResult(partition_index=partition.partition_index, error_code=error))
             topics.append(AssignedTopicResult(topic_id=topic.topic_id, partitions=tuple(results)))
         directories.append(AssignedDirectoryResult(id=directory.id, topics=tuple(topics)))
     if cluster.rules.election_after_assignment == "old directory":

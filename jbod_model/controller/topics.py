@@ -239,17 +239,17 @@ def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Res
     random = JavaRandom.resume(cluster.context.random_state)
     records: list[VersionedRecord] = []
     results: list[CreatePartitionsTopicResult] = []
-    for asked in request.topics:
+    for growth in request.topics:
         code, message = 0, None
         added: list[VersionedRecord] = []
         try:
-            _grow(cluster, asked, random, added, room=MAX_PARTITIONS_PER_REQUEST - len(records))
+            _grow(cluster, growth, random, added, room=MAX_PARTITIONS_PER_REQUEST - len(records))
         except RequestRefused as refused:
             code, message = refused.code.value, refused.problem
             if not cluster.rules.has(Quirk.PARTIAL_GROWTH):
                 added = []
         records += added
-        results.append(CreatePartitionsTopicResult(name=asked.name, error_code=code, error_message=message))
+        results.append(CreatePartitionsTopicResult(name=growth.name, error_code=code, error_message=message))
     return Result(
         records=() if request.validate_only else tuple(records),
         response=CreatePartitionsResponse(results=tuple(results)),
@@ -260,26 +260,26 @@ def create_partitions(cluster: Cluster, request: CreatePartitionsRequest) -> Res
 def _check_growth(cluster: Cluster, request: CreatePartitionsRequest) -> None:
     """Check that a request adds at most 10,000 partitions in all (R-CREATE-5)."""
     added = 0
-    for asked in request.topics:
-        topic = cluster.image.topic(asked.name)
+    for growth in request.topics:
+        topic = cluster.image.topic(growth.name)
         if topic is not None:
-            added += max(asked.count - len(topic.partitions), 0)
+            added += max(growth.count - len(topic.partitions), 0)
     if added > MAX_PARTITIONS_PER_REQUEST:
         raise PolicyViolation(f"{added} more partitions in one request; at most {MAX_PARTITIONS_PER_REQUEST} are taken")
 
 
 def _grow(
-    cluster: Cluster, asked: CreatePartitionsTopic, random: JavaRandom, added: list[VersionedRecord], *, room: int
+    cluster: Cluster, growth: CreatePartitionsTopic, random: JavaRandom, added: list[VersionedRecord], *, room: int
 ) -> None:
     """Append the record of each added partition; if one is refused, the records before it remain.
 
     Kafka's list of records is bounded. Without an earlier check, Kafka fails when the list is full (R-QUIRK-9).
     """
-    topic = cluster.image.topic(asked.name)
+    topic = cluster.image.topic(growth.name)
     if topic is None:
-        raise UnknownTopicOrPartition(f"there is no topic {asked.name}")
+        raise UnknownTopicOrPartition(f"there is no topic {growth.name}")
     first = len(topic.partitions)
-    for index, replicas in enumerate(_replicas_of_added(cluster, topic, asked, random)):
+    for index, replicas in enumerate(_replicas_of_added(cluster, topic, growth, random)):
         _check_some_active(cluster, replicas, InvalidReplicationFactor)
         if len(added) == room:
             raise ControllerFault(f"the controller takes {MAX_PARTITIONS_PER_REQUEST} records of one request")
@@ -287,24 +287,24 @@ def _grow(
 
 
 def _replicas_of_added(
-    cluster: Cluster, topic: Topic, asked: CreatePartitionsTopic, random: JavaRandom
+    cluster: Cluster, topic: Topic, growth: CreatePartitionsTopic, random: JavaRandom
 ) -> list[tuple[int, ...]]:
     """The replicas of each added partition, as many as the partition that stands for the topic has (R-CREATE-9)."""
     present = len(topic.partitions)
-    if asked.count <= present:
-        raise InvalidPartitions(f"topic {topic.name} has {present} partitions; {asked.count} would be no increase")
-    additional = asked.count - present
-    if asked.assignments is not None and len(asked.assignments) != additional:
-        raise InvalidReplicaAssignment(f"{len(asked.assignments)} assignments for {additional} new partitions")
+    if growth.count <= present:
+        raise InvalidPartitions(f"topic {topic.name} has {present} partitions; {growth.count} would be no increase")
+    additional = growth.count - present
+    if growth.assignments is not None and len(growth.assignments) != additional:
+        raise InvalidReplicaAssignment(f"{len(growth.assignments)} assignments for {additional} new partitions")
     memory = cluster.context.memory
     table = None if memory is None else memory.table(topic.topic_id)
     size = len(first_partition(topic.partitions, table).replicas)
-    if asked.assignments is None:
+    if growth.assignments is None:
         return place(usable_brokers(cluster), min(additional, MAX_PARTITIONS_PER_REQUEST + 1), size, random)
-    for assignment in asked.assignments:
+    for assignment in growth.assignments:
         check_assignment(cluster, assignment.broker_ids, size)
         _check_some_active(cluster, assignment.broker_ids, InvalidReplicaAssignment)
-    return [assignment.broker_ids for assignment in asked.assignments]
+    return [assignment.broker_ids for assignment in growth.assignments]
 
 
 def delete_topics(cluster: Cluster, request: DeleteTopicsRequest) -> Result:

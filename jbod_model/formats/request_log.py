@@ -204,10 +204,10 @@ def parse_line(line: bytes, *, zone: tzinfo = UTC) -> RequestLine | Reject | Non
 
 def _time(text: str, zone: tzinfo) -> int | None:
     """The time at the start of the line in milliseconds since 1970; None if there is none."""
-    found = _TIME.match(text)
-    if found is None:
+    match = _TIME.match(text)
+    if match is None:
         return None
-    *parts, fraction, named = found.groups()
+    *parts, fraction, named = match.groups()
     stamp = "{}-{}-{}T{}:{}:{}".format(*parts)
     try:
         moment = datetime.fromisoformat(stamp + (named or ""))
@@ -238,17 +238,17 @@ def _no_constant(name: str) -> Any:
 
 
 def _object(value: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = value.get(name)
-    if not isinstance(found, dict):
+    member = value.get(name)
+    if not isinstance(member, dict):
         raise _Unreadable(f"{name} is not an object")
-    return found
+    return member
 
 
 def _value(value: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
-    found = value.get(name)
-    if type(found) is not kind or (kind is int and found not in _INT32):
+    member = value.get(name)
+    if type(member) is not kind or (kind is int and member not in _INT32):
         raise _Unreadable(f"{name} is not of type {kind.__name__}")
-    return found
+    return member
 
 
 def _line(form: Api, value: dict[str, Any], header: dict[str, Any], time: int) -> RequestLine:
@@ -290,8 +290,8 @@ def _common(form: Api, version: int, value: dict[str, Any], header: dict[str, An
 
 
 def _broker_id(request: Any) -> int | None:
-    found = request.get("brokerId") if isinstance(request, dict) else None
-    return found if type(found) is int and found in _INT32 else None
+    broker_id = request.get("brokerId") if isinstance(request, dict) else None
+    return broker_id if type(broker_id) is int and broker_id in _INT32 else None
 
 
 def _duration(value: Mapping[str, Any]) -> float:
@@ -420,11 +420,11 @@ def _known_items(cls: Any, value: Any) -> Any:
 @functools.cache
 def _fields(cls: Any) -> Mapping[str, Any]:
     """camelCase name -> the class of its items, if they have one."""
-    return {camel_case(one.name): _element(one.type) for one in dataclasses.fields(cls)}
+    return {camel_case(field.name): _element(field.type) for field in dataclasses.fields(cls)}
 
 
 def _element(hint: Any) -> type[Any] | None:
     """The dataclass X in ``tuple[X, ...]``, the type of lists in responses."""
-    found = re.fullmatch(r"tuple\[(\w+), \.\.\.\]", str(hint))
-    cls = getattr(responses, found[1], None) if found else None
+    match = re.fullmatch(r"tuple\[(\w+), \.\.\.\]", str(hint))
+    cls = getattr(responses, match[1], None) if match else None
     return cls if isinstance(cls, type) and dataclasses.is_dataclass(cls) else None

@@ -151,10 +151,10 @@ def reassigned(
     if copy.directory == now:  # R-COPY-8: assigned again to where it lies
         return (copy.returned() if copy.given_up == "lost" else copy), None
     if copy.directory is None:  # R-COPY-5
-        found = not copy.places or now in copy.places or copy.missed is None
+        same_copy = not copy.places or now in copy.places or copy.missed is None
     else:  # R-COPY-3
-        found = was != ids.lost and broker is not None and broker.lists(copy.directory)
-    if found:
+        same_copy = was != ids.lost and broker is not None and broker.lists(copy.directory)
+    if same_copy:
         return _place(copy, now, offset if broker is not None and broker.undecided else None), None
     # R-COPY-4
     level: Level = "partial" if copy.missed is not None and led > copy.missed else "empty"
@@ -230,7 +230,11 @@ def _place(copy: Copy, now: Uuid, report: int | None) -> Copy:
     if report is not None:
         was = copy.places if copy.directory is None else frozenset({copy.directory})
         every = (*copy.left, Left(directories=was, report=report, placement=now in copy.places))
-        left = tuple(replace(one, directories=one.directories - {now}) for one in every if one.directories - {now})
+        left = tuple(
+            replace(former_place, directories=former_place.directories - {now})
+            for former_place in every
+            if former_place.directories - {now}
+        )
     return replace(copy, directory=now, places=frozenset(), left=left, missed=report).returned()
 
 
@@ -246,8 +250,8 @@ def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool,
     same = replace(copy, left=(), missed=None)
     if not new_process or not broker.directories:
         return same, None
-    absent = [one for one in copy.left if not one.directories <= broker.directories]
-    moves = [one for one in absent if not one.placement]
+    absent = [former_place for former_place in copy.left if not former_place.directories <= broker.directories]
+    moves = [former_place for former_place in absent if not former_place.placement]
     if not moves:
         return (replace(same, level="unsure") if absent and same.level == "complete" else same), None
     lay = moves[0].directories

@@ -309,8 +309,8 @@ def _go_on(fate: Fate, leader: Copy, offset: int) -> Fate:
         losses = (*losses[:-1], replace(pending, leader=leader.broker_id, went_on=offset))
     else:
         kind: Kind = "lost" if leader.level == "empty" else "may lack writes"
-        told = Loss(kind=kind, offset=offset, copies=fate.last, leader=leader.broker_id, went_on=offset)
-        losses = (*losses, told)
+        loss = Loss(kind=kind, offset=offset, copies=fate.last, leader=leader.broker_id, went_on=offset)
+        losses = (*losses, loss)
     return replace(_follow_leader(fate), losses=losses)
 
 

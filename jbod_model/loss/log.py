@@ -67,7 +67,7 @@ class Fates:
     def _starting(self, records: Sequence[tuple[LogEntry, Record]], images: Sequence[Image]) -> dict[int, set[int]]:
         """Offset -> brokers of which a later process reports from there on: a replica is assigned to a directory that
         its broker's process never registered with. All reports of an append are of one process (R-COPY-12)."""
-        found: dict[int, set[int]] = {}
+        brokers_at: dict[int, set[int]] = {}
         for (entry, _), before, after in zip(records, images, images[1:], strict=False):
             self._list(after)
             if after.topics is before.topics:
@@ -89,8 +89,8 @@ class Fates:
                         self.starting[broker_id] = process
                         known = images[0].brokers.get(broker_id)
                         whole = known is not None and known.incarnation_id == broker.incarnation_id
-                        found.setdefault(records[0][0].offset if whole else entry.offset, set()).add(broker_id)
-        return found
+                        brokers_at.setdefault(records[0][0].offset if whole else entry.offset, set()).add(broker_id)
+        return brokers_at
 
     def _list(self, image: Image) -> None:
         for broker_id, broker in image.brokers.items():
@@ -171,8 +171,8 @@ class Fates:
     def _partitions(self, before: Image, entry: LogEntry, superseded: Collection[Key] = ()) -> None:
         brokers = {
             broker_id: known
-            for broker_id, one in self.image.brokers.items()
-            if (known := self._registration(one, broker_id))
+            for broker_id, registration in self.image.brokers.items()
+            if (known := self._registration(registration, broker_id))
         }
         old, new = _states(before), _states(self.image)
         for key in [*new, *(key for key in old if key not in new)]:
@@ -218,14 +218,14 @@ def _superseded(images: Sequence[Image]) -> list[set[Key]]:
 
     ``images``: before the append, and after each of its records.
     """
-    found: list[set[Key]] = []
+    superseded_keys: list[set[Key]] = []
     again: set[Key] = set()
     for before, after in zip(images[-2::-1], images[:0:-1], strict=True):
-        found.append(set(again))
+        superseded_keys.append(set(again))
         if len(images) > 2 and after.topics is not before.topics:
             old, new = _states(before), _states(after)
             again |= {key for key, state in new.items() if state is not old.get(key)}
-    return found[::-1]
+    return superseded_keys[::-1]
 
 
 def _states(image: Image) -> dict[Key, Partition]:

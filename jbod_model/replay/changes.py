@@ -179,8 +179,8 @@ def _of_broker(before: Image, after: Image, broker_id: int, record: Record | Non
     ):
         if was != now:
             yield StateChange(what=what, broker_id=broker_id, before=was, after=now, why=why)
-    listed = [set(one.directories) if one else set() for one in (old, new)]
-    cordoned = [set(one.cordoned_directories or ()) if one else set() for one in (old, new)]
+    listed = [set(registration.directories) if registration else set() for registration in (old, new)]
+    cordoned = [set(registration.cordoned_directories or ()) if registration else set() for registration in (old, new)]
     for directory in sorted(listed[0] ^ listed[1]):
         came = directory in listed[1]
         yield StateChange(

@@ -338,7 +338,11 @@ class QuorumState:
                 node = _registered(record, now)
                 return replace(self, controllers={**self.controllers, node.controller_id: node})
             case UnregisterControllerRecord():
-                left = {one: node for one, node in self.controllers.items() if one != record.controller_id}
+                left = {
+                    controller_id: node
+                    for controller_id, node in self.controllers.items()
+                    if controller_id != record.controller_id
+                }
                 return replace(self, controllers=left)
             case LeaderChangeMessage():
                 return self._led(record, now)
@@ -353,13 +357,16 @@ class QuorumState:
         loading = replace(self, controllers={})
         for record in records:
             loading = loading.follow(record, now)
-        kept = {one: _same_or(self.controllers.get(one), node) for one, node in loading.controllers.items()}
+        kept = {
+            controller_id: _same_or(self.controllers.get(controller_id), node)
+            for controller_id, node in loading.controllers.items()
+        }
         return replace(loading, controllers=kept)
 
     def _led(self, record: LeaderChangeMessage, now: RecordMoment) -> QuorumState:
         """A new epoch: the leader, the nodes that voted for it, and the voters (R-VOTER-2)."""
-        named = {one.voter_id: one for one in record.voters}
-        granted = {record.leader_id, *(one.voter_id for one in record.granting_voters)}
+        named = {voter.voter_id: voter for voter in record.voters}
+        granted = {record.leader_id, *(voter.voter_id for voter in record.granting_voters)}
         members = {}
         for node_id in sorted({*self.members, *named, record.leader_id}):
             member = self.members.get(node_id)
@@ -374,17 +381,17 @@ class QuorumState:
     def _voted(self, record: VotersRecord, now: RecordMoment) -> QuorumState:
         """The voters of a dynamic quorum, all of them (R-VOTER-3)."""
         members = {
-            one: replace(member, voter=False, since=now) if member.voter else member
-            for one, member in self.members.items()
+            node_id: replace(member, voter=False, since=now) if member.voter else member
+            for node_id, member in self.members.items()
         }
-        for one in record.voters:
-            before, directory = self.members.get(one.voter_id), str(one.voter_directory_id)
-            levels = one.k_raft_version_feature
+        for voter in record.voters:
+            before, directory = self.members.get(voter.voter_id), str(voter.voter_directory_id)
+            levels = voter.k_raft_version_feature
             stayed = before if before and before.voter and before.directory_id in (None, directory) else None
-            members[one.voter_id] = Member(
-                node_id=one.voter_id,
+            members[voter.voter_id] = Member(
+                node_id=voter.voter_id,
                 directory_id=directory,
-                endpoints=tuple(f"{end.name}://{end.host}:{end.port}" for end in one.endpoints),
+                endpoints=tuple(f"{end.name}://{end.host}:{end.port}" for end in voter.endpoints),
                 kraft=(levels.min_supported_version, levels.max_supported_version),
                 voter=True,
                 since=stayed.since if stayed else now,
@@ -394,13 +401,15 @@ class QuorumState:
 
 
 def _registered(record: RegisterControllerRecord, now: RecordMoment) -> RegisteredController:
-    told = [(one.name, one.min_supported_version, one.max_supported_version) for one in record.features]
+    features = [
+        (feature.name, feature.min_supported_version, feature.max_supported_version) for feature in record.features
+    ]
     return RegisteredController(
         controller_id=record.controller_id,
         incarnation_id=str(record.incarnation_id),
         zk_migration_ready=record.zk_migration_ready,
-        endpoints=tuple(f"{one.name}://{one.host}:{one.port}" for one in record.end_points),
-        features=tuple(sorted(told)),
+        endpoints=tuple(f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in record.end_points),
+        features=tuple(sorted(features)),
         registered=now,
     )
 

@@ -119,11 +119,11 @@ def image_at(
 
     UsageError if the directory no longer reaches back to ``offset``.
     """
-    found: tuple[int, Image] | None = None
+    newest_state: tuple[int, Image] | None = None
     for at, image in images(LogReader(MetadataLog.open(path), start=start), profile=profile):
         if offset is not None and at > offset:
             break
-        found = at, image
-    if found is None:
+        newest_state = at, image
+    if newest_state is None:
         raise UsageError(f"{path} has no state at offset {offset}: it starts later, or is empty")
-    return found
+    return newest_state

@@ -55,20 +55,20 @@ class Ensemble:
     @property
     def properties(self) -> dict[str, MetaProperties]:
         """The directories whose meta.properties was read."""
-        return {path: found for path, found in self.directories.items() if isinstance(found, MetaProperties)}
+        return {path: state for path, state in self.directories.items() if isinstance(state, MetaProperties)}
 
     @property
     def empty(self) -> tuple[str, ...]:
         """The directories without meta.properties: they need formatting, and formatting may create them."""
-        return tuple(p for p, found in self.directories.items() if isinstance(found, NotFormatted | MissingDirectory))
+        return tuple(p for p, state in self.directories.items() if isinstance(state, NotFormatted | MissingDirectory))
 
     @property
     def failed(self) -> dict[str, StorageProblem]:
         """The directories that could not be read. A broker starts without them."""
         return {
-            path: found
-            for path, found in self.directories.items()
-            if isinstance(found, StorageProblem) and not isinstance(found, NotFormatted | MissingDirectory)
+            path: state
+            for path, state in self.directories.items()
+            if isinstance(state, StorageProblem) and not isinstance(state, NotFormatted | MissingDirectory)
         }
 
     @property
@@ -95,14 +95,14 @@ def load_ensemble(directories: Iterable[str], metadata_dir: str | None = None) -
     paths = sorted({*directories, *([] if metadata_dir is None else [metadata_dir])})
     if not paths:
         raise MetadataDirectoryNotGiven("", "no directory was given")
-    found: dict[str, DirectoryState] = {}
+    states: dict[str, DirectoryState] = {}
     for path in paths:
         try:
-            found[path] = read_meta_properties(path)
+            states[path] = read_meta_properties(path)
         except StorageProblem as problem:
-            found[path] = problem
+            states[path] = problem
     logs = frozenset(path for path in paths if _holds_metadata_log(path))
-    return Ensemble(directories=found, metadata_dir=metadata_dir, metadata_logs=logs)
+    return Ensemble(directories=states, metadata_dir=metadata_dir, metadata_logs=logs)
 
 
 def find_problems(
@@ -166,15 +166,15 @@ def find_start_problems(
                 yield MisplacedMetadataLog(
                     path, f"holds {METADATA_LOG}, but the metadata directory is {ensemble.metadata_dir}"
                 )
-    for path, found in ensemble.directories.items():
-        if isinstance(found, StorageProblem):
-            yield found
+    for path, state in ensemble.directories.items():
+        if isinstance(state, StorageProblem):
+            yield state
             continue
-        if found.node_id is None:
+        if state.node_id is None:
             yield NodeIdMissing(path, "has no node id")
-        if found.cluster_id is None:
+        if state.cluster_id is None:
             yield ClusterIdMissing(path, "has no cluster.id")
-        if found.directory_id is None:
+        if state.directory_id is None:
             yield DirectoryIdMissing(path, "has no directory.id")
 
 

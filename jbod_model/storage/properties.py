@@ -46,14 +46,14 @@ def parse_properties(data: bytes) -> dict[str, str]:
     """
     if len(data) > MAX_PROPERTIES_BYTES:
         raise ValueError(f"{len(data)} bytes, more than the {MAX_PROPERTIES_BYTES} that such a file may have")
-    found = {}
+    values = {}
     for line in _logical_lines(data.decode("latin-1")):
         key_end = _end_of_key(line)
         value_start = _skip_blanks(line, key_end)
         if value_start < len(line) and line[value_start] in "=:":
             value_start = _skip_blanks(line, value_start + 1)
-        found[_unescape(line[:key_end])] = _unescape(line[value_start:])
-    return found
+        values[_unescape(line[:key_end])] = _unescape(line[value_start:])
+    return values
 
 
 def render_properties(properties: Mapping[str, str], written: datetime | None = None) -> bytes:

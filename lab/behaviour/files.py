@@ -34,5 +34,5 @@ def behaviour(
 
     if not logs:
         return judge(read, Behaviour(read, profile=profile, ids=ids, static_configs=configs))
-    requests = [one.requests_and_newer() for one in logs]
+    requests = [request_log.requests_and_newer() for request_log in logs]
     return judge(read, with_requests(Audit(read(), requests, cluster_id=cluster_id(log_dir), static_configs=configs)))

@@ -36,13 +36,13 @@ class Registrations:
     @classmethod
     def of(cls, entries: Iterable[LogEntry]) -> Registrations:
         """All registrations of a log."""
-        found = cls()
+        registrations = cls()
         for entry in entries:
             record = entry.record.record if isinstance(entry.record, VersionedRecord) else None
             if isinstance(record, RegisterBrokerRecord) and not entry.in_snapshot:
-                found._offsets.setdefault(record.broker_id, []).append(entry.offset)
-                found._listed.setdefault(record.broker_id, []).append(frozenset(record.log_dirs))
-        return found
+                registrations._offsets.setdefault(record.broker_id, []).append(entry.offset)
+                registrations._listed.setdefault(record.broker_id, []).append(frozenset(record.log_dirs))
+        return registrations
 
     def may_have(self, registration: BrokerRegistration, directory: Uuid, offset: int) -> bool:
         """Whether a process of the broker that sends a request at ``offset`` may have the directory.

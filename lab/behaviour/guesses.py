@@ -93,7 +93,9 @@ def _registration_changes(ahead: Ahead, at: int = 0) -> Iterator[Guess]:
         return
     own = [
         record
-        for record in takewhile(lambda one: _is_change(one) or _is_of(one, first.broker_id), ahead.records[at:])
+        for record in takewhile(
+            lambda next_record: _is_change(next_record) or _is_of(next_record, first.broker_id), ahead.records[at:]
+        )
         if isinstance(record, BrokerRegistrationChangeRecord)
     ]
     expired = Guess(SessionExpired(broker_id=first.broker_id))
@@ -103,7 +105,9 @@ def _registration_changes(ahead: Ahead, at: int = 0) -> Iterator[Guess]:
     cordoned: list[tuple[Uuid, ...] | None] = [None]
     for change in own:
         if change.log_dirs or not (change.fenced or change.in_controlled_shutdown or change.cordoned_log_dirs):
-            failed.append(tuple(one for one in registration.directories if one not in change.log_dirs))
+            failed.append(
+                tuple(directory for directory in registration.directories if directory not in change.log_dirs)
+            )
         if change.cordoned_log_dirs is not None:
             cordoned.append(change.cordoned_log_dirs)
     for offline, cordons in product(reversed(failed[:2]), reversed(cordoned[:2])):
@@ -151,16 +155,21 @@ def _registration(ahead: Ahead, at: int = 0) -> Iterator[Guess]:
             broker_id=record.broker_id,
             incarnation_id=record.incarnation_id,
             listeners=tuple(
-                Listener(name=one.name, host=one.host, port=one.port, security_protocol=one.security_protocol)
-                for one in record.end_points
+                Listener(
+                    name=endpoint.name,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    security_protocol=endpoint.security_protocol,
+                )
+                for endpoint in record.end_points
             ),
             features=tuple(
                 SupportedFeature(
-                    name=one.name,
-                    min_supported_version=one.min_supported_version,
-                    max_supported_version=one.max_supported_version,
+                    name=feature.name,
+                    min_supported_version=feature.min_supported_version,
+                    max_supported_version=feature.max_supported_version,
                 )
-                for one in record.features
+                for feature in record.features
             ),
             rack=record.rack,
             is_migrating_zk_broker=record.is_migrating_zk_broker,
@@ -199,11 +208,14 @@ def _creation(ahead: Ahead) -> Iterator[Guess]:
         elif not isinstance(record, ClearElrRecord):
             break
     for some in (topics, topics[:1]):
-        asked = tuple(
+        creatable_topics = tuple(
             CreatableTopic(name=topic.name, configs=tuple(configs), assignments=tuple(placed))
             for topic, configs, placed in some
         )
-        yield Guess(CreateTopicsRequest(topics=asked), {"new_topic_ids": tuple(one.topic_id for one, _, _ in some)})
+        yield Guess(
+            CreateTopicsRequest(topics=creatable_topics),
+            {"new_topic_ids": tuple(topic_record.topic_id for topic_record, _, _ in some)},
+        )
 
 
 def _growth(ahead: Ahead) -> Iterator[Guess]:
@@ -215,7 +227,8 @@ def _growth(ahead: Ahead) -> Iterator[Guess]:
     placed = tuple(
         CreatePartitionsAssignment(broker_ids=record.replicas)
         for record in takewhile(
-            lambda one: isinstance(one, PartitionRecord) and one.topic_id == first.topic_id, ahead.records
+            lambda next_record: isinstance(next_record, PartitionRecord) and next_record.topic_id == first.topic_id,
+            ahead.records,
         )
         if isinstance(record, PartitionRecord)
     )
@@ -228,7 +241,7 @@ def _growth(ahead: Ahead) -> Iterator[Guess]:
 def _deletion(ahead: Ahead) -> Iterator[Guess]:
     removed = _run(ahead.records, RemoveTopicRecord)
     for some in (removed, removed[:1]):
-        yield Guess(DeleteTopicsRequest(topic_ids=tuple(one.topic_id for one in some)))
+        yield Guess(DeleteTopicsRequest(topic_ids=tuple(removal.topic_id for removal in some)))
 
 
 # CONFIGURATION
@@ -243,9 +256,9 @@ def _configuration(ahead: Ahead) -> Iterator[Guess]:
     for some in (values, values[:1]):
         resources = tuple(
             AlterConfigsResource(
-                resource_type=one.resource_type, resource_name=one.resource_name, configs=(_alteration(one),)
+                resource_type=value.resource_type, resource_name=value.resource_name, configs=(_alteration(value),)
             )
-            for one in some
+            for value in some
         )
         yield Guess(IncrementalAlterConfigsRequest(resources=resources))
 
@@ -263,19 +276,19 @@ def _levels(levels: Sequence[FeatureLevelRecord], ahead: Ahead) -> Iterator[Gues
     for some in (levels, levels[:1]):
         updates = tuple(
             FeatureUpdate(
-                feature=one.name,
-                max_version_level=one.feature_level,
+                feature=level.name,
+                max_version_level=level.feature_level,
                 upgrade_type=UPGRADE
-                if one.feature_level >= ahead.image.features.get(one.name, 0)
+                if level.feature_level >= ahead.image.features.get(level.name, 0)
                 else UNSAFE_DOWNGRADE,
             )
-            for one in some
+            for level in some
         )
         yield Guess(UpdateFeaturesRequest(feature_updates=updates))
 
 
 def _run(records: Sequence[Record], kind: type[Any]) -> list[Any]:
-    return list(takewhile(lambda one: isinstance(one, kind), records))
+    return list(takewhile(lambda record: isinstance(record, kind), records))
 
 
 _OF_BROKER: Mapping[type[Record], Callable[[Ahead, int], Iterator[Guess]]] = {

@@ -73,16 +73,16 @@ def _changes(ahead: Ahead) -> Iterator[Change]:
 
 def _runs(changes: Sequence[Change], read: Callable[[Change], T | None]) -> Iterator[list[T]]:
     """What ``read`` finds in the changes, up to one that it finds nothing in; then in the first alone."""
-    found: list[T] = []
+    parts: list[T] = []
     for change in changes:
-        one = read(change)
-        if one is None:
+        part = read(change)
+        if part is None:
             break
-        found.append(one)
-    if found:
-        yield found
-    if len(found) > 1:
-        yield found[:1]
+        parts.append(part)
+    if parts:
+        yield parts
+    if len(parts) > 1:
+        yield parts[:1]
 
 
 def _assignments(ahead: Ahead, changes: Sequence[Change]) -> Iterator[Guess]:
@@ -131,7 +131,7 @@ def _in_sync_sets(image: Image, changes: Sequence[Change]) -> Iterator[Guess]:
     if registration is None:
         return
 
-    def asked(change: Change, whole: bool) -> AlterPartitionTopic | None:
+    def in_sync_set(change: Change, whole: bool) -> AlterPartitionTopic | None:
         record, _, before = change
         changes_set = record.isr is not None or record.leader_recovery_state != KEEP_RECOVERY_STATE
         completes = record.replicas is not None and bool(before.adding_replicas or before.removing_replicas)
@@ -139,19 +139,19 @@ def _in_sync_sets(image: Image, changes: Sequence[Change]) -> Iterator[Guess]:
             return None
         after = before.isr if record.isr is None else record.isr
         if whole:
-            after = (*before.isr, *(one for one in after if one not in before.isr))
+            after = (*before.isr, *(broker_id for broker_id in after if broker_id not in before.isr))
         recovery = record.leader_recovery_state
         partition = AlterPartitionPartition(
             partition_index=record.partition_id,
             leader_epoch=before.leader_epoch,
-            new_isr_with_epochs=tuple(BrokerState(broker_id=one) for one in after),
+            new_isr_with_epochs=tuple(BrokerState(broker_id=broker_id) for broker_id in after),
             leader_recovery_state=before.leader_recovery_state if recovery == KEEP_RECOVERY_STATE else recovery,
             partition_epoch=before.partition_epoch,
         )
         return AlterPartitionTopic(topic_id=record.topic_id, partitions=(partition,))
 
     for whole in (False, True):
-        for run in _runs(changes, partial(asked, whole=whole)):
+        for run in _runs(changes, partial(in_sync_set, whole=whole)):
             yield Guess(AlterPartitionRequest(broker_id=leader, broker_epoch=registration.epoch, topics=tuple(run)))
 
 
@@ -164,7 +164,7 @@ def _reassignments(changes: Sequence[Change]) -> Iterator[Guess]:
             return None
         replicas = before.replicas if record.replicas is None else record.replicas
         leaving = before.removing_replicas if record.removing_replicas is None else record.removing_replicas
-        target = tuple(one for one in replicas if one not in leaving)
+        target = tuple(broker_id for broker_id in replicas if broker_id not in leaving)
         partition = ReassignablePartition(partition_index=record.partition_id, replicas=target)
         return ReassignableTopic(name=topic.name, partitions=(partition,))
 
@@ -181,11 +181,11 @@ def _reassignments(changes: Sequence[Change]) -> Iterator[Guess]:
 
 
 def _elections(changes: Sequence[Change], election: int) -> Iterator[Guess]:
-    def asked(change: Change) -> TopicPartitions | None:
+    def topic_partitions(change: Change) -> TopicPartitions | None:
         record, topic, _ = change
         if record.leader in (NO_LEADER_CHANGE, NO_LEADER):
             return None
         return TopicPartitions(topic=topic.name, partitions=(record.partition_id,))
 
-    for run in _runs(changes, asked):
+    for run in _runs(changes, topic_partitions):
         yield Guess(ElectLeadersRequest(election_type=election, topic_partitions=tuple(run)))

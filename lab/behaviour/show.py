@@ -47,7 +47,7 @@ def behaviour_as_json(verdict: Verdict) -> dict[str, Any]:
         "flaws": dict(verdict.flaws),
         "breaches": [
             {"invariant": f"R-INV-{breach.number}", "offset": breach.offset, "problem": breach.problem, "flaw": flaw}
-            for breach, flaw in [*((one, None) for one in verdict.breaches), *verdict.known_breaches]
+            for breach, flaw in [*((new_breach, None) for new_breach in verdict.breaches), *verdict.known_breaches]
         ],
         "end": None,
     }
@@ -79,8 +79,8 @@ def _show_answer(out: Screen, verdict: Verdict) -> None:
     if end.nearest is not None and end.written and end.expected:
         say(out, f"  The nearest action is: {end.nearest}.", hang=2)
         fields = differences("", end.written, end.expected)
-        for field, expected, found in fields[:FIELDS]:
-            say(out, f"  {field}: it would have written {in_words(expected)}, found {in_words(found)}", hang=4)
+        for field, expected, actual in fields[:FIELDS]:
+            say(out, f"  {field}: it would have written {in_words(expected)}, found {in_words(actual)}", hang=4)
         if len(fields) > FIELDS:
             say(out, f"  and {len(fields) - FIELDS:,} more fields")
     else:
@@ -91,7 +91,7 @@ def _show_answer(out: Screen, verdict: Verdict) -> None:
 
 
 def _ranked(counts: Counter[str]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return sorted(counts.items(), key=lambda kind_count: (-kind_count[1], kind_count[0]))
 
 
 def _by_number(breaches: list[LogBreach]) -> dict[int, list[LogBreach]]:

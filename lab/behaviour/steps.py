@@ -74,10 +74,12 @@ def kind_of(request: Request, records: Iterable[VersionedRecord]) -> str:
     if isinstance(request, requests.BrokerHeartbeatRequest):
         return f"heartbeat: {', '.join(dict.fromkeys(_changes(records))) or 'shutdown'}"
     if isinstance(request, requests.BrokerRegistrationRequest):
-        restarted = any(not isinstance(one.record, RegisterBrokerRecord) for one in records)
+        restarted = any(not isinstance(versioned.record, RegisterBrokerRecord) for versioned in records)
         return "registration after a session" if restarted else "registration"
     if isinstance(request, requests.AlterPartitionRequest):
-        completed = any(isinstance(one.record, PartitionChangeRecord) and one.record.replicas for one in records)
+        completed = any(
+            isinstance(versioned.record, PartitionChangeRecord) and versioned.record.replicas for versioned in records
+        )
         return "in-sync sets changed, reassignment complete" if completed else "in-sync sets changed"
     if isinstance(request, requests.ElectLeadersRequest):
         preferred = request.election_type == requests.PREFERRED_ELECTION

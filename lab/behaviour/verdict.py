@@ -46,18 +46,18 @@ class Verdict:
         return isinstance(self.end, Refusal)
 
 
-def judge(read: Callable[[], Iterable[LogEntry]], found: Iterable[Step | Refusal | Undecidable]) -> Verdict:
-    """Take all of ``found``, the explanation of what ``read`` reads, and check the invariants along it (R-BEHAVE-9)."""
+def judge(read: Callable[[], Iterable[LogEntry]], steps: Iterable[Step | Refusal | Undecidable]) -> Verdict:
+    """Take all of ``steps``, the explanation of what ``read`` reads, and check the invariants along it (R-BEHAVE-9)."""
     verdict = Verdict()
     flawed: dict[int, str] = {}
-    for one in found:
-        if not isinstance(one, Step):
-            verdict.end = one
+    for step in steps:
+        if not isinstance(step, Step):
+            verdict.end = step
             break
-        (verdict.kinds if one.modelled else verdict.others)[one.kind] += 1
-        if one.flaw is not None:
-            verdict.flaws[one.flaw] += 1
-            flawed.update((one.from_offset + place, one.flaw) for place in range(len(one.records)))
+        (verdict.kinds if step.modelled else verdict.others)[step.kind] += 1
+        if step.flaw is not None:
+            verdict.flaws[step.flaw] += 1
+            flawed.update((step.from_offset + place, step.flaw) for place in range(len(step.records)))
     end = None if verdict.end is None else verdict.end.offset
     for breach in check_log(_counted(read(), end, verdict)):
         flaw = flawed.get(breach.offset)

@@ -100,9 +100,9 @@ class Behaviour:
 
     def __iter__(self) -> Iterator[Step | Refusal | Undecidable]:
         for batch in _batches(self._entries()):
-            for found in self._take(batch):
-                yield found
-                if not isinstance(found, Step):
+            for step in self._take(batch):
+                yield step
+                if not isinstance(step, Step):
                     return
 
     def _take(self, batch: Sequence[LogEntry]) -> Iterator[Step | Refusal | Undecidable]:
@@ -151,7 +151,7 @@ class Behaviour:
 
     def _explain(self, entries: Sequence[LogEntry]) -> Iterator[Step | Refusal]:
         """Take the entries apart into actions: depth first, the longest first, from no place twice."""
-        records = tuple(one.record for one in entries if isinstance(one.record, VersionedRecord))
+        records = tuple(entry.record for entry in entries if isinstance(entry.record, VersionedRecord))
         states = [self._known]
         farthest = _Farthest()
         path: list[tuple[int, Match]] = []
@@ -190,12 +190,12 @@ class Behaviour:
             yield Match(type(records[at].record).__name__, 1)
             return
         ahead = Ahead(
-            known.image, [one.record for one in records[at:]], known.next_offset, self._registrations, self._lost
+            known.image, [record.record for record in records[at:]], known.next_offset, self._registrations, self._lost
         )
-        asked = [(guess, replace(known.own_context(), **guess.circumstances)) for guess in guesses(ahead)]
+        attempts = [(guess, replace(known.own_context(), **guess.circumstances)) for guess in guesses(ahead)]
         for rules in self._rules:
-            found: dict[tuple[str, int], Match] = {}
-            for guess, context in asked:
+            matches: dict[tuple[str, int], Match] = {}
+            for guess, context in attempts:
                 if not _may_apply(rules, guess.request, known):
                     continue
                 expected = expect(known.image, guess.request, context, rules).records
@@ -203,11 +203,11 @@ class Behaviour:
                 count = len(expected)
                 if count and _same(guess.request, records[at : at + count], expected):
                     kind = kind_of(guess.request, expected)
-                    if (kind, count) not in found:
+                    if (kind, count) not in matches:
                         flawed = rules.name is not None
                         flaw = name_of(rules, known.image, guess.request, context) if flawed else None
-                        found[kind, count] = Match(kind, count, flaw)
-            yield from sorted(found.values(), key=lambda match: -match.count)
+                        matches[kind, count] = Match(kind, count, flaw)
+            yield from sorted(matches.values(), key=lambda match: -match.count)
 
 
 def _reach(entries: Sequence[LogEntry], place: int, states: list[Knowledge]) -> None:
@@ -267,46 +267,50 @@ def _may_apply(rules: AuditRules, request: Request, known: Knowledge) -> bool:
     return before and (known.migrating or isinstance(request, BrokerRegistrationRequest))
 
 
-def _same(request: Request, found: Records, expected: Records) -> bool:
+def _same(request: Request, records: Records, expected: Records) -> bool:
     """Whether the log has these records, in an order that Kafka leaves to a hash table where it is another."""
-    if found == expected:
+    if records == expected:
         return True
-    if Counter(found) != Counter(expected):
+    if Counter(records) != Counter(expected):
         return False
-    return next(compare.records(operation_of(request), found, expected), None) is None
+    return next(compare.records(operation_of(request), records, expected), None) is None
 
 
 def _refusal(entries: Sequence[LogEntry], records: Records, farthest: _Farthest, problem: str | None = None) -> Refusal:
     """What was found at the farthest place, and what the nearest action would have written there (R-BEHAVE-10)."""
     at = farthest.at
     kind, expected = max(
-        farthest.outcomes, key=lambda one: _likeness(records[at : at + len(one[1])], one[1]), default=(None, ())
+        farthest.outcomes,
+        key=lambda outcome: _likeness(records[at : at + len(outcome[1])], outcome[1]),
+        default=(None, ()),
     )
-    found = records[at : at + max(len(expected), 1)]
-    wrong = _first_other(found, expected)
+    written_records = records[at : at + max(len(expected), 1)]
+    wrong = _first_other(written_records, expected)
     return Refusal(
         offset=entries[min(at + wrong, len(entries) - 1)].offset,
         problem=problem or "no action of the specification writes these records",
         batch=(entries[0].offset, entries[-1].offset),
-        written=found,
+        written=written_records,
         nearest=kind,
         expected=expected,
     )
 
 
-def _likeness(found: Records, expected: Records) -> tuple[int, int]:
+def _likeness(records: Records, expected: Records) -> tuple[int, int]:
     """How many records are the same, and how many fields are not."""
-    same = sum((Counter(found) & Counter(expected)).values())
-    return same, -sum(1 for _ in compare.records("", found, expected))
+    same = sum((Counter(records) & Counter(expected)).values())
+    return same, -sum(1 for _ in compare.records("", records, expected))
 
 
-def _first_other(found: Records, expected: Records) -> int:
+def _first_other(records: Records, expected: Records) -> int:
     """The place of the first record that is not expected; where all are, of the first in another order, or the end."""
     left = Counter(expected)
-    for place, versioned in enumerate(found):
+    for place, versioned in enumerate(records):
         if not left[versioned]:
             return place
         left[versioned] -= 1
-    if len(found) < len(expected):
-        return len(found)
-    return next((place for place, (one, other) in enumerate(zip(found, expected, strict=True)) if one != other), 0)
+    if len(records) < len(expected):
+        return len(records)
+    return next(
+        (place for place, (record, other) in enumerate(zip(records, expected, strict=True)) if record != other), 0
+    )

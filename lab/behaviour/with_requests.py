@@ -17,28 +17,28 @@ from lab.behaviour.steps import NAMES, Refusal, Step, Undecidable, kind_of
 def with_requests(audit: Audit) -> Iterator[Step | Refusal | Undecidable]:
     """Each step in order, or where it ends; a request that wrote nothing is no step."""
     try:
-        for one in audit:
-            found = _own_work(one) if isinstance(one, OwnWork) else _request(one, audit)
-            if found is not None:
-                yield found
-                if not isinstance(found, Step):
+        for finding in audit:
+            step = _own_work(finding) if isinstance(finding, OwnWork) else _request(finding, audit)
+            if step is not None:
+                yield step
+                if not isinstance(step, Step):
                     return
     except ReplayViolation as violation:
         yield Refusal(offset=violation.offset, problem=violation.problem)
 
 
-def _own_work(one: OwnWork) -> Step | Refusal | Undecidable:
-    if one.newer:
-        return Undecidable(offset=one.from_offset, problem=one.cause)
-    if not one.unexplained:
+def _own_work(work: OwnWork) -> Step | Refusal | Undecidable:
+    if work.newer:
+        return Undecidable(offset=work.from_offset, problem=work.cause)
+    if not work.unexplained:
         return Step(
-            kind=one.cause, from_offset=one.from_offset, records=one.records, modelled=one.cause in NAMES.values()
+            kind=work.cause, from_offset=work.from_offset, records=work.records, modelled=work.cause in NAMES.values()
         )
-    line, expected = one.nearest or (None, ())
+    line, expected = work.nearest or (None, ())
     return Refusal(
-        offset=one.from_offset,
+        offset=work.from_offset,
         problem="no logged request, and no work of the controller's own, writes this record",
-        written=one.records,
+        written=work.records,
         nearest=None if line is None else _named(line),
         expected=expected,
     )
@@ -48,20 +48,25 @@ def _named(line: RequestLine) -> str:
     return f"{line.api} of client {line.client_id}" if line.client_id else line.api
 
 
-def _request(one: Judged, audit: Audit) -> Step | Refusal | Undecidable | None:
-    offset = audit.known.next_offset if one.from_offset is None else one.from_offset
-    if one.newer:
-        return Undecidable(offset=offset, problem=one.reason or "newer than the specification")
-    if not isinstance(one.line, RequestLine) or one.verdict is Verdict.UNDECIDED:
+def _request(judgement: Judged, audit: Audit) -> Step | Refusal | Undecidable | None:
+    offset = audit.known.next_offset if judgement.from_offset is None else judgement.from_offset
+    if judgement.newer:
+        return Undecidable(offset=offset, problem=judgement.reason or "newer than the specification")
+    if not isinstance(judgement.line, RequestLine) or judgement.verdict is Verdict.UNDECIDED:
         return None
-    if one.verdict in (Verdict.DIFFERS, Verdict.ORDER):
+    if judgement.verdict in (Verdict.DIFFERS, Verdict.ORDER):
         return Refusal(
             offset=offset,
-            problem=one.reason or "other records than expected",
-            written=one.written,
-            nearest=_named(one.line),
-            expected=one.expected,
+            problem=judgement.reason or "other records than expected",
+            written=judgement.written,
+            nearest=_named(judgement.line),
+            expected=judgement.expected,
         )
-    if not one.written:
+    if not judgement.written:
         return None
-    return Step(kind=kind_of(one.line.request, one.written), from_offset=offset, records=one.written, flaw=one.quirk)
+    return Step(
+        kind=kind_of(judgement.line.request, judgement.written),
+        from_offset=offset,
+        records=judgement.written,
+        flaw=judgement.quirk,
+    )

@@ -34,8 +34,8 @@ def phases(
     phase = _phase(request, image, memory, records)
     if phase is None:
         return None
-    found = [phase(one.record) for one in records if isinstance(one.record, PartitionChangeRecord)]
-    return None if NOWHERE in found else found
+    groups = [phase(versioned.record) for versioned in records if isinstance(versioned.record, PartitionChangeRecord)]
+    return None if NOWHERE in groups else groups
 
 
 def _phase(
@@ -43,7 +43,7 @@ def _phase(
 ) -> Phase | None:
     if isinstance(request, BrokerHeartbeatRequest):
         broker = image.brokers.get(request.broker_id)
-        if broker is None or any(_changes_state(one) for one in records):
+        if broker is None or any(_changes_state(versioned) for versioned in records):
             return None
         if request.want_shut_down and broker.in_controlled_shutdown:  # a broker may begin to shut down without a record
             return None
@@ -56,8 +56,8 @@ def _phase(
     return None
 
 
-def _changes_state(one: VersionedRecord) -> bool:
-    record = one.record
+def _changes_state(versioned: VersionedRecord) -> bool:
+    record = versioned.record
     return isinstance(record, BrokerRegistrationChangeRecord) and (
         record.fenced != 0 or record.in_controlled_shutdown != 0
     )

@@ -93,9 +93,9 @@ class _Replay:
         self.circumstances = Circumstances(line.get("cleanShutdownDetection") is True, ControllerMemory())
         named = LEVELS.get(str(line.get("metadataVersion")))
         levels = [
-            one.record.feature_level
-            for one in records
-            if isinstance(one.record, FeatureLevelRecord) and one.record.name == METADATA_VERSION
+            record.record.feature_level
+            for record in records
+            if isinstance(record.record, FeatureLevelRecord) and record.record.name == METADATA_VERSION
         ]
         differences = [("metadataVersion", named, levels[-1] if levels else None)] if levels[-1:] != [named] else []
         self._note(number, line, [*self._position(line), *differences])
@@ -180,8 +180,8 @@ class _Replay:
             )
         )
         if recorded or line.get("errorCode") != ControllerFault.code or ours.error is not ControllerFault.code:
-            found = {"exception": line["exception"], "errorCode": line.get("errorCode"), "records": len(recorded)}
-            self._note(number, line, [("exception", found, ours.problem or f"{len(ours.records)} records")])
+            failure = {"exception": line["exception"], "errorCode": line.get("errorCode"), "records": len(recorded)}
+            self._note(number, line, [("exception", failure, ours.problem or f"{len(ours.records)} records")])
 
     def _apply(self, number: int, line: dict[str, Any], records: tuple[VersionedRecord, ...]) -> None:
         """Apply the recorded records to the state; one that cannot be applied ends the replay."""
@@ -217,7 +217,7 @@ class _Replay:
 
 def _newest(known: Release | None, request: BrokerRegistrationRequest) -> Release:
     """The release of the newest broker: the brokers of a trace have the release of its controller (R-RELEASE-3)."""
-    levels = [one.max_supported_version for one in request.features if one.name == METADATA_VERSION]
+    levels = [feature.max_supported_version for feature in request.features if feature.name == METADATA_VERSION]
     newest = release_of(max(levels)) if levels else REFERENCE
     return newest if known is None else max(known, newest)
 

@@ -93,8 +93,8 @@ class Report:
             "images_matched": self.images_matched,
             "records": self.records,
             "ok": self.ok,
-            "mismatches": [asdict(found) for found in self.mismatches],
-            "thrown": [asdict(found) for found in self.thrown],
+            "mismatches": [asdict(mismatch) for mismatch in self.mismatches],
+            "thrown": [asdict(failure) for failure in self.thrown],
         }
 
 

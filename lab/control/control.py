@@ -194,7 +194,10 @@ class Control:
         """The request with the replicas that the original controller is known or guessed to have placed."""
         request, response = line.request, line.response
         if isinstance(request, CreateTopicsRequest) and isinstance(response, CreateTopicsResponse):
-            sizes = {one.name: (one.num_partitions, one.replication_factor) for one in response.topics}
+            sizes = {
+                created_topic.name: (created_topic.num_partitions, created_topic.replication_factor)
+                for created_topic in response.topics
+            }
             drawn = drawn_ids(response)
             topics = tuple(self._placed_topic(topic, drawn.get(topic.name), sizes) for topic in request.topics)
             return replace(request, topics=topics)
@@ -206,7 +209,7 @@ class Control:
         self, topic: CreatableTopic, topic_id: Uuid | None, sizes: Mapping[str, tuple[int, int]]
     ) -> CreatableTopic:
         if topic.assignments:
-            self.outcome.placements["given"] += sum(len(one.broker_ids) for one in topic.assignments)
+            self.outcome.placements["given"] += sum(len(assignment.broker_ids) for assignment in topic.assignments)
             return topic
         partitions, replicas = sizes.get(topic.name, (-1, -1))
         if topic_id is None or not 0 < partitions <= 10_000 or replicas < 1:
@@ -250,7 +253,7 @@ class Control:
             return self._node.handle(request, now)
         drawn = drawn_ids(line.response)
         rehearsal = self._rehearse(request, now)
-        taken = {one.name for one in rehearsal.topics if one.error_code == 0}
+        taken = {rehearsed_topic.name for rehearsed_topic in rehearsal.topics if rehearsed_topic.error_code == 0}
         own = [drawn.get(topic.name) or ids.random(self._random) for topic in request.topics if topic.name in taken]
         return self._node.handle(request, now, tuple(own))
 

@@ -46,9 +46,9 @@ class Canonical:
         of_images, of_machines = self._signs
         differ, wrong = of_images.get(state[0]) or self._signs_of(True, state[0])
         for number in state[1:]:
-            one, other = of_machines.get(number) or self._signs_of(False, number)
+            differences, other = of_machines.get(number) or self._signs_of(False, number)
             wrong |= other & ~differ
-            differ |= one
+            differ |= differences
         return wrong
 
     def _signs_of(self, of_image: bool, number: int) -> Signs:
@@ -57,9 +57,9 @@ class Canonical:
         decided = against = 0
         bit = 1
         for broker_id in self.names:
-            for one, other in itertools.pairwise(self._marks_of(of_image, number, broker_id)):
-                decided |= bit * (one != other)
-                against |= bit * (one > other)
+            for mark, other in itertools.pairwise(self._marks_of(of_image, number, broker_id)):
+                decided |= bit * (mark != other)
+                against |= bit * (mark > other)
                 bit <<= 1
         self._signs[0 if of_image else 1][number] = decided, against
         return decided, against
@@ -77,13 +77,13 @@ class Canonical:
         renamed = []
         for part, number in enumerate(state):
             key = (not part, number, broker_id, order)
-            found = self._renamed.get(key)
-            if found is None:
+            new_number = self._renamed.get(key)
+            if new_number is None:
                 names = self.names[broker_id]
                 mapping = {names[old]: names[new] for new, old in enumerate(order)}
                 rename = self._renamed_machine if part else self._renamed_controller
-                found = self._renamed[key] = rename(number, mapping)
-            renamed.append(found)
+                new_number = self._renamed[key] = rename(number, mapping)
+            renamed.append(new_number)
         return tuple(renamed)
 
     def _renamed_machine(self, number: int, mapping: Mapping[Uuid, Uuid]) -> int:
@@ -101,17 +101,17 @@ class Canonical:
 
     def _marks_of(self, of_image: bool, number: int, broker_id: int) -> tuple[str, ...]:
         key = (of_image, number, broker_id)
-        found = self._marks.get(key)
-        if found is None:
+        marks = self._marks.get(key)
+        if marks is None:
             names = self.names[broker_id]
             if of_image:
                 image = self.cluster.controller.images[number]
-                found = tuple(repr(symmetry.image_marks(image, name)) for name in names)
+                marks = tuple(repr(symmetry.image_marks(image, name)) for name in names)
             else:
                 machine = self.cluster.machines.states[number]
-                found = tuple(repr(symmetry.machine_marks(machine, name)) for name in names)
-            self._marks[key] = found
-        return found
+                marks = tuple(repr(symmetry.machine_marks(machine, name)) for name in names)
+            self._marks[key] = marks
+        return marks
 
 
 def _pairs(names: Mapping[int, tuple[Uuid, ...]]) -> dict[int, int]:

@@ -73,7 +73,7 @@ class Cluster:
 
     def numbered(self, state: State) -> list[NumberedStep]:
         """The steps of a state, with the numbers of their actions."""
-        found: list[NumberedStep] = []
+        steps: list[NumberedStep] = []
         controller, behind = state[0], self.machines.behind
         for i, machine in enumerate(state[1:], 1):
             moves = self._moves.get((controller, machine))
@@ -84,20 +84,20 @@ class Cluster:
                 if changed:  # the other machines are now behind
                     first = [behind(each, changed) for each in before]
                     last = [behind(each, changed) for each in after]
-                    found.append((action, (led_to, *first, own, *last), breaches))
+                    steps.append((action, (led_to, *first, own, *last), breaches))
                 else:
-                    found.append((action, (led_to, *before, own, *after), breaches))
+                    steps.append((action, (led_to, *before, own, *after), breaches))
         if len(state) > 2 or self.machines.bounds.shrink:
-            found += self._in_sync_sets(state)
+            steps += self._in_sync_sets(state)
         if self._operated:
             for step in self.operators.steps(state):
                 if step.state != state or step.breaches:
-                    found.append((self._number(step.action), step.state, step.breaches))
-        return found
+                    steps.append((self._number(step.action), step.state, step.breaches))
+        return steps
 
     def breaches(self, state: State) -> tuple[Breach, ...]:
         """Invariants that a state breaks by itself."""
-        found = self.controller.breaches[state[0]]
+        all_breaches = self.controller.breaches[state[0]]
         for number in state[1:]:
             key = (state[0], number)
             broken = self._pairs.get(key)
@@ -105,12 +105,12 @@ class Cluster:
                 broken = check_pair(self.controller.images[state[0]], self.machines.states[number])
                 self._pairs[key] = broken
             if broken:
-                found += broken
+                all_breaches += broken
         if self.machines.bounds.records:
             bounds, parts = self.machines.bounds, [self.machines.states[number] for number in state[1:]]
             thrown_away = bounds.replace or bounds.remove
-            found += check_records(self.controller.states[state[0]], parts, thrown_away=thrown_away)
-        return found
+            all_breaches += check_records(self.controller.states[state[0]], parts, thrown_away=thrown_away)
+        return all_breaches
 
     # STEPS
 
@@ -157,7 +157,7 @@ class Cluster:
             return
         answered = self.exchanges.ask(controller, SessionExpired(broker_id=machine.broker_id))
         action = Action("expire early" if early else "expire", machine.broker_id)
-        yield self.exchanges.told(action, number, answered)
+        yield self.exchanges.outcome(action, number, answered)
 
     # IN-SYNC SETS
 
@@ -183,9 +183,9 @@ class Cluster:
 
     def _possible(self, controller: int) -> tuple[IsrChange, ...]:
         """The changes of in-sync sets that the metadata allows."""
-        found = self._changes.get(controller)
-        if found is None:
-            found = self._changes[controller] = tuple(
+        changes = self._changes.get(controller)
+        if changes is None:
+            changes = self._changes[controller] = tuple(
                 (partition.leader, broker_id, Replica(topic_id, number), broker_id not in partition.isr)
                 for topic_id, topic in self.controller.images[controller].topics.items()
                 for number, partition in topic.partitions.items()
@@ -193,7 +193,7 @@ class Cluster:
                 for broker_id in partition.replicas
                 if broker_id != partition.leader and (broker_id not in partition.isr or self.machines.bounds.shrink)
             )
-        return found
+        return changes
 
     def _change(self, controller: int, leading: int, change: IsrChange) -> Move | None:
         """A leader with the present metadata changes its in-sync set; None if it cannot."""
@@ -208,7 +208,7 @@ class Cluster:
         isr = (*partition.isr, broker_id) if joins else tuple(b for b in partition.isr if b != broker_id)
         answered = self.exchanges.ask(controller, _isr_change(replica, isr, leader))
         action = Action("rejoin" if joins else "shrink", broker_id, replica)
-        return self._move(self.exchanges.told(action, leading, answered))
+        return self._move(self.exchanges.outcome(action, leading, answered))
 
     def _caught_up(self, state: State, change: IsrChange) -> int:
         """The follower's state: a replica that joins has the records of the leader."""
@@ -223,10 +223,10 @@ class Cluster:
 
     def _serves(self, machine: int, replica: Replica) -> bool:
         key = (machine, replica)
-        found = self._serving.get(key)
-        if found is None:
-            found = self._serving[key] = serves(self.machines.states[machine], replica)
-        return found
+        answer = self._serving.get(key)
+        if answer is None:
+            answer = self._serving[key] = serves(self.machines.states[machine], replica)
+        return answer
 
 
 def serves(machine: Machine, replica: Replica) -> bool:

@@ -164,8 +164,8 @@ def _findings(findings: Findings) -> dict[str, Any]:
         "states_per_second": round(findings.states / max(findings.seconds, 1e-9)),
         "kinds": dict(sorted(findings.kinds.items())),
         "counterexamples": [
-            {"invariant": number, "problem": found.breach.problem, "steps": list(found.steps)}
-            for number, found in sorted(findings.counterexamples.items())
+            {"invariant": number, "problem": counterexample.breach.problem, "steps": list(counterexample.steps)}
+            for number, counterexample in sorted(findings.counterexamples.items())
         ],
         "runs": [
             {"property": run.property, "problem": run.problem, "steps": list(run.steps), "cycle": list(run.cycle)}
@@ -183,9 +183,9 @@ def _print_progress(findings: Findings) -> None:
 
 
 def _print_findings(findings: Findings) -> None:
-    for number, found in sorted(findings.counterexamples.items()):
-        typer.echo(f"invariant {number} breaks: {found.breach.problem}")
-        for i, step in enumerate(found.steps, 1):
+    for number, counterexample in sorted(findings.counterexamples.items()):
+        typer.echo(f"invariant {number} breaks: {counterexample.breach.problem}")
+        for i, step in enumerate(counterexample.steps, 1):
             typer.echo(f"  {i}. {step}")
     for name, run in sorted(findings.runs.items()):
         typer.echo(f"leads-to {name!r} breaks: {run.problem} for ever")

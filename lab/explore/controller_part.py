@@ -72,7 +72,7 @@ class ControllerPart:
         self._numbers: dict[object, int] = {}
         self._request_numbers: dict[Request, int] = {}
         self._answer_numbers: dict[object, int] = {}
-        self._asked: dict[tuple[int, int], Answered] = {}
+        self._exchanges: dict[tuple[int, int], Answered] = {}
         self._aged: dict[tuple[int, int], int] = {}
         self._views: dict[tuple[int, int], int] = {}
         self._view_numbers: dict[object, int] = {}
@@ -88,37 +88,37 @@ class ControllerPart:
             tuple((b, tuple(sorted(each))) for b, each in sorted(known.items())),
             tuple(sorted(written.items())),
         )
-        found = self._numbers.get(key)
-        if found is None:
-            found = len(self.images)
-            self._numbers[key] = found
+        state_number = self._numbers.get(key)
+        if state_number is None:
+            state_number = len(self.images)
+            self._numbers[key] = state_number
             compact = _compact(image)
             self.images.append(compact)
             self.states.append(Metadata(compact, known, written))
             self.breaches.append(check_state(compact))
-        return found
+        return state_number
 
     def request(self, request: Request) -> int:
         """The number of a request."""
-        found = self._request_numbers.get(request)
-        if found is None:
-            found = len(self.requests)
-            self._request_numbers[request] = found
+        request_number = self._request_numbers.get(request)
+        if request_number is None:
+            request_number = len(self.requests)
+            self._request_numbers[request] = request_number
             self.requests.append(request)
-        return found
+        return request_number
 
     def ask(self, state: int, request: int) -> Answered:
         """The result of a request in a state."""
-        found = self._asked.get((state, request))
-        if found is None:
-            found = self._handle(self.states[state], self.requests[request])
-            self._asked[state, request] = found
-        return found
+        exchange = self._exchanges.get((state, request))
+        if exchange is None:
+            exchange = self._handle(self.states[state], self.requests[request])
+            self._exchanges[state, request] = exchange
+        return exchange
 
     def view(self, state: int, broker_id: int) -> int:
         """The number of what a broker reads in a state: its partitions, whether others exist, its registration."""
-        found = self._views.get((state, broker_id))
-        if found is None:
+        view_number = self._views.get((state, broker_id))
+        if view_number is None:
             image = self.images[state]
             key = (
                 broker_id,
@@ -129,22 +129,22 @@ class ControllerPart:
                     for n, p in topic.partitions.items()
                 ),
             )
-            found = self._view_numbers.setdefault(key, len(self._view_numbers))
-            self._views[state, broker_id] = found
-        return found
+            view_number = self._view_numbers.setdefault(key, len(self._view_numbers))
+            self._views[state, broker_id] = view_number
+        return view_number
 
     def aged(self, state: int, broker_id: int) -> int:
         """The state after the registered process of a broker has ended."""
-        found = self._aged.get((state, broker_id))
-        if found is None:
+        aged_number = self._aged.get((state, broker_id))
+        if aged_number is None:
             metadata = self.states[state]
             image = metadata.image
             gone = replace(image.brokers[broker_id], incarnation_id=OLD)
             image = replace(image, brokers={**image.brokers, broker_id: gone})
             listed = {b: each for b, each in metadata.listed.items() if b != broker_id}
-            found = self.number(image, listed, metadata.acknowledged)
-            self._aged[state, broker_id] = found
-        return found
+            aged_number = self.number(image, listed, metadata.acknowledged)
+            self._aged[state, broker_id] = aged_number
+        return aged_number
 
     def forgotten(self, state: int) -> int:
         """The state of a new controller that has a snapshot and the log after it (R-FAIL-4)."""
@@ -207,12 +207,12 @@ class ControllerPart:
 
     def _answer(self, answer: Response | RequestRefused) -> int:
         key: object = (RequestRefused, answer.code) if isinstance(answer, RequestRefused) else answer
-        found = self._answer_numbers.get(key)
-        if found is None:
-            found = len(self.answers)
-            self._answer_numbers[key] = found
+        answer_number = self._answer_numbers.get(key)
+        if answer_number is None:
+            answer_number = len(self.answers)
+            self._answer_numbers[key] = answer_number
             self.answers.append(answer)
-        return found
+        return answer_number
 
     def _repeated(self, after: Image, request: Request, context: Context) -> tuple[Breach, ...]:
         """R-INV-19: a heartbeat that repeats a report of failed directories does not change the registration again."""

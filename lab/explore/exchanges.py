@@ -59,7 +59,7 @@ class Exchanges:
         """The result of a request in the controller's state."""
         return self.controller.ask(controller, self.controller.request(request))
 
-    def told(self, action: Action, machine: int, answered: Answered) -> Outcome:
+    def outcome(self, action: Action, machine: int, answered: Answered) -> Outcome:
         """The controller handled a request; the broker has no answer yet."""
         if answered.registered:
             machine = self.machines.registered(machine, same_process=answered.same_process)
@@ -84,20 +84,20 @@ class Exchanges:
             yield Outcome(action, controller, put)
             return
         answered = self.ask(controller, request)
-        told = self.told(action, sent, answered)
-        yield self._heard(told, request, answered.answer)
+        outcome = self.outcome(action, sent, answered)
+        yield self._heard(outcome, request, answered.answer)
         if self.bounds.lost or kind == "assign":
             deaf = self.machines.answer(sent, request, -1, None)
-            yield self.told(Action(f"{kind}, answer lost", broker_id), deaf, answered)
+            yield self.outcome(Action(f"{kind}, answer lost", broker_id), deaf, answered)
         if self.bounds.lost and kind != "register":  # a registration that does not arrive changes nothing
             deaf = self.machines.answer(sent, request, -1, None)
             yield Outcome(Action(f"{kind}, request lost", broker_id), controller, deaf)
 
-    def _heard(self, told: Outcome, request: Request, answer: int) -> Outcome:
+    def _heard(self, outcome: Outcome, request: Request, answer: int) -> Outcome:
         """The broker has received the answer."""
-        after = self.machines.answer(told.machine, request, answer, self.controller.answers[answer])
-        controller = self.alone(told.action, told.controller, told.machine, after).controller
-        return told._replace(controller=controller, machine=after)
+        after = self.machines.answer(outcome.machine, request, answer, self.controller.answers[answer])
+        controller = self.alone(outcome.action, outcome.controller, outcome.machine, after).controller
+        return outcome._replace(controller=controller, machine=after)
 
     # IN FLIGHT
 
@@ -114,18 +114,18 @@ class Exchanges:
             if each.awaited and room:
                 yield self._given_up(each, controller, number, taken, stays=True)
         else:
-            told = Outcome(Action("hear", broker_id, detail=detail), controller, taken)
-            yield self._heard(told, each.request, each.answer)
+            outcome = Outcome(Action("hear", broker_id, detail=detail), controller, taken)
+            yield self._heard(outcome, each.request, each.answer)
         if each.awaited:
             yield self._given_up(each, controller, number, taken, stays=False)
 
     def _handled(self, action: Action, each: UnderWay, taken: int, answered: Answered, *, again: bool) -> Outcome:
         """The controller handles a request. Its answer is in flight if a process waits for it."""
-        told = self.told(action, taken, answered)
+        outcome = self.outcome(action, taken, answered)
         put = [UnderWay(each.request, answered.answer, True)] if each.awaited else []
         put += [UnderWay(each.request, None, False)] if again else []
-        after = self.machines.after(told.machine, ("put", *put), _wire(lambda wire: (*wire, *put)))
-        return told._replace(machine=after)
+        after = self.machines.after(outcome.machine, ("put", *put), _wire(lambda wire: (*wire, *put)))
+        return outcome._replace(machine=after)
 
     def _given_up(self, each: UnderWay, controller: int, number: int, taken: int, *, stays: bool) -> Outcome:
         """The broker stops waiting; the request may still arrive, or is lost."""

@@ -217,8 +217,11 @@ def _named_in_sync(request: Request) -> dict[tuple[Uuid, int], tuple[int, ...]]:
     """Partition -> the in-sync set that its leader asks for."""
     if not isinstance(request, AlterPartitionRequest):
         return {}
-    every = ((topic.topic_id, asked) for topic in request.topics for asked in topic.partitions)
-    return {(one, asked.partition_index): tuple(m.broker_id for m in asked.new_isr_with_epochs) for one, asked in every}
+    every = ((topic.topic_id, change) for topic in request.topics for change in topic.partitions)
+    return {
+        (topic_id, change.partition_index): tuple(m.broker_id for m in change.new_isr_with_epochs)
+        for topic_id, change in every
+    }
 
 
 def assignments_are_taken(step: Step) -> Iterator[str]:

@@ -116,7 +116,7 @@ def undelivered(image: Image, machine: Machine) -> Iterator[str]:
     broker = machine.broker
     if broker is None or not machine.timed:
         return
-    untold = {directory for directory, told in broker.life.offline if not told}
+    untold = {directory for directory, is_reported in broker.life.offline if not is_reported}
     for replica in broker.replicas.leading:
         if broker.assigned.get(replica) in untold:
             yield f"broker {machine.broker_id} leads partition {replica.partition} where nobody knows of the failure"

@@ -344,7 +344,7 @@ def settled(machine: Machine) -> Machine:
 def normal(broker: Broker, timed: bool) -> Broker:
     """The broker in normal form: everything that depends on time reset, everything ordered (R-EXPLORE-2)."""
     life, queue = broker.life, broker.queue
-    reported = {directory: told and timed for directory, told in life.offline}
+    reported = {directory: is_reported and timed for directory, is_reported in life.offline}
     waits = queue.deadline is not None and bool(queue.ready)
     life = _with(
         life,

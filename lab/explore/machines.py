@@ -60,28 +60,28 @@ class Machines:
         """The number of a state."""
         machine = machines.settled(machine)
         key = (machine.broker_id, _key(machine))
-        found = self._numbers.get(key)
-        if found is None:
-            found = len(self.states)
-            self._numbers[key] = found
+        state_number = self._numbers.get(key)
+        if state_number is None:
+            state_number = len(self.states)
+            self._numbers[key] = state_number
             self.states.append(machine)
-        return found
+        return state_number
 
     def after(self, machine: int, key: object, event: Callable[[Machine], Machine]) -> int:
         """The state after the event with this ``key``."""
-        found = self._events.get((machine, key))
-        if found is None:
+        next_machine = self._events.get((machine, key))
+        if next_machine is None:
             state = self.states[machine]
-            found = self.number(event(state))
-            self._events[machine, key] = found
-        return found
+            next_machine = self.number(event(state))
+            self._events[machine, key] = next_machine
+        return next_machine
 
     # MESSAGES
 
     def send(self, machine: int, timer: str) -> tuple[int, Request | None]:
         """The state after a timer ("communicate" or "assign") was due, and the request that goes out."""
-        found = self._sent.get((machine, timer))
-        if found is None:
+        machine_and_request = self._sent.get((machine, timer))
+        if machine_and_request is None:
             state = self.states[machine]
             broker = state.broker
             assert broker is not None
@@ -92,9 +92,9 @@ class Machines:
             broker, actions = process.tick(broker, NOW)
             requests = [_complete(each) for each in actions if not isinstance(each, Shutdown)]
             after = machines.after(state, broker, actions)
-            found = (self.number(after), requests[0] if requests else None)
-            self._sent[machine, timer] = found
-        return found
+            machine_and_request = (self.number(after), requests[0] if requests else None)
+            self._sent[machine, timer] = machine_and_request
+        return machine_and_request
 
     def answer(self, machine: int, request: Request, number: int, answer: Answer) -> int:
         """The state after the process received the answer ``number`` to ``request``; None is a timeout."""
@@ -112,19 +112,19 @@ class Machines:
     def deliver(self, machine: int, view: int, image: Image) -> tuple[tuple[Uuid | None, int], ...]:
         """Each possible state after the process applied the newest metadata, with the directory that distinguishes
         it."""
-        found = self._delivered.get((machine, view))
-        if found is None:
-            found = self._deliver(self.states[machine], image)
-            self._delivered[machine, view] = found
-        return found
+        deliveries = self._delivered.get((machine, view))
+        if deliveries is None:
+            deliveries = self._deliver(self.states[machine], image)
+            self._delivered[machine, view] = deliveries
+        return deliveries
 
     def behind(self, machine: int, changed: frozenset[Replica]) -> int:
         """The state after the metadata of partitions changed."""
-        found = self._behind.get((machine, changed))
-        if found is None:
-            found = self.number(machines.fall_behind(self.states[machine], changed))
-            self._behind[machine, changed] = found
-        return found
+        next_machine = self._behind.get((machine, changed))
+        if next_machine is None:
+            next_machine = self.number(machines.fall_behind(self.states[machine], changed))
+            self._behind[machine, changed] = next_machine
+        return next_machine
 
     def _deliver(self, machine: Machine, image: Image) -> tuple[tuple[Uuid | None, int], ...]:
         """Any of several directories may be the emptiest: the directories of the configuration in every order
@@ -150,14 +150,14 @@ class Machines:
 
     def options(self, machine: int) -> tuple[tuple[Action, int], ...]:
         """The steps of the machine alone, with the state after each."""
-        found = self._options.get(machine)
-        if found is None:
+        steps = self._options.get(machine)
+        if steps is None:
             state = self.states[machine]
-            found = tuple(
+            steps = tuple(
                 (action, self.number(after)) for action, after in events(state, self.bounds, self.rules, self.ids)
             )
-            self._options[machine] = found
-        return found
+            self._options[machine] = steps
+        return steps
 
     # RECORDS
 

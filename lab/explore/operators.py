@@ -57,7 +57,7 @@ class Operators:
 
     def _delete(self, state: State) -> Iterator[Global]:
         for topic_id in self.controller.images[state[0]].topics:
-            yield self._asked(Action("delete", NOBODY), state, DeleteTopicsRequest(topic_ids=(topic_id,)))
+            yield self._step(Action("delete", NOBODY), state, DeleteTopicsRequest(topic_ids=(topic_id,)))
 
     def _reassign(self, state: State) -> Iterator[Global]:
         """Every partition is reassigned to every other set of brokers of the same size, and back."""
@@ -72,15 +72,15 @@ class Operators:
                 for target in targets:
                     if target is not None and set(target) == set(partition.replicas):
                         continue
-                    asked = ReassignablePartition(partition_index=number, replicas=target)
+                    reassignment = ReassignablePartition(partition_index=number, replicas=target)
                     request = AlterPartitionReassignmentsRequest(
-                        topics=(ReassignableTopic(name=topic.name, partitions=(asked,)),)
+                        topics=(ReassignableTopic(name=topic.name, partitions=(reassignment,)),)
                     )
                     detail = "what it was" if target is None else str(list(target))
                     action = Action("reassign", NOBODY, Replica(topic.topic_id, number), detail=detail)
-                    yield self._asked(action, state, request)
+                    yield self._step(action, state, request)
 
-    def _asked(self, action: Action, state: State, request: Request) -> Global:
+    def _step(self, action: Action, state: State, request: Request) -> Global:
         answered = self.controller.ask(state[0], self.controller.request(request))
         rest = (
             [self.machines.behind(number, answered.changed) for number in state[1:]] if answered.changed else state[1:]

@@ -53,12 +53,12 @@ def check_pair(image: Image, machine: Machine) -> tuple[Breach, ...]:
     """Breaches of a machine and the metadata: R-INV-31, R-INV-36."""
     if not at_rest(image, machine):
         return ()
-    found = [Breach(31, problem) for problem in replicas_are_where_they_are_said(image, machine)]
-    found += [
+    breaches = [Breach(31, problem) for problem in replicas_are_where_they_are_said(image, machine)]
+    breaches += [
         Breach(36, f"partition {replica.partition}: leader {machine.broker_id} is on a dead disk, and nobody tells")
         for replica in led_from_dead_disks(image, machine)
     ]
-    return tuple(found)
+    return tuple(breaches)
 
 
 def replicas_are_where_they_are_said(image: Image, machine: Machine) -> Iterator[str]:
@@ -83,7 +83,7 @@ def check_records(metadata: Metadata, machines: Sequence[Machine], *, thrown_awa
 
     If operators discard disks (``thrown_away``), it has every acknowledged record that a disk of the cluster still has.
     """
-    found = []
+    breaches = []
     for (topic_id, number), partition in partitions(metadata.image):
         replica = Replica(topic_id, number)
         acknowledged = metadata.acknowledged.get(replica, 0)
@@ -94,8 +94,8 @@ def check_records(metadata: Metadata, machines: Sequence[Machine], *, thrown_awa
         end = end_of(leader, (replica, broker.replicas.disks.current[replica], False))
         kept = max((end for each in machines for log, end in each.ends if log[0] == replica), default=0)
         if end < (min(acknowledged, kept) if thrown_away else acknowledged):
-            found.append(Breach(38, f"partition {number}: leader {leader.broker_id} lacks acknowledged records"))
-    return tuple(found)
+            breaches.append(Breach(38, f"partition {number}: leader {leader.broker_id} lacks acknowledged records"))
+    return tuple(breaches)
 
 
 # STEPS
@@ -109,7 +109,7 @@ def check_delivery(image: Image, before: Machine, after: Machine) -> tuple[Breac
     """
     if before.broker is None or after.broker is None:
         return ()
-    found = []
+    breaches = []
     for replica in after.broker.replicas.disks.current.keys() - before.broker.replicas.disks.current.keys():
         topic = image.topics.get(replica.topic_id)
         if topic is None or replica in before.broker.replicas.disks.future:
@@ -118,8 +118,8 @@ def check_delivery(image: Image, before: Machine, after: Machine) -> tuple[Breac
         lies = any(log == replica and not future and where in after.log_dirs for log, where, future in before.stored)
         if lies and assigned != image.ids.unassigned and assigned not in before.broker.replicas.disks.online:
             problem = f"broker {after.broker_id}: partition {replica.partition} is created again, its log is on a disk"
-            found.append(Breach(37, problem))
-    return tuple(found)
+            breaches.append(Breach(37, problem))
+    return tuple(breaches)
 
 
 def check_move(before: Machine, after: Machine) -> tuple[Breach, ...]:
@@ -136,7 +136,7 @@ def check_swap(image: Image, before: Machine, after: Machine) -> tuple[Breach, .
     """R-INV-39: a move swaps only if the metadata has its target."""
     if before.broker is None or after.broker is None:
         return ()
-    found = []
+    breaches = []
     for replica, move in before.broker.replicas.moves.items():
         topic = image.topics.get(replica.topic_id)
         partition = None if topic is None else topic.partitions.get(replica.partition)
@@ -145,5 +145,5 @@ def check_swap(image: Image, before: Machine, after: Machine) -> tuple[Breach, .
         swapped = after.broker.replicas.disks.current.get(replica) == move.target != move.original
         if swapped and partition.directory(before.broker_id) != move.target:
             problem = f"broker {before.broker_id}: partition {replica.partition} swaps before the controller knows"
-            found.append(Breach(39, problem))
-    return tuple(found)
+            breaches.append(Breach(39, problem))
+    return tuple(breaches)

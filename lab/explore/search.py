@@ -170,7 +170,7 @@ class Search:
         """Keep the first counterexample to each invariant."""
         for breach in breaches:
             if breach.number not in findings.counterexamples:
-                findings.counterexamples[breach.number] = Counterexample(breach, tuple(self._told(way)))
+                findings.counterexamples[breach.number] = Counterexample(breach, tuple(self._descriptions(way)))
 
     def _steps(self, state: State, findings: Findings) -> list[NumberedStep]:
         """The steps from a state. An exception of the controller or a broker is a breach."""
@@ -179,8 +179,8 @@ class Search:
         except Exception as raised:  # whatever a broken rule raises
             if 0 not in findings.counterexamples:
                 breach = Breach(0, f"a step fails: {type(raised).__name__}: {raised}")
-                told = tuple(self._told(self.graph.way(self.graph.numbers[state])))
-                findings.counterexamples[0] = Counterexample(breach, told)
+                descriptions = tuple(self._descriptions(self.graph.way(self.graph.numbers[state])))
+                findings.counterexamples[0] = Counterexample(breach, descriptions)
             return []
 
     def _enough(self, findings: Findings) -> bool:
@@ -196,10 +196,10 @@ class Search:
             state = self.graph.states[source]
             orders = next(self._canonical(after)[1] for each, after, _ in self.cluster.steps(state) if each == action)
             cycle.append((state, action, orders))
-        told = tuple(self._told([*steps, *cycle]))
-        return Run(lasso.property.name, lasso.problem, told[: len(steps)], told[len(steps) :])
+        descriptions = tuple(self._descriptions([*steps, *cycle]))
+        return Run(lasso.property.name, lasso.problem, descriptions[: len(steps)], descriptions[len(steps) :])
 
-    def _told(self, way: list[tuple[State, Action, Orders]]) -> Iterator[str]:
+    def _descriptions(self, way: list[tuple[State, Action, Orders]]) -> Iterator[str]:
         """The steps of a path, with the directories named as in its first state."""
         names = plain_names(self.names)
         for state, action, orders in way:

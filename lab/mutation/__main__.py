@@ -62,10 +62,10 @@ def main() -> int:
 
 
 def _chosen(package: str, only: str, sample: int | None, seed: int) -> list[Mutant]:
-    found = [each for each in mutants_of(ROOT, SOURCES[package]) if only in f"{each.path} {each.function}"]
-    if sample is not None and sample < len(found):
-        return random.Random(f"{seed} {package}").sample(found, sample)
-    return found
+    mutants = [each for each in mutants_of(ROOT, SOURCES[package]) if only in f"{each.path} {each.function}"]
+    if sample is not None and sample < len(mutants):
+        return random.Random(f"{seed} {package}").sample(mutants, sample)
+    return mutants
 
 
 class Results:
@@ -86,27 +86,27 @@ class Results:
 
     def verdict(self, mutant: Mutant) -> str | None:
         """What came of a mutant, unless the module has changed, or the tests that did not notice it."""
-        said = self.known.get(mutant.key)
-        if said is None or said["module"] != self._module(mutant):
+        record = self.known.get(mutant.key)
+        if record is None or record["module"] != self._module(mutant):
             return None
-        noticed = said["verdict"] not in (SURVIVED, SURVIVED_OWN)
-        return said["verdict"] if noticed or said["tests"] == self.tests else None
+        noticed = record["verdict"] not in (SURVIVED, SURVIVED_OWN)
+        return record["verdict"] if noticed or record["tests"] == self.tests else None
 
     def killers(self) -> Killers:
         """The tests that noticed mutants so far."""
-        found = Killers()
+        all_killers = Killers()
         for each in self.known.values():
             if each["verdict"].startswith(KILLED_BY):
-                found.add(each["mutant"], each["verdict"].removeprefix(KILLED_BY))
-        return found
+                all_killers.add(each["mutant"], each["verdict"].removeprefix(KILLED_BY))
+        return all_killers
 
     def add(self, mutant: Mutant, verdict: str) -> None:
         """Keep a verdict."""
-        said = {"mutant": mutant.key, "verdict": verdict, "module": self._module(mutant), "tests": self.tests}
-        self.known[mutant.key] = said
+        record = {"mutant": mutant.key, "verdict": verdict, "module": self._module(mutant), "tests": self.tests}
+        self.known[mutant.key] = record
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(said) + "\n")
+            file.write(json.dumps(record) + "\n")
 
     def _module(self, mutant: Mutant) -> str:
         if mutant.path not in self.modules:

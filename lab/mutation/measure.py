@@ -117,8 +117,8 @@ def _imports(path: str, text: str) -> bool:
 
 def _digests(folders: Sequence[str], pattern: str) -> dict[str, str]:
     paths = [ROOT / each for each in folders]
-    found = [each for path in paths for each in (sorted(path.rglob(pattern)) if path.is_dir() else [path])]
-    return {each.relative_to(ROOT).as_posix(): digest(each.read_text(encoding="utf-8")) for each in found}
+    files = [each for path in paths for each in (sorted(path.rglob(pattern)) if path.is_dir() else [path])]
+    return {each.relative_to(ROOT).as_posix(): digest(each.read_text(encoding="utf-8")) for each in files}
 
 
 def _measure(files: Sequence[str], sources: Sequence[str], path: Path) -> int:

@@ -81,10 +81,10 @@ class Mutant:
 
 def mutants(path: str, source: str) -> list[Mutant]:
     """Every mutant of a module, in the order of its lines."""
-    found = list(_Finder(path, ast.parse(source)).found())
+    all_mutants = list(_Finder(path, ast.parse(source)).every_mutant())
     seen: Counter[str] = Counter()
     named = []
-    for mutant in sorted(found, key=lambda each: (each.lines[0], each.at)):
+    for mutant in sorted(all_mutants, key=lambda each: (each.lines[0], each.at)):
         seen[mutant.key] += 1
         again = seen[mutant.key]
         named.append(mutant if again == 1 else replace(mutant, change=f"{mutant.change} [{again}]"))
@@ -98,10 +98,10 @@ def digest(*texts: str) -> str:
 
 def mutants_of(root: Path, package: str) -> list[Mutant]:
     """Every mutant of a package's modules."""
-    found = []
+    all_mutants = []
     for module in sorted((root / package).glob("*.py")):
-        found += mutants(module.relative_to(root).as_posix(), module.read_text(encoding="utf-8"))
-    return found
+        all_mutants += mutants(module.relative_to(root).as_posix(), module.read_text(encoding="utf-8"))
+    return all_mutants
 
 
 class _Finder:
@@ -113,7 +113,7 @@ class _Finder:
         self.at = {id(node): number for number, node in enumerate(ast.walk(tree))}
         self.conditions = {id(node.test) for node in ast.walk(tree) if isinstance(node, (ast.If, ast.IfExp))}
 
-    def found(self) -> Iterator[Mutant]:
+    def every_mutant(self) -> Iterator[Mutant]:
         yield from self._body(self.tree.body, "", None)
 
     def _body(self, body: list[ast.stmt], scope: str, function: str | None) -> Iterator[Mutant]:
@@ -172,10 +172,10 @@ class _Finder:
             return self._mutant(node, change, edit, statement.lineno, last, function)
 
         if isinstance(statement, (ast.If, ast.While)):
-            said = ast.unparse(statement.test)
+            condition = ast.unparse(statement.test)
             word = "if" if isinstance(statement, ast.If) else "while"
             for value in (True, False) if word == "if" else (False,):
-                yield mutant(statement.test, f"{word} {said} -> {word} {value}", _constant(value))
+                yield mutant(statement.test, f"{word} {condition} -> {word} {value}", _constant(value))
         elif _removable(statement) and function is not None:
             yield mutant(statement, f"{ast.unparse(statement)} -> pass", lambda _: ast.Pass())
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)) and function is None:
@@ -187,8 +187,8 @@ class _Finder:
             value = value.args[0]
         if isinstance(value, ast.Dict) and len(value.values) > 1:
             for row, (key, held) in enumerate(zip(value.keys, value.values, strict=True)):
-                said = f"**{ast.unparse(held)}" if key is None else f"{ast.unparse(key)}: {ast.unparse(held)}"
-                yield mutant(value, f"row {said} -> none", _without_entry(row))
+                text = f"**{ast.unparse(held)}" if key is None else f"{ast.unparse(key)}: {ast.unparse(held)}"
+                yield mutant(value, f"row {text} -> none", _without_entry(row))
         elif isinstance(value, (ast.Tuple, ast.List, ast.Set)) and len(value.elts) > 1:
             for row, element in enumerate(value.elts):
                 yield mutant(value, f"row {ast.unparse(element)} -> none", _without_element("elts", row))
@@ -204,8 +204,8 @@ class _Finder:
             for edit in () if self._implied(node) else _edits(node):
                 changed = edit(copy.deepcopy(node))
                 assert changed is not None
-                told = f"{ast.unparse(node)} -> {ast.unparse(changed)}"
-                yield self._mutant(node, told, edit, first, last, function)
+                change = f"{ast.unparse(node)} -> {ast.unparse(changed)}"
+                yield self._mutant(node, change, edit, first, last, function)
             stack.extend(each for each in ast.iter_child_nodes(node) if not _is_strict(each))
 
     def _implied(self, node: ast.AST) -> bool:

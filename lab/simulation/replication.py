@@ -55,7 +55,7 @@ class Replication:
 
     world: Cluster
     since: dict[tuple[int, Replica], tuple[bool, int]] = field(default_factory=dict)
-    asked: set[Replica] = field(default_factory=set)
+    pending_changes: set[Replica] = field(default_factory=set)
     copying: dict[tuple[int, int, Replica, Uuid], int] = field(default_factory=dict)
 
     def begin(self) -> None:
@@ -85,7 +85,7 @@ class Replication:
         for topic_id, topic in image.topics.items():
             for number, partition in topic.partitions.items():
                 replica = Replica(topic_id, number)
-                if partition.leader != host.node_id or not host.serves(replica) or replica in self.asked:
+                if partition.leader != host.node_id or not host.serves(replica) or replica in self.pending_changes:
                     continue
                 wanted = self._in_sync(replica, partition, image)
                 if set(wanted) != set(partition.isr):
@@ -130,5 +130,5 @@ class Replication:
             broker_epoch=image.brokers[host.node_id].epoch,
             topics=(AlterPartitionTopic(topic_id=replica.topic_id, partitions=(change,)),),
         )
-        self.asked.add(replica)
-        self.world.alter_partition(host, request, lambda: self.asked.discard(replica))
+        self.pending_changes.add(replica)
+        self.world.alter_partition(host, request, lambda: self.pending_changes.discard(replica))

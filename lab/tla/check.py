@@ -123,9 +123,9 @@ def compare_configuration(name: str, *, liveness: bool = True) -> Iterator[Row]:
     """The states of a base configuration, the properties that hold, and each that breaks."""
     constants = configuration(name)
     profile = constants["Profile"].strip('"')
-    found = explore(PROFILES[profile], replace(bounds_of(constants), liveness=liveness))
-    assert found.complete
-    broken = set(found.counterexamples) | set(found.runs)
+    findings = explore(PROFILES[profile], replace(bounds_of(constants), liveness=liveness))
+    assert findings.complete
+    broken = set(findings.counterexamples) | set(findings.runs)
     lively = {key: each for key, each in LEADS_TO.items() if liveness and key not in broken}
     holding = [*(each for key, each in STEPS.items() if key not in broken), *lively.values()]
     outcome = run_tlc(
@@ -134,18 +134,18 @@ def compare_configuration(name: str, *, liveness: bool = True) -> Iterator[Row]:
         invariants=[each for key, each in INVARIANTS.items() if key not in broken],
         properties=holding,
     )
-    yield Row(f"{name}: distinct states", str(found.states), str(outcome.states or "a property breaks"))
-    yield from (compare_property(name, constants, key, found) for key in SAFETY if key in broken)
-    yield from (compare_property(name, constants, key, found) for key in LEADS_TO if key in broken)
+    yield Row(f"{name}: distinct states", str(findings.states), str(outcome.states or "a property breaks"))
+    yield from (compare_property(name, constants, key, findings) for key in SAFETY if key in broken)
+    yield from (compare_property(name, constants, key, findings) for key in LEADS_TO if key in broken)
 
 
-def compare_property(name: str, constants: dict[str, str], key: int | str, found: Findings) -> Row:
+def compare_property(name: str, constants: dict[str, str], key: int | str, findings: Findings) -> Row:
     """One property that the explorer finds broken; for safety with the length of the shortest counterexample."""
     if isinstance(key, int):
-        found_by = f"{len(found.counterexamples[key].steps)} steps" if key in found.counterexamples else "holds"
-        return Row(f"{name}: R-INV-{key} {SAFETY[key]}", found_by, told(run_property(constants, key)))
-    states = f"{found.states} states" if key in found.runs else "holds"
-    return Row(f"{name}: {LEADS_TO[key]}", states, told(run_property(constants, key)))
+        found_by = f"{len(findings.counterexamples[key].steps)} steps" if key in findings.counterexamples else "holds"
+        return Row(f"{name}: R-INV-{key} {SAFETY[key]}", found_by, verdict(run_property(constants, key)))
+    states = f"{findings.states} states" if key in findings.runs else "holds"
+    return Row(f"{name}: {LEADS_TO[key]}", states, verdict(run_property(constants, key)))
 
 
 def run_property(constants: dict[str, str], key: int | str) -> Outcome:
@@ -156,7 +156,7 @@ def run_property(constants: dict[str, str], key: int | str) -> Outcome:
     return run_tlc(constants, invariants=invariants, properties=[] if invariants else [STEPS[key]])
 
 
-def told(outcome: Outcome) -> str:
+def verdict(outcome: Outcome) -> str:
     """A verdict: a leads-to is judged when all states are met, safety at the first breach."""
     if not outcome.broken:
         return "holds"
@@ -172,9 +172,9 @@ def compare_bug(name: str) -> Row:
         **{"brokers": 1, **wanted, "depth": 1000, "symmetry": False, "first": safety, "liveness": not safety}
     )
     with seeded(bug):
-        found = explore(PROFILES["kip858"], bounds)
+        findings = explore(PROFILES["kip858"], bounds)
     constants = constants_of(replace(bounds, moves=bounds.moves or bounds.wishes), "kip858", name)
-    return compare_property(name, constants, bug.breaks, found)
+    return compare_property(name, constants, bug.breaks, findings)
 
 
 def compare_trace(trace: Trace) -> Row:
@@ -198,17 +198,17 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--bugs", action="store_true", help="the seeded bugs only")
     parser.add_argument("--traces", action="store_true", help="the real logs only")
-    asked = parser.parse_args(arguments)
-    unknown = sorted(set(asked.configurations) - set(CONFIGURATIONS))
+    options = parser.parse_args(arguments)
+    unknown = sorted(set(options.configurations) - set(CONFIGURATIONS))
     if unknown:
         parser.error(f"no such configuration: {', '.join(unknown)}")
-    everything = not (asked.configurations or asked.bugs or asked.traces)
-    names = list(CONFIGURATIONS) if everything else asked.configurations
+    everything = not (options.configurations or options.bugs or options.traces)
+    names = list(CONFIGURATIONS) if everything else options.configurations
     different = 0
     print(f"{'':3}{'checked':<80}{'python -m lab explore':>18}{'TLC':>18}")
     try:
-        bugs = list(SEEDED) if everything or asked.bugs else []
-        for row in rows(names, bugs, TRACES if everything or asked.traces else ()):
+        bugs = list(SEEDED) if everything or options.bugs else []
+        for row in rows(names, bugs, TRACES if everything or options.traces else ()):
             different += not row.equal
             print(f"{'' if row.equal else '!=':3}{row.checked:<80}{row.explorer:>18}{row.tlc:>18}", flush=True)
     except TlcError as failed:

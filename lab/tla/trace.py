@@ -76,21 +76,23 @@ class Trace:
 
     def states(self) -> list[tuple[int, Meta]]:
         """(base offset of the batch, state after it): the first with all partitions, then where something changes."""
-        found: list[tuple[int, Meta]] = []
+        batch_states: list[tuple[int, Meta]] = []
         numbers = self.numbers()
         for base, image in _after_batches(self.entries()):
             if self.broker not in image.brokers or not set(self.partitions) <= set(_names(image)):
                 continue
             meta = _meta(image, self.broker, self.partitions, numbers)
-            if not found or meta != found[-1][1]:
-                found.append((base, meta))
-        return found
+            if not batch_states or meta != batch_states[-1][1]:
+                batch_states.append((base, meta))
+        return batch_states
 
     def numbers(self) -> dict[Uuid, int]:
         """The directories that the broker registered first, from 1; 0 stands for unassigned."""
         records = (entry.record.record for entry in self.entries() if isinstance(entry.record, VersionedRecord))
-        own = (one for one in records if isinstance(one, RegisterBrokerRecord) and one.broker_id == self.broker)
-        return {one: number for number, one in enumerate((KAFKA_IDS.unassigned, *next(own).log_dirs))}
+        own = (
+            record for record in records if isinstance(record, RegisterBrokerRecord) and record.broker_id == self.broker
+        )
+        return {directory: number for number, directory in enumerate((KAFKA_IDS.unassigned, *next(own).log_dirs))}
 
     def by_behaviour(self) -> str:
         """What `python -m lab explore --trace` says of the whole log."""
@@ -171,12 +173,12 @@ def _meta(image: Image, broker_id: int, partitions: Sequence[str], numbers: dict
         present = image.topic(topic)
         assert present is not None
         own.append(present.partitions[int(number)])
-    assert all(one.replicas == one.isr == (broker_id,) for one in own)
+    assert all(partition.replicas == partition.isr == (broker_id,) for partition in own)
     return Meta(
         fenced=registration.fenced or registration.in_controlled_shutdown,
-        online=tuple(sorted(numbers[one] for one in registration.directories)),
-        leads=tuple(one.leader == broker_id for one in own),
-        directory=tuple(numbers[one.directory(broker_id)] for one in own),
+        online=tuple(sorted(numbers[directory] for directory in registration.directories)),
+        leads=tuple(partition.leader == broker_id for partition in own),
+        directory=tuple(numbers[partition.directory(broker_id)] for partition in own),
     )
 
 

@@ -178,14 +178,14 @@ def leave_one_folder(twice: Sequence[str], last: Sequence[str]) -> str:
     """What to do first with the folders of partitions that are in two directories of the broker (R-ACT-7)."""
     newer = [name for name in twice if name in last]
     older = [name for name in twice if name not in last]
-    said = []
+    moves = []
     if older:
-        said.append(f"move {_folder(older)} of {few(older)} away from this disk")
+        moves.append(f"move {_folder(older)} of {few(older)} away from this disk")
     if newer:
-        said.append(f"move {_folder(newer, 'newer ')} of {few(newer)} away from the other directories of the broker")
-    if not said:
+        moves.append(f"move {_folder(newer, 'newer ')} of {few(newer)} away from the other directories of the broker")
+    if not moves:
         return ""
-    return f"; before the start, {' and '.join(said)}: Kafka does not start with two folders of a partition"
+    return f"; before the start, {' and '.join(moves)}: Kafka does not start with two folders of a partition"
 
 
 def start_with_disks(broker: int, directories: Sequence[str], names: Sequence[str], shared: Sequence[str]) -> Advice:

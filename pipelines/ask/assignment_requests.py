@@ -31,7 +31,7 @@ PROCESSES = """
 """SQL over brokers and brokers_history: for each registered broker, since when its process runs, and when it was last
 unfenced (null: it was never fenced in this history)."""
 
-LAST_ASKED = """
+LAST_REQUESTS = """
     SELECT q.topic_id, q.topic, q.partition, q.broker_id, q.directory_id, q.requested_time, q.first_requested_time,
            q.attempt, q.realised_offset,
            CASE WHEN q.error <> 0 THEN coalesce(n.name, 'error ' || CAST(q.error AS VARCHAR)) END AS refusal
@@ -184,7 +184,7 @@ _NEWEST = """
         PARTITION BY topic_id, partition, broker_id ORDER BY requested_time DESC, answered_time DESC, entry DESC
     ) = 1
 """
-_ASKED = "asked_id, asked_micros, outcome, error, attempt, realised_offset, latency_ms"
+_REQUEST_COLUMNS = "asked_id, asked_micros, outcome, error, attempt, realised_offset, latency_ms"
 _NOTHING = (
     "(SELECT NULL::VARCHAR AS topic, NULL::VARCHAR AS topic_id, NULL::INTEGER AS partition, "
     "NULL::INTEGER AS broker_id, NULL::VARCHAR AS directory_id, NULL::TIMESTAMPTZ AS requested_time, "
@@ -224,12 +224,12 @@ def retry_loops(lake: Lake, refusals: int = 3, window: timedelta = timedelta(day
     """The assignments of check B-02: refused at least ``refusals`` times in a row, the last time within ``window``.
     They are the newest request for their replica, by a process that still runs. The most frequent come first."""
     since = round((lake.time - window).timestamp() * 1_000_000)
-    found = lake.query(
+    rows = lake.query(
         f"""
         WITH brokers AS (SELECT * FROM {lake.at("brokers")}),
         brokers_history AS (SELECT * FROM {lake.until("brokers")}),
         assignment_requests AS (SELECT * FROM {requests_until(lake) or _NOTHING}),
-        error_names AS ({ERROR_NAMES}), processes AS ({PROCESSES}), last_asked AS ({LAST_ASKED}),
+        error_names AS ({ERROR_NAMES}), processes AS ({PROCESSES}), last_asked AS ({LAST_REQUESTS}),
         params AS (SELECT {refusals} AS refusals, make_timestamptz({since}) AS window_time)
         SELECT topic, topic_id, partition, broker_id, directory_id, refusal, attempt, epoch_us(first_requested_time),
                epoch_us(requested_time)
@@ -238,16 +238,16 @@ def retry_loops(lake: Lake, refusals: int = 3, window: timedelta = timedelta(day
     )
     return [
         RetryLoop(topic, topic_id, partition, broker, directory, refusal, many, time_of(first), time_of(last))
-        for topic, topic_id, partition, broker, directory, refusal, many, first, last in found
+        for topic, topic_id, partition, broker, directory, refusal, many, first, last in rows
     ]
 
 
 def _unassigned(lake: Lake, rows: str) -> list[Waiting]:
-    found = lake.query(
+    replicas = lake.query(
         f"""
         WITH newest AS ({_NEWEST.format(rows=rows)})
         SELECT a.topic, a.topic_id, a.partition, a.broker_id, b.fenced, a.from_offset, epoch_us(a.from_time),
-               a.from_snapshot, {_ASKED}
+               a.from_snapshot, {_REQUEST_COLUMNS}
         FROM {lake.at("assignments")} a LEFT JOIN {lake.at("brokers")} b USING (broker_id)
         LEFT JOIN newest n ON n.topic_id = a.topic_id AND n.partition = a.partition AND n.broker_id = a.broker_id
              AND asked_micros >= epoch_us(a.from_time) - 1_000_000
@@ -266,23 +266,23 @@ def _unassigned(lake: Lake, rows: str) -> list[Waiting]:
             from_snapshot=snapshot,
             last_request=_last_request(*last),
         )
-        for topic, topic_id, partition, broker, fenced, since, micros, snapshot, *last in found
+        for topic, topic_id, partition, broker, fenced, since, micros, snapshot, *last in replicas
     ]
 
 
 def _refused(lake: Lake, rows: str) -> list[Refused]:
-    found = lake.query(
+    replicas = lake.query(
         f"""
         WITH newest AS ({_NEWEST.format(rows=rows)})
-        SELECT a.topic, a.topic_id, a.partition, a.broker_id, a.directory_id, {_ASKED}
+        SELECT a.topic, a.topic_id, a.partition, a.broker_id, a.directory_id, {_REQUEST_COLUMNS}
         FROM {lake.at("assignments")} a JOIN newest n USING (topic_id, partition, broker_id)
         WHERE error <> 0 AND asked_id <> a.directory_id ORDER BY a.topic, a.partition, a.broker_id
         """
     )
     return [
-        Refused(topic, topic_id, partition, broker, directory, asked)
-        for topic, topic_id, partition, broker, directory, *last in found
-        if (asked := _last_request(*last)) is not None
+        Refused(topic, topic_id, partition, broker, directory, request)
+        for topic, topic_id, partition, broker, directory, *last in replicas
+        if (request := _last_request(*last)) is not None
     ]
 
 
@@ -323,14 +323,14 @@ def requests_of(lake: Lake, name: str) -> list[Request]:
     topic, _, number = name.rpartition("-")
     if not topic or not number.isascii() or not number.isdigit() or len(number) > 9:
         raise UsageError(f"{name}: no partition; write for instance orders-3")
-    found = lake.query(
+    requests = lake.query(
         f"""
         SELECT broker_id, directory_id, epoch_us(requested_time), outcome, error, attempt, realised_offset, latency_ms
         FROM {rows} WHERE topic = $1 AND partition = $2 ORDER BY requested_time, broker_id, entry
         """,
         [topic, int(number)],
     )
-    return [Request(broker, asked) for broker, *last in found if (asked := _last_request(*last)) is not None]
+    return [Request(broker, request) for broker, *last in requests if (request := _last_request(*last)) is not None]
 
 
 @dataclass(frozen=True)
@@ -376,7 +376,7 @@ def queue(lake: Lake, every: timedelta = timedelta(minutes=1)) -> list[Queue]:
         return []
     step = max(every // timedelta(microseconds=1), 1)
     end = round(lake.time.timestamp() * 1_000_000)
-    found = lake.query(
+    steps = lake.query(
         f"""
         WITH asked AS (
             SELECT broker_id, epoch_us(requested_time) // {step} AS step,
@@ -402,4 +402,4 @@ def queue(lake: Lake, every: timedelta = timedelta(minutes=1)) -> list[Queue]:
         GROUP BY s.broker_id, s.step ORDER BY s.step, s.broker_id
         """
     )
-    return [Queue(broker, time_of(at * step), *rest) for broker, at, *rest in found]
+    return [Queue(broker, time_of(at * step), *rest) for broker, at, *rest in steps]

@@ -12,7 +12,7 @@ from pipelines.lake.reader import Lake
 MIN_ISR = "min.insync.replicas"
 TIERED = "remote.storage.enable"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
-_ASKED = (MIN_ISR, TIERED, UNCLEAN_ELECTION)
+_SETTINGS = (MIN_ISR, TIERED, UNCLEAN_ELECTION)
 _TOPIC, _BROKER = 2, 4
 
 
@@ -45,15 +45,15 @@ def min_isr(lake: Lake, default: int = 1) -> MinIsr:
 
     The log does not contain the brokers' static server.properties.
     """
-    said = setting(lake, MIN_ISR)
+    values = setting(lake, MIN_ISR)
     return MinIsr(
-        {topic: int(value) for topic, value in said.topics.items()},
-        default if said.cluster is None else int(said.cluster),
+        {topic: int(value) for topic, value in values.topics.items()},
+        default if values.cluster is None else int(values.cluster),
     )
 
 
 def setting(lake: Lake, name: str) -> ConfigValues:
-    """The values of one topic configuration of ``_ASKED``."""
+    """The values of one topic configuration of ``_SETTINGS``."""
     events: list[tuple[int, str, str | None]] = []
     single: dict[int, str | None] = {}
     for offset, value in _values(lake, ConfigRecord):
@@ -69,14 +69,14 @@ def setting(lake: Lake, name: str) -> ConfigValues:
                 single[int(record.resource_name)] = record.value
     if any(topic for _, topic, _ in events):
         events += [(offset, topic, None) for offset, topic in _removals(lake)]
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for _, topic, given in sorted(events, key=lambda event: event[0]):
         if given is None:
-            found.pop(topic, None)
+            values.pop(topic, None)
         else:
-            found[topic] = given
-    cluster = found.pop("", None)
-    return ConfigValues(found, cluster, {broker: value for broker, value in single.items() if value is not None})
+            values[topic] = given
+    cluster = values.pop("", None)
+    return ConfigValues(values, cluster, {broker: value for broker, value in single.items() if value is not None})
 
 
 def tiered_topics(lake: Lake) -> frozenset[str]:
@@ -98,8 +98,8 @@ class ConfigChange:
 
 
 def changes(lake: Lake, name: str) -> list[ConfigChange]:
-    """Every change of one topic configuration of ``_ASKED`` in log order, including snapshots."""
-    found = [ConfigChange(offset, None, None) for offset in lake.snapshots]
+    """Every change of one topic configuration of ``_SETTINGS`` in log order, including snapshots."""
+    config_changes = [ConfigChange(offset, None, None) for offset in lake.snapshots]
     for offset, _, value in _records(lake, ConfigRecord):
         if name.encode() not in value:
             continue
@@ -107,20 +107,20 @@ def changes(lake: Lake, name: str) -> list[ConfigChange]:
         if not isinstance(record, ConfigRecord) or record.name != name:
             continue
         if record.resource_type == _TOPIC or (record.resource_type == _BROKER and not record.resource_name):
-            found.append(ConfigChange(offset, record.resource_name, record.value))
-    if any(change.topic for change in found):
-        found += [ConfigChange(offset, topic, None) for offset, topic in _removals(lake)]
-    return sorted(found, key=lambda change: change.offset)
+            config_changes.append(ConfigChange(offset, record.resource_name, record.value))
+    if any(change.topic for change in config_changes):
+        config_changes += [ConfigChange(offset, topic, None) for offset, topic in _removals(lake)]
+    return sorted(config_changes, key=lambda change: change.offset)
 
 
 def features(lake: Lake) -> dict[str, int]:
     """Levels of the finalized features, including ``metadata.version``."""
-    found: dict[str, int] = {}
+    levels: dict[str, int] = {}
     for offset, value in _values(lake, FeatureLevelRecord):
         record = decode(value, file=lake.path, offset=offset).record
         if isinstance(record, FeatureLevelRecord):
-            found[record.name] = record.feature_level
-    return {name: level for name, level in sorted(found.items()) if level}  # R-FEATURE-1
+            levels[record.name] = record.feature_level
+    return {name: level for name, level in sorted(levels.items()) if level}  # R-FEATURE-1
 
 
 def _values(lake: Lake, record_type: type[Record]) -> list[tuple[int, bytes]]:
@@ -139,8 +139,8 @@ def _records(lake: Lake, record_type: type[Record]) -> list[tuple[int, bool, byt
     name = TYPE_NAMES[record_type]
     if name not in lake.setting_values:
         # A condition on the value alone would be evaluated for the records of all types.
-        asked = " OR ".join(f"contains(hex(value), '{text.encode().hex().upper()}')" for text in _ASKED)
-        those = f"CASE WHEN record_type = $1 THEN {asked} END" if record_type is ConfigRecord else "true"
+        condition = " OR ".join(f"contains(hex(value), '{text.encode().hex().upper()}')" for text in _SETTINGS)
+        those = f"CASE WHEN record_type = $1 THEN {condition} END" if record_type is ConfigRecord else "true"
         rows = lake.query(
             f"""
             SELECT log_offset, snapshot, value FROM {lake.setting_records()}

@@ -109,8 +109,8 @@ class Incident:
 
     def as_json(self) -> dict[str, Any]:
         """Returns one JSON object. Durations are in seconds."""
-        found: dict[str, Any] = jsonable(self)
-        return {**found, "going_on": self.going_on, "cause": self.cause, "advice": self.advice}
+        fields: dict[str, Any] = jsonable(self)
+        return {**fields, "going_on": self.going_on, "cause": self.cause, "advice": self.advice}
 
 
 @dataclass(frozen=True)
@@ -189,9 +189,9 @@ def _stories(lake: Lake) -> list[Story]:
             """
         )
     ]
-    told = broker_stories(registrations) + directory_stories(directories, registrations)
-    told += unexplained(missed, told, directories, registrations, starts(lake) if missed else ())
-    return sorted(told, key=lambda story: (story.offset, story.broker_id, story.directory_id or ""))
+    stories = broker_stories(registrations) + directory_stories(directories, registrations)
+    stories += unexplained(missed, stories, directories, registrations, starts(lake) if missed else ())
+    return sorted(stories, key=lambda story: (story.offset, story.broker_id, story.directory_id or ""))
 
 
 @dataclass(frozen=True)
@@ -253,9 +253,9 @@ def _incident(number: int, story: Story, done: Effects, state: _State) -> Incide
         without_leader=done.successors.get(NO_LEADER, 0),
         without_leader_now=done.leaderless,
         longest_without_leader=done.longest_leaderless,
-        data_lost=[one.name for one in done.lost if one.kind == LOST],
-        data_unreachable=[one.name for one in done.lost if one.kind == UNREACHABLE],
-        may_lack_writes=[one.name for one in done.lost if one.kind == MAY_LACK],
+        data_lost=[loss.name for loss in done.lost if loss.kind == LOST],
+        data_unreachable=[loss.name for loss in done.lost if loss.kind == UNREACHABLE],
+        may_lack_writes=[loss.name for loss in done.lost if loss.kind == MAY_LACK],
         events=tuple(sorted([*story.events, *_consequences(story, done)], key=lambda event: event.offset)),
         steps=state.steps(story.kind, story.broker_id, story.directory_id) if lasts else (),
     )
@@ -281,9 +281,9 @@ def _consequences(story: Story, done: Effects) -> Iterator[IncidentEvent]:
         (UNREACHABLE, "data of {} unreachable"),
         (MAY_LACK, "{} may lack writes from here on"),
     ):
-        hit = [one for one in done.lost if one.kind == kind]
+        hit = [loss for loss in done.lost if loss.kind == kind]
         if hit:
-            first = min(hit, key=lambda one: one.offset)
+            first = min(hit, key=lambda loss: loss.offset)
             yield IncidentEvent(first.offset, first.time, what.format(_many(len(hit), "partition")))
     if done.led_again is not None:
         yield IncidentEvent(*done.led_again, "the last partition without a leader has one again")

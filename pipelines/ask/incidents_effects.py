@@ -83,12 +83,12 @@ class Effects:
 
 def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ()) -> list[Effects]:
     """The effects of each incident, in the order of ``stories``. ``lost``: all data losses up to the lake's offset."""
-    found = [Effects() for _ in stories]
+    effects_of = [Effects() for _ in stories]
     if not stories:
-        return found
+        return effects_of
     for loss in lost:
         if (story := _story_of(loss, stories)) is not None:
-            found[story].lost.append(loss)
+            effects_of[story].lost.append(loss)
     now = _micros(lake.time)
     _select_outages(lake, stories)
     rows = lake.query(
@@ -99,10 +99,10 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
         """
     )
     for story, replicas, already, offline, longest, last, last_time in rows:
-        one = found[story]
-        one.replicas, one.already_offline, one.offline = replicas, already, offline
-        one.longest_offline = timedelta(microseconds=longest)
-        one.last_offset, one.last_time = last, time_if_any(last_time)
+        counts = effects_of[story]
+        counts.replicas, counts.already_offline, counts.offline = replicas, already, offline
+        counts.longest_offline = timedelta(microseconds=longest)
+        counts.last_offset, counts.last_time = last, time_if_any(last_time)
     rows = lake.query(
         f"""
         WITH {_losses(lake, stories)}
@@ -112,12 +112,12 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
         """
     )
     for story, successor, partitions, first, first_time, leaderless, longest, again, again_time in rows:
-        one = found[story]
-        one.successors[successor] = partitions
-        one.first_loss = min(one.first_loss or (first, time_of(first_time)), (first, time_of(first_time)))
+        counts = effects_of[story]
+        counts.successors[successor] = partitions
+        counts.first_loss = min(counts.first_loss or (first, time_of(first_time)), (first, time_of(first_time)))
         if successor == NO_LEADER:
-            one.leaderless, one.longest_leaderless = leaderless, timedelta(microseconds=longest)
-            one.led_again = None if leaderless else (again, time_of(again_time))
+            counts.leaderless, counts.longest_leaderless = leaderless, timedelta(microseconds=longest)
+            counts.led_again = None if leaderless else (again, time_of(again_time))
     rows = lake.query(
         f"""
         WITH {_story_rows(stories)}
@@ -127,8 +127,8 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
         """
     )
     for story, replicas, first, first_time in rows:
-        found[story].rehomed, found[story].rehomed_from = replicas, (first, time_of(first_time))
-    return found
+        effects_of[story].rehomed, effects_of[story].rehomed_from = replicas, (first, time_of(first_time))
+    return effects_of
 
 
 def outages(lake: Lake, stories: Sequence[Story], story: int) -> list[Outage]:
@@ -149,7 +149,7 @@ def outages(lake: Lake, stories: Sequence[Story], story: int) -> list[Outage]:
 def leader_losses(lake: Lake, stories: Sequence[Story], story: int, lost: Sequence[DataLoss] = ()) -> list[LeaderLoss]:
     """The partitions that lost their leader in one incident, in log order. ``lost`` as for ``effects``."""
     _select_outages(lake, stories)
-    lacking = {(one.topic, one.partition, one.went_on_offset): one.kind for one in lost}
+    lacking = {(loss.topic, loss.partition, loss.went_on_offset): loss.kind for loss in lost}
     return [
         LeaderLoss._make(
             [*row[:5], time_of(row[5]), row[6], time_if_any(row[7]), row[8], lacking.get((*row[:2], row[6] or row[4]))]

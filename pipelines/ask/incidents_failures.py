@@ -19,7 +19,7 @@ UNREGISTERED = "unregistered"
 def broker_stories(registrations: Iterable[BrokerRow]) -> list[Story]:
     """The losses of every broker. A broker that was never unfenced has no loss."""
     ordered = sorted(registrations, key=lambda row: (row.broker_id, row.from_offset))
-    told = []
+    stories = []
     for _, rows in itertools.groupby(ordered, lambda row: row.broker_id):
         life = _Life()
         own = list(rows)
@@ -27,8 +27,8 @@ def broker_stories(registrations: Iterable[BrokerRow]) -> list[Story]:
             life.add(row)
             if row.to_offset is not None and (following is None or following.from_offset != row.to_offset):
                 life.vanish(row, row.to_offset, row.to_time or row.from_time)
-        told += life.stories
-    return told
+        stories += life.stories
+    return stories
 
 
 @dataclass
@@ -111,10 +111,10 @@ class _Life:
 
 def _compared(old: Sequence[str], new: Sequence[str]) -> str:
     """Describes the directories of a registration by their differences from the one before."""
-    came, went = [one for one in new if one not in old], [one for one in old if one not in new]
-    said = [f"with {_names(came)} added"] if came else []
-    said += [f"without {_names(went)}"] if went else []
-    return ", ".join(said) or "with the same directories"
+    came, went = [log_dir for log_dir in new if log_dir not in old], [log_dir for log_dir in old if log_dir not in new]
+    differences = [f"with {_names(came)} added"] if came else []
+    differences += [f"without {_names(went)}"] if went else []
+    return ", ".join(differences) or "with the same directories"
 
 
 def _names(directories: Sequence[str]) -> str:
@@ -235,13 +235,16 @@ def directory_stories(rows: Sequence[Online], registrations: Sequence[BrokerRow]
         _story(row, row.to_offset, row.to_time, rows, registrations)
         for row in rows
         if row.ended_by in WITHOUT_THE_BROKER and row.to_offset is not None and row.to_time is not None
-        if any(one.broker_id == row.broker_id and _holds(one, row.to_offset) for one in registrations)
+        if any(
+            registration.broker_id == row.broker_id and _holds(registration, row.to_offset)
+            for registration in registrations
+        )
     ]
 
 
 def unexplained(
     missed: Sequence[Online],
-    told: Sequence[Story],
+    stories: Sequence[Story],
     rows: Sequence[Online],
     registrations: Sequence[BrokerRow],
     begun: Sequence[Start],
@@ -252,27 +255,29 @@ def unexplained(
     than the failure, the broker never had the directory, or it was unregistered and came back without it. ``begun``:
     the starts of processes that reported before they registered.
     """
-    known = {(story.broker_id, story.directory_id): story.offset for story in reversed(told)}
+    known = {(story.broker_id, story.directory_id): story.offset for story in reversed(stories)}
     had = {(row.broker_id, row.directory_id): row.from_offset for row in reversed(rows)}
-    found = []
-    for one in missed:
-        place = one.broker_id, one.directory_id
-        if known.get(place, one.from_offset + 1) > one.from_offset:
-            before = had.get(place, one.from_offset) < one.from_offset
-            gone = one._replace(ended_by="deregistered") if before else one
-            if _reported(one, begun, registrations):
-                gone = one._replace(ended_by=REPORTED)
-            found.append(_story(gone, one.from_offset, one.from_time, rows, registrations))
-    return found
+    new_stories = []
+    for directory in missed:
+        place = directory.broker_id, directory.directory_id
+        if known.get(place, directory.from_offset + 1) > directory.from_offset:
+            before = had.get(place, directory.from_offset) < directory.from_offset
+            gone = directory._replace(ended_by="deregistered") if before else directory
+            if _reported(directory, begun, registrations):
+                gone = directory._replace(ended_by=REPORTED)
+            new_stories.append(_story(gone, directory.from_offset, directory.from_time, rows, registrations))
+    return new_stories
 
 
-def _reported(one: Online, begun: Sequence[Start], registrations: Sequence[BrokerRow]) -> bool:
+def _reported(directory: Online, begun: Sequence[Start], registrations: Sequence[BrokerRow]) -> bool:
     """Whether a process of the broker had reported, and not registered, where the directory's first replica was."""
     now = {
-        row.incarnation_id for row in registrations if row.broker_id == one.broker_id and _holds(row, one.from_offset)
+        row.incarnation_id
+        for row in registrations
+        if row.broker_id == directory.broker_id and _holds(row, directory.from_offset)
     }
-    of_broker = (start for start in begun if start.broker_id == one.broker_id)
-    return any(start.offset <= one.from_offset and start.incarnation_id in now for start in of_broker)
+    of_broker = (start for start in begun if start.broker_id == directory.broker_id)
+    return any(start.offset <= directory.from_offset and start.incarnation_id in now for start in of_broker)
 
 
 def _holds(registration: BrokerRow, offset: int) -> bool:

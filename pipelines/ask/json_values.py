@@ -56,8 +56,8 @@ def image(lake: Lake) -> dict[str, Any]:
 
     Their keys are Kafka's. The object has ``incomplete_since`` if there are unknown records (R-REC-4).
     """
-    found: dict[str, Any] = json.loads("".join(image_text(lake)))
-    return found
+    cluster_image: dict[str, Any] = json.loads("".join(image_text(lake)))
+    return cluster_image
 
 
 def image_text(lake: Lake) -> Iterator[str]:

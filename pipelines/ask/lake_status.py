@@ -66,7 +66,7 @@ def directories(lake: Lake) -> list[Directory]:
         )
     }
     cordons = _cordons(lake)
-    found = []
+    broker_directories = []
     for broker, directory in sorted({*held, *(key for key, (ended_by, *_) in known.items() if ended_by is None)}):
         kind, replicas, leaders = held.get((broker, directory), ("assigned", 0, 0))
         ended_by, since, time = known.get((broker, directory), ("unknown", None, None))
@@ -74,8 +74,10 @@ def directories(lake: Lake) -> list[Directory]:
         fenced = brokers.get(broker)
         status = "missing" if fenced is None else "fenced" if fenced else "online"
         cordoned, cordon_time = cordons.get((broker, directory), (None, None))
-        found.append(Directory(broker, status, directory, state, since, time, replicas, leaders, cordoned, cordon_time))
-    return found
+        broker_directories.append(
+            Directory(broker, status, directory, state, since, time, replicas, leaders, cordoned, cordon_time)
+        )
+    return broker_directories
 
 
 def _cordons(lake: Lake) -> dict[tuple[int, str], tuple[int, datetime]]:

@@ -52,27 +52,27 @@ class LastCopies:
     @cached_property
     def away(self) -> Mapping[int, Mapping[str, Sequence[str]]]:
         """Broker -> directory that it does not list -> partitions with a last copy there; "" if no record names it."""
-        found: dict[int, dict[str, list[str]]] = {}
+        directories_of: dict[int, dict[str, list[str]]] = {}
         for fate, members in self.shapes:
             for copy in last_copies(fate):
                 broker = fate.brokers.get(copy.broker_id)
                 for directory in _places(copy):
                     listed = broker is not None and directory is not None and broker.lists(directory)
                     if not listed and not (directory is None and broker is not None and broker.fenced):
-                        held = found.setdefault(copy.broker_id, {})
+                        held = directories_of.setdefault(copy.broker_id, {})
                         held.setdefault("" if directory is None else str(directory), []).extend(map(_name, members))
-        return found
+        return directories_of
 
     @cached_property
     def down(self) -> Mapping[int, Sequence[str]]:
         """Broker -> partitions whose last copy is in a directory that the broker lists, but the broker is fenced."""
-        found: dict[int, list[str]] = {}
+        partitions_of: dict[int, list[str]] = {}
         for fate, members in self.shapes:
             for copy in last_copies(fate):
                 broker = fate.brokers.get(copy.broker_id)
                 if broker is not None and broker.fenced and copy.given_up is None and _listed(fate, copy):
-                    found.setdefault(copy.broker_id, []).extend(map(_name, members))
-        return found
+                    partitions_of.setdefault(copy.broker_id, []).extend(map(_name, members))
+        return partitions_of
 
     @cached_property
     def shared(self) -> Sequence[str]:
@@ -81,11 +81,11 @@ class LastCopies:
 
     def _unplaced(self, broker: int) -> list[str]:
         """The partitions with a last copy on a broker that no record has placed."""
-        found: list[str] = []
+        names: list[str] = []
         for fate, members in self.shapes:
             if any(copy.broker_id == broker and copy.directory is None for copy in last_copies(fate)):
-                found += map(_name, members)
-        return sorted(found)
+                names += map(_name, members)
+        return sorted(names)
 
     def _undecided(self, broker: int) -> tuple[set[str], set[str], set[str]]:
         """The last copies on a broker that a process reported in a directory before it registered with it (R-COPY-12):
@@ -196,13 +196,13 @@ class LastCopies:
     def _elections(self, broker: int, names: Sequence[str]) -> Iterator[Advice]:
         """Elections of partial copies that are online, for the partitions whose last copies a broker has."""
         wanted = set(names)
-        found: dict[int, list[Member]] = {}
+        members_of: dict[int, list[Member]] = {}
         for fate, members in self.shapes:
             for copy in fate.copies.values():
                 if copy.broker_id != broker and copy.level != "empty" and is_online(fate, copy):
                     hit = [member for member in members if _name(member) in wanted]
-                    found.setdefault(copy.broker_id, []).extend(hit)
-        for other, hit in sorted(found.items()):
+                    members_of.setdefault(copy.broker_id, []).extend(hit)
+        for other, hit in sorted(members_of.items()):
             if hit:
                 yield elect(sorted(hit), other)
 
@@ -218,22 +218,22 @@ class LastCopies:
     def _elected_at_start(self, broker: int, *, running: bool) -> list[str]:
         """Partitions that a broker would lead without a complete copy as soon as it starts, or is back from a restart
         where nobody leads."""
-        found = []
+        names = []
         for fate, members in self.shapes:
             copy, last = fate.copies.get(broker), last_copies(fate)
             leaderless = fate.state is not None and fate.state.leader < 0
             if copy is None or (is_online(fate, copy) and not (running and leaderless)):
                 continue
             safe = copy.level == "complete" and _listed_or_alone(fate, copy, last)
-            if copy in last and (safe or not any(one.level == "complete" for one in last)):
+            if copy in last and (safe or not any(last_copy.level == "complete" for last_copy in last)):
                 continue
-            found += [_name(member) for member in members if self._may_elect(member[0])]
-        return sorted(found)
+            names += [_name(member) for member in members if self._may_elect(member[0])]
+        return sorted(names)
 
     def _elected_instead(self, broker: int) -> Mapping[int, Sequence[str]]:
         """Broker -> partitions whose last copy it has online and in no list, so that the controller elects the
         ``broker``, which holds less, as soon as that is back (R-ACT-1)."""
-        found: dict[int, list[str]] = {}
+        partitions_of: dict[int, list[str]] = {}
         for fate, members in self.shapes:
             last, copy, state = last_copies(fate), fate.copies.get(broker), fate.state
             if copy is None or state is None or copy in last or is_online(fate, copy):
@@ -241,19 +241,19 @@ class LastCopies:
             if broker in (*state.isr, *state.eligible_leader_replicas, *state.last_known_elr):
                 for other in last:
                     if is_online(fate, other):
-                        found.setdefault(other.broker_id, []).extend(map(_name, members))
-        return {other: sorted(names) for other, names in sorted(found.items())}
+                        partitions_of.setdefault(other.broker_id, []).extend(map(_name, members))
+        return {other: sorted(names) for other, names in sorted(partitions_of.items())}
 
     def _elected_at_registration(self, broker: int) -> list[str]:
         """Partitions whose last copy a broker has while another replica is online: after an unclean shutdown the
         controller takes the broker off the lists when it registers, and elects the other (R-ACT-5)."""
-        found = []
+        names = []
         for fate, members in self.shapes:
             last = last_copies(fate)
             others = (copy for copy in fate.copies.values() if copy not in last and copy.broker_id != broker)
             if any(copy.broker_id == broker for copy in last) and any(is_online(fate, copy) for copy in others):
-                found += [_name(member) for member in members if self._may_elect(member[0])]
-        return sorted(found)
+                names += [_name(member) for member in members if self._may_elect(member[0])]
+        return sorted(names)
 
     def elected_at_stop(self, broker: int) -> list[str]:
         """Partitions that would get a leader without a complete copy as soon as a broker stops."""
@@ -277,10 +277,10 @@ class LastCopies:
             WHERE len(list_intersect(up, named)) = 1 AND len(up) > 1 ORDER BY topic, partition
             """
         )
-        found: dict[int, list[str]] = {}
+        partitions_of: dict[int, list[str]] = {}
         for broker, topic, number in rows:
-            found.setdefault(broker, []).append(f"{topic}-{number}")
-        return found
+            partitions_of.setdefault(broker, []).append(f"{topic}-{number}")
+        return partitions_of
 
     # FOLDERS
 
@@ -304,18 +304,20 @@ class LastCopies:
             ORDER BY ALL
             """
         )
-        found: dict[tuple[int, str], list[str]] = {}
+        partitions_of: dict[tuple[int, str], list[str]] = {}
         for broker, directory, topic, number in rows:
-            found.setdefault((broker, directory), []).append(f"{topic}-{number}")
-        return found
+            partitions_of.setdefault((broker, directory), []).append(f"{topic}-{number}")
+        return partitions_of
 
 
-def last_copies_of(lake: Lake, found: Sequence[Followed], truncated: Mapping[int, Sequence[str]]) -> LastCopies:
-    """``found``: the fates of at least the partitions that have no leader or whose leader is offline."""
+def last_copies_of(lake: Lake, partitions: Sequence[Followed], truncated: Mapping[int, Sequence[str]]) -> LastCopies:
+    """``partitions``: at least those that have no leader or whose leader is offline, with their fates."""
     shapes: dict[int, tuple[Fate, list[Member]]] = {}
-    for one in found:
-        if last_copies(one.shape):
-            shapes.setdefault(id(one.shape), (one.shape, []))[1].append((one.topic, one.partition))
+    for partition in partitions:
+        if last_copies(partition.shape):
+            shapes.setdefault(id(partition.shape), (partition.shape, []))[1].append(
+                (partition.topic, partition.partition)
+            )
     return LastCopies(lake, list(shapes.values()), truncated)
 
 

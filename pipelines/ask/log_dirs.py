@@ -84,8 +84,10 @@ def read_log_dirs(path: Path, text: str) -> Iterator[BrokerLogDir]:
                         path=str(log_dir["logDir"]),
                         error=str(log_dir.get("error") or ""),
                         replicas=[
-                            ReplicaSize(str(one["partition"]), int(one.get("size", 0)), bool(one.get("isFuture")))
-                            for one in log_dir["partitions"]
+                            ReplicaSize(
+                                str(replica["partition"]), int(replica.get("size", 0)), bool(replica.get("isFuture"))
+                            )
+                            for replica in log_dir["partitions"]
                         ],
                         time=time,
                         total_bytes=_bytes(log_dir.get("totalBytes")),
@@ -107,27 +109,27 @@ def read_brokers(url: str, command_config: str) -> tuple[str, list[BrokerLogDir]
     Raises UsageError for another URL, and Fault if none can be asked.
     """
     now = datetime.now(UTC)
-    said = describe_log_dirs(addresses_of(url), security_of(command_config))
-    found = [
+    answer = describe_log_dirs(addresses_of(url), security_of(command_config))
+    log_dirs = [
         BrokerLogDir(
             source=f"{KAFKA}{broker.address}",
             broker_id=broker.broker_id,
-            path=one["log_dir"],
-            error=error_name(one["error_code"]),
+            path=directory["log_dir"],
+            error=error_name(directory["error_code"]),
             replicas=[
                 ReplicaSize(f"{topic['name']}-{each['index']}", max(0, each["size"]), each["is_future"])
-                for topic in one["topics"]
+                for topic in directory["topics"]
                 for each in topic["partitions"]
             ],
             time=now,
-            total_bytes=_bytes(one["total_bytes"]),
-            free_bytes=_bytes(one["usable_bytes"]),
-            cordoned=one.get("is_cordoned"),
+            total_bytes=_bytes(directory["total_bytes"]),
+            free_bytes=_bytes(directory["usable_bytes"]),
+            cordoned=directory.get("is_cordoned"),
         )
-        for broker in said.brokers
-        for one in broker.directories
+        for broker in answer.brokers
+        for directory in broker.directories
     ]
-    return said.cluster_id, found, [f"broker {broker} is left out: {fault}" for broker, fault in said.faults]
+    return answer.cluster_id, log_dirs, [f"broker {broker} is left out: {fault}" for broker, fault in answer.faults]
 
 
 def read_mounted(directory: Path) -> BrokerLogDir:
@@ -151,11 +153,11 @@ def read_mounted(directory: Path) -> BrokerLogDir:
 def _folders(directory: Path) -> Iterator[ReplicaSize]:
     """The replicas in a directory. A folder that Kafka is about to delete counts until it is gone."""
     for folder in sorted(directory.iterdir()):
-        found = _FOLDER.fullmatch(folder.name)
-        if found is not None and folder.is_dir():
-            segments = (one.stat().st_size for one in folder.iterdir() if one.suffix == ".log")
-            name = found["partition"] if found["kind"] in (None, "future") else folder.name
-            yield ReplicaSize(name, sum(segments), found["kind"] == "future")
+        match = _FOLDER.fullmatch(folder.name)
+        if match is not None and folder.is_dir():
+            segments = (file.stat().st_size for file in folder.iterdir() if file.suffix == ".log")
+            name = match["partition"] if match["kind"] in (None, "future") else folder.name
+            yield ReplicaSize(name, sum(segments), match["kind"] == "future")
 
 
 def _bytes(value: object) -> int | None:
@@ -186,17 +188,17 @@ def read_sources(lake: Lake, sources: Iterable[str], known: Sequence[Statement] 
     A directory is a mounted disk, or holds mounted disks. A file is recognised by its content. Raises UsageError for a
     source that is not there or that is none of these.
     """
-    found, now = Read(), datetime.now(UTC)
+    reading, now = Read(), datetime.now(UTC)
     for source in sources:
         path = Path(source)
         if path.is_dir():
-            _read_mounted(lake, path, found, now)
+            _read_mounted(lake, path, reading, now)
         elif path.name == FILE_NAME:
-            _read_disk(lake, path.parent, found, now)
+            _read_disk(lake, path.parent, reading, now)
         else:
-            _read_file(lake, path, found, now)
-    _eliminate(lake, found, known, now)
-    return found
+            _read_file(lake, path, reading, now)
+    _eliminate(lake, reading, known, now)
+    return reading
 
 
 def merged(before: Iterable[Statement], new: Sequence[Statement]) -> list[Statement]:
@@ -204,51 +206,65 @@ def merged(before: Iterable[Statement], new: Sequence[Statement]) -> list[Statem
 
     A file of labels replaces all its earlier statements. A disk that is no longer mounted keeps its name.
     """
-    files = {_file(one) for one in new if one.kind == FILE}
-    about = {(one.kind, one.broker_id, one.directory_id, one.path if one.directory_id is None else "") for one in new}
+    files = {_file(statement) for statement in new if statement.kind == FILE}
+    about = {
+        (
+            statement.kind,
+            statement.broker_id,
+            statement.directory_id,
+            statement.path if statement.directory_id is None else "",
+        )
+        for statement in new
+    }
     kept = [
-        one
-        for one in before
-        if not (one.kind == FILE and _file(one) in files)
-        and (one.kind, one.broker_id, one.directory_id, one.path if one.directory_id is None else "") not in about
+        statement
+        for statement in before
+        if not (statement.kind == FILE and _file(statement) in files)
+        and (
+            statement.kind,
+            statement.broker_id,
+            statement.directory_id,
+            statement.path if statement.directory_id is None else "",
+        )
+        not in about
     ]
     return [*kept, *new]
 
 
-def _file(one: Statement) -> str:
-    return one.source.rpartition(" line ")[0] or one.source
+def _file(statement: Statement) -> str:
+    return statement.source.rpartition(" line ")[0] or statement.source
 
 
 # MOUNTED DISKS
 
 
-def _read_mounted(lake: Lake, path: Path, found: Read, now: datetime) -> None:
+def _read_mounted(lake: Lake, path: Path, reading: Read, now: datetime) -> None:
     if (path / FILE_NAME).exists():
-        _read_disk(lake, path, found, now)
+        _read_disk(lake, path, reading, now)
         return
-    inside = sorted(one for one in path.iterdir() if (one / FILE_NAME).is_file())
+    inside = sorted(disk for disk in path.iterdir() if (disk / FILE_NAME).is_file())
     if not inside:
         raise UsageError(f"{path}: neither it nor a directory in it has a {FILE_NAME}: name the disks of a broker")
-    for one in inside:
-        _read_disk(lake, one, found, now)
+    for disk in inside:
+        _read_disk(lake, disk, reading, now)
 
 
-def _read_disk(lake: Lake, directory: Path, found: Read, now: datetime, broker: int | None = None) -> bool:
+def _read_disk(lake: Lake, directory: Path, reading: Read, now: datetime, broker: int | None = None) -> bool:
     """Reads the id of a mounted disk. Returns False, with a note, if there is none for this cluster."""
     try:
         meta = read_meta_properties(str(directory))
     except (StorageProblem, OSError) as problem:
-        found.notes.append(f"{directory}: {problem}")
+        reading.notes.append(f"{directory}: {problem}")
         return False
     if unusable := _unusable(lake, meta, broker):
-        found.notes.append(f"{directory}/{FILE_NAME}: {unusable}")
+        reading.notes.append(f"{directory}/{FILE_NAME}: {unusable}")
         return False
     directory_id = str(meta.directory_id)
     path = str(directory.absolute())
-    found.statements.append(Statement(MOUNTED, f"{path}/{FILE_NAME}", meta.node_id, directory_id, path, None, now))
+    reading.statements.append(Statement(MOUNTED, f"{path}/{FILE_NAME}", meta.node_id, directory_id, path, None, now))
     holder = _holders(lake).get(directory_id)
     if holder is not None and meta.node_id is not None and holder != meta.node_id:
-        found.notes.append(
+        reading.notes.append(
             f"{path}/{FILE_NAME}: says broker {meta.node_id}; the log has directory {directory_id} on broker {holder}"
         )
     return True
@@ -277,7 +293,7 @@ def _holders(lake: Lake) -> dict[str, int]:
 # FILES
 
 
-def _read_file(lake: Lake, path: Path, found: Read, now: datetime) -> None:
+def _read_file(lake: Lake, path: Path, reading: Read, now: datetime) -> None:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise UsageError(f"{path}: larger than {MAX_BYTES:,} bytes, so it is no source of names")
@@ -285,23 +301,23 @@ def _read_file(lake: Lake, path: Path, found: Read, now: datetime) -> None:
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not a text: name disks, a server.properties, JSON or a file of labels") from None
     if is_log_dirs(text):
-        _read_log_dirs(lake, path, text, found, now)
+        _read_log_dirs(lake, path, text, reading, now)
     elif re.search(r"^\s*log\.dirs?\s*[=:]", text, re.MULTILINE):
-        _read_config(lake, path, found, now)
+        _read_config(lake, path, reading, now)
     else:
-        _read_labels(path, text, found, now)
+        _read_labels(path, text, reading, now)
 
 
-def _read_config(lake: Lake, path: Path, found: Read, now: datetime) -> None:
+def _read_config(lake: Lake, path: Path, reading: Read, now: datetime) -> None:
     config = read_server_config(str(path))
     if config.node_id is None:
         raise UsageError(f"{path}: sets no node.id: whose directories they are is not known")
-    for one in config.log_dirs:
-        if not _read_disk(lake, Path(one), found, now, config.node_id):
-            found.left_over.append((config.node_id, one, str(path)))
+    for log_dir in config.log_dirs:
+        if not _read_disk(lake, Path(log_dir), reading, now, config.node_id):
+            reading.left_over.append((config.node_id, log_dir, str(path)))
 
 
-def _read_labels(path: Path, text: str, found: Read, now: datetime) -> None:
+def _read_labels(path: Path, text: str, reading: Read, now: datetime) -> None:
     for number, line in enumerate(text.splitlines(), 1):
         plain = line.strip()
         if not plain or plain.startswith("#"):
@@ -316,12 +332,12 @@ def _read_labels(path: Path, text: str, found: Read, now: datetime) -> None:
             raise UsageError(f"{path} line {number}: {key}: neither the id of a directory nor an absolute path")
         source = f"{path} line {number}"
         if directory is not None and value.startswith("/"):
-            found.statements.append(Statement(FILE, source, broker, directory, value, None, now))
+            reading.statements.append(Statement(FILE, source, broker, directory, value, None, now))
         else:
-            said = None if directory is not None else key
-            found.statements.append(Statement(FILE, source, broker, directory, said, value, now))
-            if said is not None and broker is not None:
-                found.left_over.append((broker, said, source))
+            log_dir = None if directory is not None else key
+            reading.statements.append(Statement(FILE, source, broker, directory, log_dir, value, now))
+            if log_dir is not None and broker is not None:
+                reading.left_over.append((broker, log_dir, source))
 
 
 def _directory_id(text: str) -> str | None:
@@ -331,28 +347,28 @@ def _directory_id(text: str) -> str | None:
         return None
 
 
-def _read_log_dirs(lake: Lake, path: Path, text: str, found: Read, now: datetime) -> None:
+def _read_log_dirs(lake: Lake, path: Path, text: str, reading: Read, now: datetime) -> None:
     held = _held(lake)
-    for one in read_log_dirs(path, text):
-        broker, log_dir = one.broker_id or 0, one.path
-        there = ((broker, replica.partition) for replica in one.replicas if not replica.future)
+    for broker_log_dir in read_log_dirs(path, text):
+        broker, log_dir = broker_log_dir.broker_id or 0, broker_log_dir.path
+        there = ((broker, replica.partition) for replica in broker_log_dir.replicas if not replica.future)
         ids = Counter(held[key] for key in there if key in held)
         if not ids:
-            found.left_over.append((broker, log_dir, str(path)))
+            reading.left_over.append((broker, log_dir, str(path)))
             continue
         (directory, count), *others = ids.most_common()
         if others and count <= 2 * others[0][1]:
-            found.notes.append(
+            reading.notes.append(
                 f"{path}: broker {broker} {log_dir}: the log has its replicas in {len(ids)} directories: left out"
             )
             continue
         if others:
             astray = sum(number for _, number in others)
-            found.notes.append(
+            reading.notes.append(
                 f"{path}: broker {broker} {log_dir}: taken for directory {directory}, in which the log has {count} of "
                 f"its replicas; {astray} are elsewhere"
             )
-        found.statements.append(Statement(LOG_DIRS, str(path), broker, directory, log_dir, None, now))
+        reading.statements.append(Statement(LOG_DIRS, str(path), broker, directory, log_dir, None, now))
 
 
 def _held(lake: Lake) -> Mapping[tuple[int, str], str]:
@@ -367,13 +383,17 @@ def _held(lake: Lake) -> Mapping[tuple[int, str], str]:
 # WHAT IS LEFT OVER
 
 
-def _eliminate(lake: Lake, found: Read, known: Sequence[Statement], now: datetime) -> None:
+def _eliminate(lake: Lake, reading: Read, known: Sequence[Statement], now: datetime) -> None:
     """Gives the only path without an id to the only id without a path, broker by broker."""
-    if not found.left_over:
+    if not reading.left_over:
         return
-    said = [*found.statements, *known]
-    named = Names.of(said).by_id
-    paths = {(one.broker_id, one.path) for one in said if one.path is not None and one.directory_id is not None}
+    statements = [*reading.statements, *known]
+    named = Names.of(statements).by_id
+    paths = {
+        (statement.broker_id, statement.path)
+        for statement in statements
+        if statement.path is not None and statement.directory_id is not None
+    }
     now_there: dict[int, set[str]] = {}
     ever_there: dict[int, set[str]] = {}
     for broker, directory, there in lake.query(
@@ -388,7 +408,7 @@ def _eliminate(lake: Lake, found: Read, known: Sequence[Statement], now: datetim
         if not (name := named.get(directory)) or name.path is None:
             (now_there if there else ever_there).setdefault(broker, set()).add(directory)
     left: dict[int, dict[str, str]] = {}
-    for broker, path, source in found.left_over:
+    for broker, path, source in reading.left_over:
         if (broker, path) not in paths:
             left.setdefault(broker, {})[path] = source
     for broker, open_paths in left.items():
@@ -397,9 +417,9 @@ def _eliminate(lake: Lake, found: Read, known: Sequence[Statement], now: datetim
             ((path, source),) = open_paths.items()
             (directory,) = open_ids
             where = f"{source}, the only directory of broker {broker} that was left"
-            found.statements.append(Statement(LEFT_OVER, where, broker, directory, path, None, now))
+            reading.statements.append(Statement(LEFT_OVER, where, broker, directory, path, None, now))
         elif not all(" line " in source for source in open_paths.values()):
             without = ", ".join(sorted(open_ids)) or "none"
-            found.notes.append(
+            reading.notes.append(
                 f"broker {broker}: {', '.join(open_paths)}: no id could be read; directories without a path: {without}"
             )

@@ -56,7 +56,7 @@ class Followed(NamedTuple):
 
     def _copy(self, copy: Copy) -> Copy:
         since = self.offsets.get(copy.since, copy.since)
-        left = tuple(replace(one, report=self.offsets.get(one.report, one.report)) for one in copy.left)
+        left = tuple(replace(place, report=self.offsets.get(place.report, place.report)) for place in copy.left)
         return replace(
             copy,
             since=since,
@@ -78,8 +78,8 @@ def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Follo
     key = ("followed", default_min_isr, also)
     if key not in lake.kept:
         lake.kept[key] = _followed(lake, default_min_isr, also)
-    found: list[Followed] = lake.kept[key]
-    return found
+    partitions: list[Followed] = lake.kept[key]
+    return partitions
 
 
 def _followed(lake: Lake, default_min_isr: int, also: str) -> list[Followed]:
@@ -96,14 +96,14 @@ def _followed(lake: Lake, default_min_isr: int, also: str) -> list[Followed]:
     brokers = _with_starts(_in_appends(lake, _broker_events(lake)), starts(lake))
     begun = dict(lake.query("SELECT topic, min(o) FROM loss_events GROUP BY topic"))
     min_isr = _min_isr(lake, begun, default_min_isr)
-    found = []
+    partitions = []
     for topic, events, members in _shapes(lake, brokers, min_isr, begun):
         shape = follow(_model_events(events, brokers, min_isr[topic]), ids=ID_TABLES[lake.published.ids])
         first = members[0]["offsets"]
-        for one in members:
-            offsets = dict(zip(first, one["offsets"], strict=True))
-            found.append(Followed(one["topic_id"], one["topic"], one["partition"], shape, offsets))
-    return sorted(found, key=lambda one: (one.topic, one.partition, one.topic_id))
+        for member in members:
+            offsets = dict(zip(first, member["offsets"], strict=True))
+            partitions.append(Followed(member["topic_id"], member["topic"], member["partition"], shape, offsets))
+    return sorted(partitions, key=lambda partition: (partition.topic, partition.partition, partition.topic_id))
 
 
 # WHAT HAPPENED
@@ -156,7 +156,7 @@ def _in_appends(lake: Lake, events: Sequence[BrokerChanged]) -> list[BrokerChang
 def _with_starts(events: Sequence[BrokerChanged], begun: Sequence[Start]) -> list[BrokerChanged]:
     """The events, and from each start on that a process of the broker has not registered yet (R-COPY-12)."""
     since = {(start.broker_id, _uuid(start.incarnation_id)): start.offset for start in begun}
-    found: list[BrokerChanged] = []
+    timeline: list[BrokerChanged] = []
     known: dict[int, Registration | None] = {}
     waiting = sorted(begun, key=lambda start: start.offset)
     for event in [*events, None]:
@@ -167,15 +167,15 @@ def _with_starts(events: Sequence[BrokerChanged], begun: Sequence[Start]) -> lis
             now = known.get(start.broker_id)
             if now is not None and not now.starting and now.incarnation == _uuid(start.incarnation_id):
                 known[start.broker_id] = now = replace(now, starting=True)
-                found.append(BrokerChanged(offset=start.offset, broker_id=start.broker_id, registration=now))
+                timeline.append(BrokerChanged(offset=start.offset, broker_id=start.broker_id, registration=now))
         if event is None:
             break
         now = event.registration
         if now is not None and since.get((event.broker_id, now.incarnation), event.offset + 1) <= event.offset:
             event = replace(event, registration=replace(now, starting=True))
         known[event.broker_id] = event.registration
-        found.append(event)
-    return found
+        timeline.append(event)
+    return timeline
 
 
 def _registration(directories: Sequence[str] | None, incarnation: str, fenced: bool) -> Registration | None:
@@ -193,7 +193,7 @@ def _min_isr(lake: Lake, topics: Collection[str], default: int) -> dict[str, lis
             every.append(change)
         elif change.topic in own:
             own[change.topic].append(change)
-    found = {}
+    steps_of = {}
     for topic in topics:
         values: dict[str, int] = {}
         steps = {-1: default}
@@ -205,10 +205,10 @@ def _min_isr(lake: Lake, topics: Collection[str], default: int) -> dict[str, lis
             else:
                 values[change.topic] = int(change.value)
             steps[change.offset] = values.get(topic, values.get("", default))
-        found[topic] = [
+        steps_of[topic] = [
             step for step, before in zip(steps.items(), [None, *steps.values()], strict=False) if step[1] != before
         ]
-    return found
+    return steps_of
 
 
 def _versions(lake: Lake) -> str:
@@ -225,14 +225,14 @@ def _versions(lake: Lake) -> str:
 
 def _superseded(lake: Lake) -> tuple[list[int], list[int]]:
     """The offsets of states that a later record of the same append replaces, and of that record (R-LOSS-10)."""
-    found = lake.query(
+    rows = lake.query(
         """
         SELECT DISTINCT from_offset, next_offset FROM loss_versions
         WHERE next_time = from_time AND NOT from_snapshot
         """
     )
-    batch = lake.batches(sorted({offset for pair in found for offset in pair})) if found else {}
-    pairs = [(offset, following) for offset, following in found if batch.get(offset, -1) == batch.get(following)]
+    batch = lake.batches(sorted({offset for pair in rows for offset in pair})) if rows else {}
+    pairs = [(offset, following) for offset, following in rows if batch.get(offset, -1) == batch.get(following)]
     return [offset for offset, _ in pairs], [following for _, following in pairs]
 
 
@@ -299,26 +299,28 @@ def _model_events(
 ) -> list[Event]:
     """The model's events of one partition, in order. At the same offset, brokers come first and the partition last."""
     replicas = {broker for event in events if event["said"] for broker in event["said"]["replicas"]}
-    told: list[tuple[int, int, Event]] = [(event.offset, 0, event) for event in brokers if event.broker_id in replicas]
-    told += [(offset, 1, MinIsrChanged(offset=offset, value=value)) for offset, value in min_isr]
+    timeline: list[tuple[int, int, Event]] = [
+        (event.offset, 0, event) for event in brokers if event.broker_id in replicas
+    ]
+    timeline += [(offset, 1, MinIsrChanged(offset=offset, value=value)) for offset, value in min_isr]
     for event in events:
         if event["what"] == _VERSION:
-            told.append((event["o"], 3, _version(event["o"], event["said"])))
+            timeline.append((event["o"], 3, _version(event["o"], event["said"])))
         else:
-            told.append((event["o"], 2, Removed(offset=event["o"])))
-    return [event for *_, event in sorted(told, key=lambda place: place[:2])]
+            timeline.append((event["o"], 2, Removed(offset=event["o"])))
+    return [event for *_, event in sorted(timeline, key=lambda place: place[:2])]
 
 
-def _version(offset: int, said: Mapping[str, Any]) -> Version:
+def _version(offset: int, statement: Mapping[str, Any]) -> Version:
     state = Partition(
-        replicas=tuple(said["replicas"]),
-        directories=tuple(map(_uuid, said["directories"])),
-        isr=tuple(said["isr"]),
-        eligible_leader_replicas=tuple(said["elr"]),
-        last_known_elr=tuple(said["last"]),
-        adding_replicas=tuple(said["adding"]),
-        removing_replicas=tuple(said["removing"]),
-        leader=said["leader"],
-        leader_recovery_state=_RECOVERY_STATES[said["recovery"]],
+        replicas=tuple(statement["replicas"]),
+        directories=tuple(map(_uuid, statement["directories"])),
+        isr=tuple(statement["isr"]),
+        eligible_leader_replicas=tuple(statement["elr"]),
+        last_known_elr=tuple(statement["last"]),
+        adding_replicas=tuple(statement["adding"]),
+        removing_replicas=tuple(statement["removing"]),
+        leader=statement["leader"],
+        leader_recovery_state=_RECOVERY_STATES[statement["recovery"]],
     )
-    return Version(offset=offset, state=state, in_snapshot=said["in_snapshot"], superseded=said["superseded"])
+    return Version(offset=offset, state=state, in_snapshot=statement["in_snapshot"], superseded=statement["superseded"])

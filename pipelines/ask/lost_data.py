@@ -129,8 +129,8 @@ class DataLoss(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
-        found: dict[str, Any] = jsonable(self)
-        return {**found, "finding": self.finding, "advice": self.advice}
+        fields: dict[str, Any] = jsonable(self)
+        return {**fields, "finding": self.finding, "advice": self.advice}
 
 
 _HOW = {
@@ -198,14 +198,14 @@ class Losses:
     def only(self, keeps: Callable[[Any], bool]) -> Losses:
         """The losses whose partition, and one of whose copies, pass the test ``keeps``."""
 
-        def kept(one: DataLoss | AtRisk) -> bool:
-            return keeps(one) and any(map(keeps, one.copies))
+        def kept(loss: DataLoss | AtRisk) -> bool:
+            return keeps(loss) and any(map(keeps, loss.copies))
 
         return replace(self, losses=[*filter(kept, self.losses)], at_risk=[*filter(kept, self.at_risk)])
 
     def chosen(self, kind: str) -> list[DataLoss]:
         """The losses of a kind that are not accepted."""
-        return [one for one in self.losses if one.kind == kind and not one.accepted]
+        return [loss for loss in self.losses if loss.kind == kind and not loss.accepted]
 
     def count(self, kind: str) -> int:
         """Number of partitions with a loss of this kind that is not accepted."""
@@ -214,41 +214,41 @@ class Losses:
     @property
     def accepted(self) -> int:
         """Number of losses that an operator accepted."""
-        return sum(one.accepted for one in self.losses)
+        return sum(loss.accepted for loss in self.losses)
 
     @property
     def groups(self) -> list[list[DataLoss]]:
         """The losses that are not accepted, by cause and advice: by kind, then by number of partitions."""
-        found: dict[tuple[str, str], dict[str, DataLoss]] = {}
+        losses_by_cause: dict[tuple[str, str], dict[str, DataLoss]] = {}
         order = (LOST, UNREACHABLE, MAY_LACK)
-        for one in sorted((one for kind in order for one in self.chosen(kind)), key=attrgetter("offset")):
+        for loss in sorted((loss for kind in order for loss in self.chosen(kind)), key=attrgetter("offset")):
             # A partition can have the same loss twice: the group names it once.
-            found.setdefault((one.finding, steps_in_words(one.steps)), {}).setdefault(one.name, one)
-        groups = [list(group.values()) for group in found.values()]
+            losses_by_cause.setdefault((loss.finding, steps_in_words(loss.steps)), {}).setdefault(loss.name, loss)
+        groups = [list(group.values()) for group in losses_by_cause.values()]
         return sorted(groups, key=lambda group: (order.index(group[0].kind), -len(group), group[0].offset))
 
     @property
     def held(self) -> list[tuple[tuple[LastCopy, ...], list[AtRisk]]]:
         """The offline places of the only complete copies, most partitions first."""
-        found: dict[tuple[LastCopy, ...], list[AtRisk]] = {}
-        for one in self.at_risk:
-            found.setdefault(tuple(one.copies), []).append(one)
-        return sorted(found.items(), key=lambda item: -len(item[1]))
+        partitions_of: dict[tuple[LastCopy, ...], list[AtRisk]] = {}
+        for partition in self.at_risk:
+            partitions_of.setdefault(tuple(partition.copies), []).append(partition)
+        return sorted(partitions_of.items(), key=lambda item: -len(item[1]))
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
-        return {"losses": [one.as_json() for one in self.losses], "at_risk": jsonable(list(self.at_risk))}
+        return {"losses": [loss.as_json() for loss in self.losses], "at_risk": jsonable(list(self.at_risk))}
 
 
 def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Losses:
     """Data that is lost or at risk at the lake's offset. Losses up to the offset ``accepted_until`` are accepted."""
-    found = followed(lake, default_min_isr, also=_without_online_leader(lake))
-    if not found:
+    partitions = followed(lake, default_min_isr, also=_without_online_leader(lake))
+    if not partitions:
         return Losses((), (), LastCopies(lake))
-    every = _data_losses(lake, found, accepted_until)
-    lasting = _in_order([one for one in every if one.until_offset is None])
-    last = last_copies_of(lake, found, _truncated(lasting))
-    return Losses(lasting, _at_risk(lake, found, places_of(lake)), last, every)
+    every = _data_losses(lake, partitions, accepted_until)
+    lasting = _in_order([loss for loss in every if loss.until_offset is None])
+    last = last_copies_of(lake, partitions, _truncated(lasting))
+    return Losses(lasting, _at_risk(lake, partitions, places_of(lake)), last, every)
 
 
 def count_lost(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Counter[str]:
@@ -256,13 +256,15 @@ def count_lost(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -
 
     For this, partitions that can have lost nothing are not followed, as they are for ``losses``.
     """
-    found = _data_losses(lake, followed(lake, default_min_isr), accepted_until)
-    return _count(one for one in found if one.until_offset is None)
+    data_losses = _data_losses(lake, followed(lake, default_min_isr), accepted_until)
+    return _count(loss for loss in data_losses if loss.until_offset is None)
 
 
 def _count(losses: Iterable[DataLoss]) -> Counter[str]:
     """Number of partitions with a loss of each kind that is not accepted."""
-    return Counter(kind for *_, kind in {(one.topic_id, one.partition, one.kind) for one in losses if not one.accepted})
+    return Counter(
+        kind for *_, kind in {(loss.topic_id, loss.partition, loss.kind) for loss in losses if not loss.accepted}
+    )
 
 
 def every_loss(lake: Lake, default_min_isr: int = 1) -> list[DataLoss]:
@@ -279,8 +281,10 @@ def complete_copies(
         return {}
     also = f"SELECT * FROM (VALUES {values}) v(topic_id, partition)"
     return {
-        (one.topic_id, one.partition): {broker: copy for broker, copy in one.copies.items() if copy.usable}
-        for one in followed(lake, default_min_isr, also)
+        (partition.topic_id, partition.partition): {
+            broker: copy for broker, copy in partition.copies.items() if copy.usable
+        }
+        for partition in followed(lake, default_min_isr, also)
     }
 
 
@@ -306,52 +310,52 @@ def _in_order(losses: Sequence[DataLoss]) -> list[DataLoss]:
     """The losses, each with the offset of its partition's next one."""
     following: dict[tuple[str, int], DataLoss] = {}
     answer = []
-    for one in sorted(losses, key=attrgetter("offset"), reverse=True):
-        key = one.topic_id, one.partition
+    for loss in sorted(losses, key=attrgetter("offset"), reverse=True):
+        key = loss.topic_id, loss.partition
         if (newer := following.get(key)) is not None:
-            answer.append(one._replace(followed_by=newer.offset, followed_by_kind=newer.kind))
+            answer.append(loss._replace(followed_by=newer.offset, followed_by_kind=newer.kind))
         else:
-            answer.append(one)
-        following[key] = one
-    return sorted(answer, key=lambda one: (one.topic, one.partition, one.topic_id, one.offset))
+            answer.append(loss)
+        following[key] = loss
+    return sorted(answer, key=lambda loss: (loss.topic, loss.partition, loss.topic_id, loss.offset))
 
 
 def _truncated(losses: Sequence[DataLoss]) -> dict[int, list[str]]:
     """By broker: the partitions that go on without writes which a copy of the broker may still hold."""
-    found: dict[int, dict[str, None]] = {}
-    for one in losses:
-        for copy in one.copies if one.went_on_offset is not None else ():
+    partitions_of: dict[int, dict[str, None]] = {}
+    for loss in losses:
+        for copy in loss.copies if loss.went_on_offset is not None else ():
             kept = copy.given_up in (None, "unregistered") and copy.overwritten_offset is None
-            if kept and copy.place != "online" and copy.broker_id != one.leader:
-                found.setdefault(copy.broker_id, {})[one.name] = None
-    return {broker: list(names) for broker, names in found.items()}
+            if kept and copy.place != "online" and copy.broker_id != loss.leader:
+                partitions_of.setdefault(copy.broker_id, {})[loss.name] = None
+    return {broker: list(names) for broker, names in partitions_of.items()}
 
 
-def _data_losses(lake: Lake, found: Sequence[Followed], accepted_until: int) -> list[DataLoss]:
-    hit = [(one, loss) for one in found for loss in one.losses]
+def _data_losses(lake: Lake, partitions: Sequence[Followed], accepted_until: int) -> list[DataLoss]:
+    hit = [(partition, loss) for partition in partitions for loss in partition.losses]
     if not hit:
         return []
     places, tiered = places_of(lake), tiered_topics(lake)
     times = lake.times(sorted({loss.offset for _, loss in hit}))
-    return [_data_loss(one, loss, times[loss.offset], places, tiered, accepted_until) for one, loss in hit]
+    return [_data_loss(partition, loss, times[loss.offset], places, tiered, accepted_until) for partition, loss in hit]
 
 
 def _data_loss(
-    one: Followed, loss: Loss, time: datetime, places: Places, tiered: frozenset[str], accepted_until: int
+    partition: Followed, loss: Loss, time: datetime, places: Places, tiered: frozenset[str], accepted_until: int
 ) -> DataLoss:
-    state = one.shape.state
+    state = partition.shape.state
     return DataLoss(
-        topic=one.topic,
-        topic_id=one.topic_id,
-        partition=one.partition,
+        topic=partition.topic,
+        topic_id=partition.topic_id,
+        partition=partition.partition,
         kind=loss.kind,
         offset=loss.offset,
         time=time,
-        copies=tuple(places.copy(_by_now(copy, one.copies.get(copy.broker_id), loss)) for copy in loss.copies),
+        copies=tuple(places.copy(_by_now(copy, partition.copies.get(copy.broker_id), loss)) for copy in loss.copies),
         leader=loss.leader,
         went_on_offset=loss.went_on,
         until_offset=loss.until,
-        tiered=one.topic in tiered,
+        tiered=partition.topic in tiered,
         accepted=loss.kind != UNREACHABLE and loss.offset <= accepted_until,
         leader_now=None if state is None or state.leader < 0 else state.leader,
     )
@@ -393,18 +397,18 @@ def places_of(lake: Lake) -> Places:
     return Places(frozenset(online), frozenset(broker for (broker,) in registered))
 
 
-def _at_risk(lake: Lake, found: Sequence[Followed], places: Places) -> list[AtRisk]:
+def _at_risk(lake: Lake, partitions: Sequence[Followed], places: Places) -> list[AtRisk]:
     at_risk = []
     tiered: frozenset[str] | None = None
-    for one in found:
+    for partition in partitions:
         last = {
             copy.broker_id
-            for copy in last_copies(one.shape)
-            if copy.given_up is None and not may_be_online(one.shape, copy)
+            for copy in last_copies(partition.shape)
+            if copy.given_up is None and not may_be_online(partition.shape, copy)
         }
         if last:
             tiered = tiered_topics(lake) if tiered is None else tiered
-            here = [copy for broker, copy in sorted(one.copies.items()) if broker in last]
+            here = [copy for broker, copy in sorted(partition.copies.items()) if broker in last]
             before = [
                 replace(copy, directory=directory)
                 for copy in here
@@ -412,5 +416,14 @@ def _at_risk(lake: Lake, found: Sequence[Followed], places: Places) -> list[AtRi
                 for directory in sorted(left.directories)
             ]
             copies = tuple(places.copy(copy) for copy in (*here, *before))
-            at_risk.append(AtRisk(one.topic, one.topic_id, one.partition, copies, one.topic in tiered, not before))
+            at_risk.append(
+                AtRisk(
+                    partition.topic,
+                    partition.topic_id,
+                    partition.partition,
+                    copies,
+                    partition.topic in tiered,
+                    not before,
+                )
+            )
     return at_risk

@@ -171,8 +171,8 @@ def moves(lake: Lake, soon: timedelta = SOON) -> list[Move]:
         ORDER BY topic_id, partition, broker_id, at_offset
         """
     )
-    found = [_move(row) for row in rows]
-    replicas = groupby(found, key=lambda move: (move.topic_id, move.partition, move.broker_id))
+    single_moves = [_move(row) for row in rows]
+    replicas = groupby(single_moves, key=lambda move: (move.topic_id, move.partition, move.broker_id))
     stories = [story for _, chain in replicas for story in _stories(chain, soon)]
     recent = lake.time - soon
     stories = [
@@ -183,7 +183,7 @@ def moves(lake: Lake, soon: timedelta = SOON) -> list[Move]:
 
 
 def _move(row: tuple[Any, ...]) -> Move:
-    topic, topic_id, partition, broker_id, source, target, offset, micros, meaning, asked, requests, refused = row
+    topic, topic_id, partition, broker_id, source, target, offset, micros, meaning, first, requests, refused = row
     return Move(
         topic=topic,
         topic_id=topic_id,
@@ -191,7 +191,7 @@ def _move(row: tuple[Any, ...]) -> Move:
         broker_id=broker_id,
         source=source,
         target=target,
-        first_requested_time=time_if_any(asked),
+        first_requested_time=time_if_any(first),
         requests=requests,
         refused=refused,
         accepted_offset=offset,

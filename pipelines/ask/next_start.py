@@ -97,8 +97,8 @@ class StartOutcome:
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
-        found: dict[str, Any] = jsonable(self)
-        return {**found, "gives_up": [{**one._asdict(), "name": one.name} for one in self.gives_up]}
+        fields: dict[str, Any] = jsonable(self)
+        return {**fields, "gives_up": [{**partition._asdict(), "name": partition.name} for partition in self.gives_up]}
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class NextStarts:
     @property
     def gives_up(self) -> Sequence[str]:
         """The partitions whose last complete copy one of the starts gives up."""
-        return sorted({one.name for start in self.starts for one in start.gives_up})
+        return sorted({partition.name for start in self.starts for partition in start.gives_up})
 
     @property
     def advice(self) -> str:
@@ -134,7 +134,7 @@ class NextStarts:
         """One JSON object."""
         return {
             **members(self, "offset", "time", "broker_id", "broker", "away"),
-            "starts": [one.as_json() for one in self.starts],
+            "starts": [outcome.as_json() for outcome in self.starts],
             **members(self, "steps", "fault"),
         }
 
@@ -155,13 +155,13 @@ def next_starts(
     that is not named, counts as taken out of log.dirs, because then its replicas are recreated, too. ``data``: what
     ``losses`` says, if it was asked already. Raises UsageError if the broker or a directory does not exist.
     """
-    asked: dict[How, list[Place]] = {
+    named_places: dict[How, list[Place]] = {
         "blank": [find_place(lake, f"{broker}:{text}") for text in blank],
         "gone": [find_place(lake, f"{broker}:{text}") for text in gone],
     }
     data = data or losses(lake, default_min_isr)
     disks = _disks(lake, broker, data)
-    named = {place.directory_id or "": how for how, places in asked.items() for place in places}
+    named = {place.directory_id or "": how for how, places in named_places.items() for place in places}
     choices: list[Mapping[str, How]]
     if named:
         choices = [{**dict.fromkeys(disks.away, "gone"), **named}]
@@ -180,7 +180,7 @@ def starts_of(lake: Lake, brokers: Sequence[int], default_min_isr: int = 1) -> l
     if not brokers:
         return []
     data = losses(lake, default_min_isr)
-    return [next_starts(lake, one, default_min_isr=default_min_isr, data=data) for one in brokers]
+    return [next_starts(lake, broker, default_min_isr=default_min_isr, data=data) for broker in brokers]
 
 
 # DISKS
@@ -249,16 +249,16 @@ class _Player:
 
         ways = self._starts(choice)
         played = [self._play(how) for how in ways]
-        if any(one.reported for one in played):
+        if any(played_start.reported for played_start in played):
             others = [ReportTime.LATE] if self.disks.state == "missing" else [ReportTime.LATE, ReportTime.EARLY]
-            played += [self._play(replace(how, reports=one)) for one in others for how in ways]
+            played += [self._play(replace(how, reports=report_time)) for report_time in others for how in ways]
         first = played[0]
-        lost = [{one.name: one for one in self._given_up(started)} for started in played]
+        lost = [{partition.name: partition for partition in self._given_up(started)} for started in played]
         led = [{*self._led(started)} - {*self._led(None)} for started in played]
         back = become("back")
         twice = sorted({name for directory in back for name in data.last_copies.twice(self.broker, directory)})
         without = {key for started in played for key, leader in _leaders(started.image) if leader < 0}
-        asked = {key for key, _ in _leaders(self.image) if self.has_replica(key)}
+        replica_keys = {key for key, _ in _leaders(self.image) if self.has_replica(key)}
 
         return StartOutcome(
             back=become("back"),
@@ -271,10 +271,10 @@ class _Player:
             leads=self._names(set().union(*led)),
             perhaps_leads=self._names(set().union(*led) - led[0].intersection(*led)),
             leads_empty=self._names(key for started in played for key in {*self._led(started)} & started.recreated),
-            without_leader=self._names(without & asked),
+            without_leader=self._names(without & replica_keys),
             gives_up=sorted(
-                {name: one for names in lost for name, one in names.items()}.values(),
-                key=lambda one: (one.topic, one.partition),
+                {name: partition for names in lost for name, partition in names.items()}.values(),
+                key=lambda partition: (partition.topic, partition.partition),
             ),
             perhaps_gives_up=sorted(set().union(*lost) - {*lost[0]}.intersection(*lost)),
             two_folders=twice,
@@ -362,8 +362,11 @@ def _player(lake: Lake, broker: int, directories: Iterable[str], disks: _Disks, 
     alone = f"SELECT topic_id, partition FROM {table} WHERE alone"
     image = image_of(lake, f"(topic_id, partition) IN (SELECT (topic_id, partition) FROM {table})")
     keys = {(topic_id, number) for topic_id, topic in image.topics.items() for number in topic.partitions}
-    found = (((_uuid(one.topic_id), one.partition), one.shape) for one in followed(lake, default_min_isr, alone))
-    fates = {key: fate for key, fate in found if key in keys}
+    shapes = (
+        ((_uuid(partition.topic_id), partition.partition), partition.shape)
+        for partition in followed(lake, default_min_isr, alone)
+    )
+    fates = {key: fate for key, fate in shapes if key in keys}
     static = {MIN_ISR: str(default_min_isr)}
     return _Player(lake, broker, disks, image, fates, static, tiered_topics(lake))
 
@@ -402,7 +405,7 @@ def _steps(
 ) -> list[Advice]:
     """What has to come before the start: what saves the last copies that are offline, then those in use."""
     last, broker = data.last_copies, player.broker
-    given_up = {one.name for outcome in outcomes for one in outcome.gives_up}
+    given_up = {partition.name for outcome in outcomes for partition in outcome.gives_up}
     if not given_up:
         return []
     steps = {
@@ -410,9 +413,10 @@ def _steps(
         "fenced": lambda: last.about_fenced(broker, in_order=bool(disks.in_order)),
         "missing": lambda: last.about_missing(broker),
     }[disks.state]()
-    told_of = {name for step in steps if step.forbidden for name in step.cost}
-    rest = given_up - told_of
-    return [*_save(player, rest, steps, [one for one in named if one in disks.listed])] if rest else steps
+    of_steps = {name for step in steps if step.forbidden for name in step.cost}
+    rest = given_up - of_steps
+    there = [directory for directory in named if directory in disks.listed]
+    return [*_save(player, rest, steps, there)] if rest else steps
 
 
 def _save(

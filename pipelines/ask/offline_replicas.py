@@ -45,9 +45,9 @@ class OfflineReplica(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Returns one JSON object. ``jsonable`` would be slow for hundreds of thousands: it inspects each field."""
-        found: dict[str, Any] = dict(zip(_JSON_NAMES, self, strict=True))
-        found["from_time"] = self.from_time.isoformat()
-        return found
+        fields: dict[str, Any] = dict(zip(_JSON_NAMES, self, strict=True))
+        fields["from_time"] = self.from_time.isoformat()
+        return fields
 
 
 _JSON_NAMES = OfflineReplica._fields
@@ -118,8 +118,8 @@ class Offline:
         leaderless: Sequence[Leaderless],
     ) -> Offline:
         """The part of the answer that is about some of the replicas and partitions."""
-        names = {(one.topic, one.partition) for one in replicas}
-        hit = [one for one in self.partitions if (one.topic, one.partition) in names]
+        names = {(replica.topic, replica.partition) for replica in replicas}
+        hit = [partition for partition in self.partitions if (partition.topic, partition.partition) in names]
         return replace(self, replicas=replicas, causes=causes, partitions=hit, data=data, leaderless=leaderless)
 
     def as_json(self, shown: Sequence[OfflineReplica] | None = None) -> dict[str, Any]:
@@ -134,15 +134,18 @@ class Offline:
             "replicas_in_all": self.replicas_in_all,
             "partitions_in_all": self.partitions_in_all,
             "offline_replicas": len(self.replicas),
-            "partitions_without_leader": [*names("without_leader"), *(one.name for one in self.leaderless)],
+            "partitions_without_leader": [
+                *names("without_leader"),
+                *(leaderless_partition.name for leaderless_partition in self.leaderless),
+            ],
             "partitions_led_from_offline": names("led_from_offline"),
             "partitions_all_offline": names("all_offline"),
             "partitions_under_min_isr": names("under_min_isr"),
-            "leaderless": [one.as_json() for one in self.leaderless],
+            "leaderless": [leaderless_partition.as_json() for leaderless_partition in self.leaderless],
             "causes": [cause.as_json() for cause in self.causes],
             "one_copy": None if self.one_copy is None else {"partitions": self.one_copy[0], "bytes": self.one_copy[1]},
             **self.data.as_json(),
-            "replicas": [one.as_json() for one in (self.replicas if shown is None else shown)],
+            "replicas": [replica.as_json() for replica in (self.replicas if shown is None else shown)],
         }
 
 
@@ -158,16 +161,16 @@ def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1, weig
     ((partitions, replicas),) = lake.query(
         f"SELECT count(*), coalesce(sum(len(replicas)), 0)::BIGINT FROM {lake.at('partitions')}"
     )
-    found = [OfflineReplica._make((*row[:8], time_of(row[8]), row[9])) for row in rows]
-    hit = troubled(lake, default_min_isr, offline_only=True) if found else []
+    offline_replicas = [OfflineReplica._make((*row[:8], time_of(row[8]), row[9])) for row in rows]
+    hit = troubled(lake, default_min_isr, offline_only=True) if offline_replicas else []
     data = losses(lake, default_min_isr, accepted_until)
     last = data.last_copies
-    why = causes(lake, found, last, weights)
+    why = causes(lake, offline_replicas, last, weights)
     stuck, lone = leaderless(lake, last), None
     if weights is not None and weights.partitions is not None:
         places = alone(lake, weights.partitions).values()
         lone = sum(count for count, _ in places), sum(held for _, held in places)
-    return Offline(lake.offset, lake.time, replicas, partitions, found, why, hit, data, stuck, lone)
+    return Offline(lake.offset, lake.time, replicas, partitions, offline_replicas, why, hit, data, stuck, lone)
 
 
 def causes(
@@ -223,7 +226,9 @@ def causes(
                 newest.from_time if newest is not oldest else None,
                 None
                 if weights is None
-                else weights.of((one.topic, one.partition, one.broker_id, one.directory_id) for one in members),
+                else weights.of(
+                    (member.topic, member.partition, member.broker_id, member.directory_id) for member in members
+                ),
             )
         )
     down: dict[int, int] = {}

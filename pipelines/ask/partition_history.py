@@ -139,7 +139,7 @@ def _history(lake: Lake, topic: str, partition: int, losses: Sequence[DataLoss])
     of = f"topic = {literal(topic)} AND partition = {partition}"
     meanings = lake.query(f"SELECT topic_id, broker_id, at_offset, meaning FROM {directory_changes(lake, of)}")
     wording = _Wording(_reserved_names(lake), {tuple(place): meaning for *place, meaning in meanings})
-    lost = [one for one in losses if (one.topic, one.partition) == (topic, partition)]
+    lost = [loss for loss in losses if (loss.topic, loss.partition) == (topic, partition)]
     # A change of the partition comes before its effects on replicas and data.
     events = sorted(
         [*_state_events(states, wording, missed), *_offline_events(spells), *_loss_events(lake, states, lost)],
@@ -219,13 +219,13 @@ def _loss_events(lake: Lake, states: Sequence[State], lost: Sequence[DataLoss]) 
     """Losses of data, and their ends by a copy that returned."""
     began = {state.from_offset for state in states}
     removed = {state.to_offset for state in states} - began
-    worse = {one.offset for one in lost}
-    ends = lake.times([one.until_offset for one in lost if one.until_offset is not None])
-    for one in lost:
-        yield HistoryEvent(one.offset, one.time, one.finding)
-        if one.until_offset is not None and one.until_offset not in removed | worse:
-            back = f"a complete copy is back: the data is no longer {one.kind}"
-            yield HistoryEvent(one.until_offset, ends[one.until_offset], back)
+    worse = {loss.offset for loss in lost}
+    ends = lake.times([loss.until_offset for loss in lost if loss.until_offset is not None])
+    for loss in lost:
+        yield HistoryEvent(loss.offset, loss.time, loss.finding)
+        if loss.until_offset is not None and loss.until_offset not in removed | worse:
+            back = f"a complete copy is back: the data is no longer {loss.kind}"
+            yield HistoryEvent(loss.until_offset, ends[loss.until_offset], back)
 
 
 def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) -> Iterator[HistoryEvent]:
@@ -260,15 +260,15 @@ def _created(state: State, names: _Wording) -> Iterator[str]:
 
 
 def _changes(before: State, after: State, names: _Wording) -> list[str]:
-    said = list(_replica_changes(before, after, names))
+    changes = list(_replica_changes(before, after, names))
     if (before.leader, before.leader_epoch) != (after.leader, after.leader_epoch):
         kept = "stays" if before.leader == after.leader else f"{_leader(before.leader)} ->"
-        said.append(f"leader {kept} {_leader(after.leader)} (leader epoch {after.leader_epoch})")
+        changes.append(f"leader {kept} {_leader(after.leader)} (leader epoch {after.leader_epoch})")
     lists = {what: (getattr(before, what), getattr(after, what)) for what in ("isr", "elr", "adding", "removing")}
-    said += [f"{what} {_ints(old)} -> {_ints(new)}" for what, (old, new) in lists.items() if old != new]
+    changes += [f"{what} {_ints(old)} -> {_ints(new)}" for what, (old, new) in lists.items() if old != new]
     if before.leader_recovery != after.leader_recovery:
-        said.append(f"leader recovery {before.leader_recovery} -> {after.leader_recovery}")
-    return said or [f"nothing but the partition epoch: {before.partition_epoch} -> {after.partition_epoch}"]
+        changes.append(f"leader recovery {before.leader_recovery} -> {after.leader_recovery}")
+    return changes or [f"nothing but the partition epoch: {before.partition_epoch} -> {after.partition_epoch}"]
 
 
 def _replica_changes(before: State, after: State, names: _Wording) -> Iterator[str]:

@@ -93,17 +93,17 @@ class Planned:
     @property
     def adds(self) -> Sequence[int]:
         """Brokers that get a replica."""
-        return [one for one in self.target if one not in self.replicas]
+        return [broker for broker in self.target if broker not in self.replicas]
 
     @property
     def removes(self) -> Sequence[int]:
         """Brokers that lose theirs."""
-        return [one for one in self.replicas if one not in self.target]
+        return [broker for broker in self.replicas if broker not in self.target]
 
     @property
     def blocks(self) -> bool:
         """Whether the plan must not run as it is."""
-        return any(one in BLOCKING for one in self.findings)
+        return any(finding in BLOCKING for finding in self.findings)
 
     @property
     def leader_moves(self) -> bool:
@@ -127,31 +127,31 @@ class PlanCheck:
     @property
     def ok(self) -> bool:
         """Whether nothing blocks."""
-        return not any(one.blocks for one in self.partitions)
+        return not any(partition.blocks for partition in self.partitions)
 
     @property
     def groups(self) -> Mapping[str, Sequence[Planned]]:
         """Finding -> its partitions, those that block first."""
-        found: dict[str, list[Planned]] = {}
+        partitions_of: dict[str, list[Planned]] = {}
         for finding in (*BLOCKING, RACKS, FEWER, REPLACES, CANCEL, PATH, NOTHING):
-            hit = [one for one in self.partitions if finding in one.findings]
+            hit = [partition for partition in self.partitions if finding in partition.findings]
             if hit:
-                found[finding] = hit
-        return found
+                partitions_of[finding] = hit
+        return partitions_of
 
     @property
     def copies(self) -> Mapping[int, int]:
         """Broker -> replicas that it has to copy."""
-        return dict(sorted(Counter(broker for one in self.partitions for broker in one.adds).items()))
+        return dict(sorted(Counter(broker for partition in self.partitions for broker in partition.adds).items()))
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         return {
             **members(self, "offset", "time", "ok"),
-            "findings": {finding.replace(" ", "_"): len(ones) for finding, ones in self.groups.items()},
+            "findings": {finding.replace(" ", "_"): len(partitions) for finding, partitions in self.groups.items()},
             "copies": {str(broker): count for broker, count in self.copies.items()},
-            "leaders_move": sum(one.leader_moves for one in self.partitions),
-            "disk_moves": sum(one.disk_moves for one in self.partitions),
+            "leaders_move": sum(partition.leader_moves for partition in self.partitions),
+            "disk_moves": sum(partition.disk_moves for partition in self.partitions),
             **members(self, "partitions", "notes", "fault"),
         }
 
@@ -166,14 +166,14 @@ def check_plan(lake: Lake, file: str, default_min_isr: int = 1) -> PlanCheck:
 
 def judge(
     lake: Lake,
-    asked: Mapping[Target, ReassignedPartition],
+    entries: Mapping[Target, ReassignedPartition],
     default_min_isr: int = 1,
     paths: Mapping[tuple[int, str], str] | None = None,
 ) -> PlanCheck:
     """The same for partitions of a file. ``paths``: (broker, path) -> directory, besides what the lake knows."""
-    image, fault = _image(lake, asked), ""
-    known = {key: one for key, one in asked.items() if _find(image, key) is not None}
-    plan = {key: one.replicas for key, one in known.items()}
+    image, fault = _image(lake, entries), ""
+    known = {key: entry for key, entry in entries.items() if _find(image, key) is not None}
+    plan = {key: entry.replicas for key, entry in known.items()}
     profile, static = PROFILES[lake.published.profile], {MIN_ISR: str(default_min_isr)}
     try:
         played = outcomes(image, plan, profile=profile, static_configs=static)
@@ -189,13 +189,16 @@ def judge(
         _uncopied(lake, image, default_min_isr),
         {**directories_by_path(lake), **(paths or {})},
     )
-    found = [judged.planned(key, one) for key, one in asked.items()]
-    return PlanCheck(lake.offset, lake.time, by_finding(found), fault=fault)
+    partitions = [judged.planned(key, entry) for key, entry in entries.items()]
+    return PlanCheck(lake.offset, lake.time, by_finding(partitions), fault=fault)
 
 
-def by_finding(found: Sequence[Planned]) -> Sequence[Planned]:
+def by_finding(partitions: Sequence[Planned]) -> Sequence[Planned]:
     """Those that are blocked first, then those with findings, by topic and number."""
-    return sorted(found, key=lambda one: (not one.blocks, not one.findings, one.topic, one.partition))
+    return sorted(
+        partitions,
+        key=lambda partition: (not partition.blocks, not partition.findings, partition.topic, partition.partition),
+    )
 
 
 # THE FILE
@@ -220,28 +223,28 @@ def read_plan(file: str) -> dict[Target, ReassignedPartition]:
         if text.startswith(GENERATED):
             raise UsageError(f"{file}: printed by --generate: keep only the line below 'Proposed partition ...'")
         listed = json.loads(text)["partitions"]
-        found: dict[Target, ReassignedPartition] = {}
-        for one in listed:
-            key, entry = _entry(one)
-            if key in found:
+        entries: dict[Target, ReassignedPartition] = {}
+        for partition in listed:
+            key, entry = _entry(partition)
+            if key in entries:
                 raise UsageError(f"{file}: names {key[0]}-{key[1]} twice")
             if entry.log_dirs and len(entry.log_dirs) != len(entry.replicas):
                 raise UsageError(
                     f"{file}: {key[0]}-{key[1]} has {len(entry.log_dirs)} log_dirs for {len(entry.replicas)} replicas"
                 )
-            found[key] = entry
+            entries[key] = entry
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise UsageError(f"{file}: not a file that kafka-reassign-partitions takes ({problem!r})") from None
-    if not found:
+    if not entries:
         raise UsageError(f"{file}: names no partition")
-    return found
+    return entries
 
 
-def _entry(one: Mapping[str, Any]) -> tuple[Target, ReassignedPartition]:
-    replicas, log_dirs = one["replicas"], one.get("log_dirs") or []
+def _entry(partition: Mapping[str, Any]) -> tuple[Target, ReassignedPartition]:
+    replicas, log_dirs = partition["replicas"], partition.get("log_dirs") or []
     if not isinstance(replicas, list) or not isinstance(log_dirs, list):
         raise TypeError("replicas and log_dirs are lists")
-    return (str(one["topic"]), _number(one["partition"])), ReassignedPartition(
+    return (str(partition["topic"]), _number(partition["partition"])), ReassignedPartition(
         tuple(map(_number, replicas)), tuple(map(str, log_dirs))
     )
 
@@ -253,22 +256,22 @@ def _number(value: object) -> int:
     return value
 
 
-def select_wanted(lake: Lake, asked: Mapping[Target, ReassignedPartition]) -> None:
+def select_wanted(lake: Lake, entries: Mapping[Target, ReassignedPartition]) -> None:
     """Makes the temporary table plan_wanted: topic, partition and target (the brokers) of each partition."""
     # As lists: DuckDB imports pandas for a table of Arrow.
     lake.query(
         "CREATE OR REPLACE TEMP TABLE plan_wanted AS SELECT unnest($1::VARCHAR[]) AS topic, "
         "unnest($2::INTEGER[]) AS partition, unnest($3::INTEGER[][]) AS target",
         [
-            [topic for topic, _ in asked],
-            [number for _, number in asked],
-            [[*one.replicas] for one in asked.values()],
+            [topic for topic, _ in entries],
+            [number for _, number in entries],
+            [[*entry.replicas] for entry in entries.values()],
         ],
     )
 
 
-def _image(lake: Lake, asked: Mapping[Target, ReassignedPartition]) -> Image:
-    select_wanted(lake, asked)
+def _image(lake: Lake, entries: Mapping[Target, ReassignedPartition]) -> Image:
+    select_wanted(lake, entries)
     return image_of(lake, "(topic, partition) IN (SELECT (topic, partition) FROM plan_wanted)")
 
 
@@ -280,9 +283,11 @@ def _find(image: Image, key: Target) -> Partition | None:
 def _uncopied(lake: Lake, image: Image, default_min_isr: int) -> frozenset[str]:
     """The partitions that have no complete copy online: a reassignment copies nothing then (R-ACT-6)."""
     led = all(
-        one.leader in image.brokers and not image.brokers[one.leader].fenced and _is_listed(image, one)
+        partition.leader in image.brokers
+        and not image.brokers[partition.leader].fenced
+        and _is_listed(image, partition)
         for topic in image.topics.values()
-        for one in topic.partitions.values()
+        for partition in topic.partitions.values()
     )
     if led:
         return frozenset()
@@ -290,11 +295,11 @@ def _uncopied(lake: Lake, image: Image, default_min_isr: int) -> frozenset[str]:
     return frozenset(f"{topic}-{number}" for _, members in shapes for topic, number in members)
 
 
-def _is_listed(image: Image, one: Partition) -> bool:
+def _is_listed(image: Image, partition: Partition) -> bool:
     """Whether the leader's directory is online, or none is known."""
-    if one.leader not in one.replicas:
+    if partition.leader not in partition.replicas:
         return False
-    directory, listed = one.directory(one.leader), image.brokers[one.leader].directories
+    directory, listed = partition.directory(partition.leader), image.brokers[partition.leader].directories
     return image.ids.kind(directory) == "assigned" and (not listed or directory in listed)
 
 
@@ -319,7 +324,7 @@ class _Judge:
             why = f"there is no partition {topic}-{number} at offset {self.lake.offset}"
             return Planned(topic, number, (), entry.replicas, refused=why, why={REFUSED: why})
         outcome = self.played[key]
-        one = Planned(
+        partition = Planned(
             topic=topic,
             partition=number,
             replicas=was.replicas,
@@ -337,32 +342,32 @@ class _Judge:
             ),
             refused=outcome.refused,
         )
-        said: dict[str, list[str]] = {}
-        for finding, why in [*self._findings(one, was, outcome), *self._places(entry)]:
-            said.setdefault(finding, []).append(why)
-        return replace(one, why={finding: "; ".join(filter(None, whys)) for finding, whys in said.items()})
+        reasons: dict[str, list[str]] = {}
+        for finding, why in [*self._findings(partition, was, outcome), *self._places(entry)]:
+            reasons.setdefault(finding, []).append(why)
+        return replace(partition, why={finding: "; ".join(filter(None, whys)) for finding, whys in reasons.items()})
 
-    def _findings(self, one: Planned, was: Partition, done: Outcome) -> Iterator[tuple[str, str]]:
-        if one.refused:
-            yield REFUSED, one.refused
+    def _findings(self, partition: Planned, was: Partition, done: Outcome) -> Iterator[tuple[str, str]]:
+        if partition.refused:
+            yield REFUSED, partition.refused
             return
-        if one.name in self.uncopied and one.adds:
+        if partition.name in self.uncopied and partition.adds:
             yield NO_COPY, "no complete copy is online"
         if done.begun_recovery > was.leader_recovery_state:
             yield UNCLEAN, f"broker {done.begun_leader} is elected, which lacks writes"
-        dead = [broker for broker in one.target if not _runs(self.image.brokers.get(broker))]
-        new = [broker for broker in dead if broker in one.adds]
-        if done.adding or (new and one.adds):
+        dead = [broker for broker in partition.target if not _runs(self.image.brokers.get(broker))]
+        new = [broker for broker in dead if broker in partition.adds]
+        if done.adding or (new and partition.adds):
             yield STUCK, f"{brokers_in_words(new or dead)} cannot copy: fenced, or shutting down"
         elif done.removing:
             yield STUCK, f"{brokers_in_words(dead) if dead else 'a replica that stays'} is not in sync"
-        if one.in_sync_after < one.min_isr_after <= one.in_sync:
-            yield UNDER_MIN_ISR, f"{one.in_sync_after} in sync, {one.min_isr_after} needed"
-        if one.racks_after < one.racks:
-            yield RACKS, f"{one.racks_after} in place of {one.racks}"
+        if partition.in_sync_after < partition.min_isr_after <= partition.in_sync:
+            yield UNDER_MIN_ISR, f"{partition.in_sync_after} in sync, {partition.min_isr_after} needed"
+        if partition.racks_after < partition.racks:
+            yield RACKS, f"{partition.racks_after} in place of {partition.racks}"
         size = len(was.replicas) - len(was.adding_replicas)
-        if len(one.target) < size:
-            yield FEWER, f"{len(one.target)} in place of {size}"
+        if len(partition.target) < size:
+            yield FEWER, f"{len(partition.target)} in place of {size}"
         if was.adding_replicas or was.removing_replicas:
             yield (
                 REPLACES,
@@ -371,9 +376,14 @@ class _Judge:
         kept = [
             broker for broker in was.isr if broker not in was.adding_replicas and _runs(self.image.brokers.get(broker))
         ]
-        if one.adds and len(kept) == 1:  # R-REASSIGN-3, R-REASSIGN-5
+        if partition.adds and len(kept) == 1:  # R-REASSIGN-3, R-REASSIGN-5
             yield CANCEL, f"only broker {kept[0]}"
-        if not one.adds and not one.removes and not one.disk_moves and tuple(one.target) == tuple(was.replicas):
+        if (
+            not partition.adds
+            and not partition.removes
+            and not partition.disk_moves
+            and tuple(partition.target) == tuple(was.replicas)
+        ):
             yield NOTHING, ""
 
     def _places(self, entry: ReassignedPartition) -> Iterator[tuple[str, str]]:
@@ -399,15 +409,15 @@ def directories_by_path(lake: Lake) -> Mapping[tuple[int, str], str]:
     """(broker, path) -> directory: the paths of jbod label, and those that jbod sizes --keep was certain of."""
     certain = "SELECT broker_id, path, arg_max(directory_id, time) FROM kept WHERE pairing = 'certain' GROUP BY ALL"
     rows = kept_sizes(lake, certain)
-    found = {(broker, path): directory for broker, path, directory in rows}
+    directories = {(broker, path): directory for broker, path, directory in rows}
     holders = lake.query(
         f"SELECT directory_id, arg_max(broker_id, from_offset) FROM {lake.until('directories')} GROUP BY ALL"
     )
     for directory, broker in holders:
         name = lake.names.get(directory)
         if name is not None and name.path is not None:
-            found[broker, name.path] = directory
-    return found
+            directories[broker, name.path] = directory
+    return directories
 
 
 def _runs(broker: BrokerRegistration | None) -> bool:

@@ -98,13 +98,13 @@ class PlacedReplica(NamedTuple):
 
 
 def select_moves(
-    lake: Lake, asked: Mapping[tuple[str, int], ReassignedPartition], paths: Mapping[tuple[int, str], str]
+    lake: Lake, entries: Mapping[tuple[str, int], ReassignedPartition], paths: Mapping[tuple[int, str], str]
 ) -> None:
     """Makes the temporary table plan_moves: the replicas for which the files name a directory that is known."""
     rows = [
         (topic, number, broker, paths[broker, path])
-        for (topic, number), one in asked.items()
-        for broker, path in zip(one.replicas, one.log_dirs, strict=False)
+        for (topic, number), entry in entries.items()
+        for broker, path in zip(entry.replicas, entry.log_dirs, strict=False)
         if (broker, path) in paths
     ]
     lake.query(
@@ -171,11 +171,11 @@ class Copiers:
     @property
     def by_directory(self) -> Mapping[tuple[int, str], Sequence[str]]:
         """(broker, directory that is offline) -> the partitions with a replica in it."""
-        found: dict[tuple[int, str], list[str]] = {}
+        partitions: dict[tuple[int, str], list[str]] = {}
         for (topic, number, broker), directory in sorted(self.offline.items()):
             if not self.trouble(broker):
-                found.setdefault((broker, directory), []).append(f"{topic}-{number}")
-        return found
+                partitions.setdefault((broker, directory), []).append(f"{topic}-{number}")
+        return partitions
 
     def trouble(self, broker: int) -> str:
         """Why a broker copies nothing; empty if nothing keeps it from that."""

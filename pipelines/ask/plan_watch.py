@@ -67,9 +67,9 @@ class Copies:
     def of(cls, log_dirs: Iterable[BrokerLogDir]) -> Copies:
         """What the sources say."""
         replicas, future, largest = dict[tuple[str, int], int](), dict[tuple[str, int], int](), dict[str, int]()
-        for one in log_dirs:
-            for each in one.replicas if one.broker_id is not None else ():
-                (future if each.future else replicas)[each.partition, one.broker_id or 0] = each.bytes
+        for log_dir in log_dirs:
+            for each in log_dir.replicas if log_dir.broker_id is not None else ():
+                (future if each.future else replicas)[each.partition, log_dir.broker_id or 0] = each.bytes
                 if not each.future:
                     largest[each.partition] = max(largest.get(each.partition, 0), each.bytes)
         return cls(replicas, future, largest)
@@ -97,20 +97,20 @@ def time_left(works: Sequence[Work], now: datetime) -> timedelta | None:
     left, whose beginning no record has, it counts from the first of the last ones that are less than PAUSE apart. If
     the bytes of all of them are known, bytes count, also those of copies that are not complete.
     """
-    rest = [one for one in works if one.state in (UNDER_WAY, NOT_BEGUN)]
-    done = sorted((one for one in works if one.state == DONE and one.copied and one.time is not None), key=_end)
+    rest = [work for work in works if work.state in (UNDER_WAY, NOT_BEGUN)]
+    done = sorted((work for work in works if work.state == DONE and work.copied and work.time is not None), key=_end)
     if not rest:
         return None
-    weighed = all(one.bytes is not None for one in [*rest, *done])
-    since = min((one.begun for one in rest if one.begun is not None), default=None)
-    counted = [] if since is None else [one for one in done if _end(one) > since]
-    part = sum((one.bytes or 0) - one.left for one in rest) if weighed and since is not None else 0
+    weighed = all(work.bytes is not None for work in [*rest, *done])
+    since = min((work.begun for work in rest if work.begun is not None), default=None)
+    counted = [] if since is None else [work for work in done if _end(work) > since]
+    part = sum((work.bytes or 0) - work.left for work in rest) if weighed and since is not None else 0
     if since is None or not (counted or part):
         since, counted = _last_run(done)
-    amount = part + sum(one.bytes or 0 for one in counted) if weighed else len(counted)
+    amount = part + sum(work.bytes or 0 for work in counted) if weighed else len(counted)
     if not amount or since is None or now <= since:
         return None
-    return (now - since) / amount * (sum(one.left for one in rest) if weighed else len(rest))
+    return (now - since) / amount * (sum(work.left for work in rest) if weighed else len(rest))
 
 
 def _last_run(done: Sequence[Work]) -> tuple[datetime | None, list[Work]]:
@@ -118,18 +118,18 @@ def _last_run(done: Sequence[Work]) -> tuple[datetime | None, list[Work]]:
     if not done:
         return None, []
     run = [done[-1]]
-    for one in reversed(done[:-1]):
-        if _end(run[-1]) - _end(one) > PAUSE:
+    for work in reversed(done[:-1]):
+        if _end(run[-1]) - _end(work) > PAUSE:
             break
-        run.append(one)
+        run.append(work)
     first = _end(run[-1])
-    begun = [one.begun for one in done if one.time == first and one.begun is not None]
+    begun = [work.begun for work in done if work.time == first and work.begun is not None]
     return min(begun, default=first), run if begun else run[:-1]
 
 
-def _end(one: Work) -> datetime:
-    assert one.time is not None
-    return one.time
+def _end(work: Work) -> datetime:
+    assert work.time is not None
+    return work.time
 
 
 STUCK, REPLACED, CANCELLED, UNKNOWN, GONE = "stuck", "replaced", "cancelled", "unknown path", "gone"
@@ -181,7 +181,9 @@ class Emptied:
             "safe_to_remove": None if self.removal is None else self.removal.safe,
             "reasons": []
             if self.removal is None
-            else [{"finding": one.finding, "advice": one.advice} for one in self.removal.reasons if one.blocks],
+            else [
+                {"finding": reason.finding, "advice": reason.advice} for reason in self.removal.reasons if reason.blocks
+            ],
         }
 
 
@@ -203,28 +205,28 @@ class PlanWatch:
     @property
     def done(self) -> bool:
         """Whether every partition is as the files want it, with no replica in a directory that is offline."""
-        return not self.offline and all(one.state == DONE for one in self.partitions)
+        return not self.offline and all(partition.state == DONE for partition in self.partitions)
 
     @property
     def pending(self) -> bool:
         """Whether one can still become done without another execution."""
-        return any(one.state in PENDING for one in self.partitions)
+        return any(partition.state in PENDING for partition in self.partitions)
 
     @property
     def groups(self) -> Mapping[str, Sequence[Watched]]:
         """State -> its partitions, in the order of STATES."""
-        found: dict[str, list[Watched]] = {}
-        for one in self.partitions:
-            found.setdefault(one.state, []).append(one)
-        return found
+        partitions_of: dict[str, list[Watched]] = {}
+        for partition in self.partitions:
+            partitions_of.setdefault(partition.state, []).append(partition)
+        return partitions_of
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         return {
             **members(self, "offset", "time", "done"),
-            "states": {state.replace(" ", "_"): len(ones) for state, ones in self.groups.items()},
+            "states": {state.replace(" ", "_"): len(partitions) for state, partitions in self.groups.items()},
             "left_seconds": None if self.left is None else self.left.total_seconds(),
-            "disks": [one.as_json() for one in self.disks],
+            "disks": [disk.as_json() for disk in self.disks],
             "offline": [
                 {"broker_id": broker, "directory_id": directory, "partitions": list(names)}
                 for (broker, directory), names in self.offline.items()
@@ -239,28 +241,28 @@ def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1, sourc
     ``sources``: of sizes and paths, as for jbod sizes. Raises UsageError if a file is none that
     ``kafka-reassign-partitions`` takes.
     """
-    asked: dict[tuple[str, int], ReassignedPartition] = {}
+    entries: dict[tuple[str, int], ReassignedPartition] = {}
     for file in files:
-        asked |= read_plan(file)
-    select_wanted(lake, asked)
+        entries |= read_plan(file)
+    select_wanted(lake, entries)
     paths, copies = dict(directories_by_path(lake)), Copies.of(())
     if sources:
         from pipelines.ask.sizes import sizes  # which asks brokers: without sources nothing waits for it
 
-        said = sizes(lake, sources)
-        copies = Copies.of(said.log_dirs)
-        for one in said.directories:
-            if one.path is not None and one.directory_id is not None:
-                paths[one.broker_id, one.path] = one.directory_id
-    select_moves(lake, asked, paths)
+        answer = sizes(lake, sources)
+        copies = Copies.of(answer.log_dirs)
+        for directory in answer.directories:
+            if directory.path is not None and directory.directory_id is not None:
+                paths[directory.broker_id, directory.path] = directory.directory_id
+    select_moves(lake, entries, paths)
     watch = _Watch(Copiers.of(lake), stories(lake), places_of(lake), paths, copies)
-    works = {key: [*watch.works(key, one)] for key, one in asked.items()}
-    found = [watch.partition(key, one, works[key]) for key, one in asked.items()]
-    found.sort(key=lambda one: (STATES.index(one.state), one.topic, one.partition))
-    left = time_left([each for ones in works.values() for each in ones], lake.time)
+    works = {key: [*watch.works(key, entry)] for key, entry in entries.items()}
+    partitions = [watch.partition(key, entry, works[key]) for key, entry in entries.items()]
+    partitions.sort(key=lambda partition: (STATES.index(partition.state), partition.topic, partition.partition))
+    left = time_left([work for parts in works.values() for work in parts], lake.time)
     begun = {key: story.begun.offset for key, story in watch.stories.items() if story.begun is not None}
     disks = _disks(lake, begun, default_min_isr)
-    return PlanWatch(lake.offset, lake.time, found, left, disks, watch.cluster.by_directory)
+    return PlanWatch(lake.offset, lake.time, partitions, left, disks, watch.cluster.by_directory)
 
 
 # JUDGEMENT
@@ -277,9 +279,9 @@ class _Watch:
     def partition(self, key: tuple[str, int], entry: ReassignedPartition, works: Sequence[Work]) -> Watched:
         """A partition with its state, which is the first of STATES among ``works``."""
         story = self.stories.get(key)
-        first = min(works, key=lambda one: STATES.index(one.state))
-        same = [one for one in works if one.state == first.state]
-        newest = max(same, key=lambda one: -1 if one.offset is None else one.offset)
+        first = min(works, key=lambda work: STATES.index(work.state))
+        same = [work for work in works if work.state == first.state]
+        newest = max(same, key=lambda work: -1 if work.offset is None else work.offset)
         return Watched(
             *key,
             [] if story is None else story.now.replicas,
@@ -287,8 +289,8 @@ class _Watch:
             first.state,
             newest.offset,
             newest.time,
-            sorted({broker for one in same for broker in one.waits_for}),
-            "; ".join(dict.fromkeys(one.reason for one in same if one.reason)),
+            sorted({broker for work in same for broker in work.waits_for}),
+            "; ".join(dict.fromkeys(work.reason for work in same if work.reason)),
         )
 
     def works(self, key: tuple[str, int], entry: ReassignedPartition) -> Iterator[Work]:
@@ -406,12 +408,12 @@ def _disks(lake: Lake, begun: Mapping[tuple[str, int], int], default_min_isr: in
             "WHERE kind = 'assigned' GROUP BY ALL"
         )
     }
-    found = []
+    disks = []
     for (broker, directory), micros in sorted(ends.items()):
         count = held.get((broker, directory), 0)
         if not count:
             removal = safe_to_remove(lake, f"{broker}:{directory}", default_min_isr)
-            found.append(Emptied(broker, directory, 0, time_of(micros), removal))
+            disks.append(Emptied(broker, directory, 0, time_of(micros), removal))
         elif count == staying[broker, directory]:
-            found.append(Emptied(broker, directory, count))
-    return found
+            disks.append(Emptied(broker, directory, count))
+    return disks

@@ -158,10 +158,10 @@ def quorum(lake: Lake, ghost_after: timedelta = GHOST_AFTER) -> QuorumAnswer:
         epoch=int(epoch),
         leader_since=known.leader_since,
         kraft_version=known.kraft_version,
-        voters=tuple(known.voters[one] for one in sorted(known.voters)),
+        voters=tuple(known.voters[node_id] for node_id in sorted(known.voters)),
         controllers=tuple(controllers),
-        gone=tuple(one for one in _gone(lake) if one.node_id not in there),
-        brokers=tuple(_broker(brokers[one], lake.time - ghost_after) for one in sorted(brokers)),
+        gone=tuple(controller for controller in _gone(lake) if controller.node_id not in there),
+        brokers=tuple(_broker(brokers[broker_id], lake.time - ghost_after) for broker_id in sorted(brokers)),
     )
 
 
@@ -173,22 +173,22 @@ def _voters(lake: Lake) -> _Voters:
         FROM {lake.at("voters")} ORDER BY node_id
         """
     )
-    found = _Voters({}, {}, {}, None, None, 0)
+    quorum_state = _Voters({}, {}, {}, None, None, 0)
     for node, directory, endpoints, lowest, highest, role, votes, version, *moments in rows:
         since, elected, heard = (_moment(*moments[at : at + 2]) for at in (0, 2, 4))
         assert since is not None
         if role == LEADER:
-            found = replace(found, leader_id=node, leader_since=elected)
+            quorum_state = replace(quorum_state, leader_id=node, leader_since=elected)
         levels = None if lowest is None else Levels(lowest, highest)
         voter = VoterNode(node, directory, tuple(endpoints), levels, since)
-        found = replace(
-            found,
-            voters={**found.voters, node: voter} if votes else found.voters,
-            left=found.left if votes else {**found.left, node: since},
-            heard={**found.heard, node: heard} if heard is not None else found.heard,
+        quorum_state = replace(
+            quorum_state,
+            voters={**quorum_state.voters, node: voter} if votes else quorum_state.voters,
+            left=quorum_state.left if votes else {**quorum_state.left, node: since},
+            heard={**quorum_state.heard, node: heard} if heard is not None else quorum_state.heard,
             kraft_version=version,
         )
-    return found
+    return quorum_state
 
 
 def _controllers(lake: Lake) -> Iterable[Node]:
@@ -244,7 +244,7 @@ def _records(lake: Lake) -> Iterable[tuple[Moment, bool, str | None, bytes]]:
     rows = lake.query(
         f"""
         SELECT log_offset, epoch_us(append_time), snapshot, record_type, value, snapshot_index
-        FROM {lake.setting_records()} WHERE {is_among("record_type", [TYPE_NAMES[one] for one in _TYPES])}
+        FROM {lake.setting_records()} WHERE {is_among("record_type", [TYPE_NAMES[kind] for kind in _TYPES])}
         UNION ALL
         SELECT log_offset, epoch_us(min(append_time)), TRUE, NULL, NULL, -1
         FROM {lake.setting_records()} WHERE snapshot GROUP BY log_offset
@@ -262,7 +262,7 @@ def _follow(known: dict[int, Node], now: Moment, in_snapshot: bool, record: Reco
             node = replace(node, state=FENCED if record.fenced else ALIVE, since=now)
             return {**known, node.node_id: node}
         case UnregisterBrokerRecord():
-            return {one: node for one, node in known.items() if one != record.broker_id}
+            return {broker_id: node for broker_id, node in known.items() if broker_id != record.broker_id}
         case BrokerRegistrationChangeRecord() if record.fenced:
             return _fenced(known, now, record.broker_id, record.fenced > 0)
         case FenceBrokerRecord() | UnfenceBrokerRecord():
@@ -271,12 +271,14 @@ def _follow(known: dict[int, Node], now: Moment, in_snapshot: bool, record: Reco
 
 
 def _registered(record: RegisterBrokerRecord, now: Moment, in_snapshot: bool) -> Node:
-    told = [(one.name, one.min_supported_version, one.max_supported_version) for one in record.features]
+    features = [
+        (feature.name, feature.min_supported_version, feature.max_supported_version) for feature in record.features
+    ]
     return Node(
         node_id=record.broker_id,
         incarnation_id=str(record.incarnation_id),
-        endpoints=tuple(f"{one.name}://{one.host}:{one.port}" for one in record.end_points),
-        features={name: Levels(lowest, highest) for name, lowest, highest in sorted(told)},
+        endpoints=tuple(f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in record.end_points),
+        features={name: Levels(lowest, highest) for name, lowest, highest in sorted(features)},
         registered=now,
         from_snapshot=in_snapshot,
         heard=now,

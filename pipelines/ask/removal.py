@@ -81,7 +81,7 @@ def reasons_against(
     offline = set(_gives_up(place, last))
     return [
         *_about_last_offline(place, last),
-        *_about_lost(place, [one for one in lost if one.name not in offline]),
+        *_about_lost(place, [loss for loss in lost if loss.name not in offline]),
         *_about_replicas(lake, place, held, last),
         *_about_broker(place, last),
         *_unknown(lake, place, last),
@@ -98,7 +98,7 @@ def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
             True,
             f"it held the last complete copy of {_count(lost, 'partition')} whose data is lost or lacks writes",
             look(f"do not wipe {_where(place)}: save these partitions from it first (jbod check --only B-32,B-33)"),
-            tuple(one.name for one in lost),
+            tuple(loss.name for loss in lost),
         )
     ]
 
@@ -133,8 +133,8 @@ def _about_last(place: Place, held: Sequence[Held], known: set[str]) -> list[Rea
 
     A reassignment that removes a replica waits until another one is complete.
     """
-    last = [one for one in held if one.kind == "assigned" and one.last_complete and not one.leaving]
-    last = [one for one in last if not (one.only_online and place.online) and one.name not in known]
+    last = [replica for replica in held if replica.kind == "assigned" and replica.last_complete and not replica.leaving]
+    last = [replica for replica in last if not (replica.only_online and place.online) and replica.name not in known]
     if not last:
         return []
     return [
@@ -143,7 +143,7 @@ def _about_last(place: Place, held: Sequence[Held], known: set[str]) -> list[Rea
             f"it holds the last complete copy of {_count(last, 'partition')}: no other replica that is online has "
             f"every acknowledged write{_only_local(last)}",
             look(f"do not wipe {_where(place)}: bring it back, or another complete copy"),
-            tuple(one.name for one in last),
+            tuple(replica.name for replica in last),
         )
     ]
 
@@ -158,37 +158,37 @@ def _count(things: Sequence[object], what: str) -> str:
 
 def _about_replicas(lake: Lake, place: Place, held: Sequence[Held], last: LastCopies) -> list[Reason]:
     broker = place.broker_id
-    inside = [one for one in held if one.kind == "assigned"]
-    staying = [one for one in held if one.stays]
-    found = [
+    inside = [replica for replica in held if replica.kind == "assigned"]
+    staying = [replica for replica in held if replica.stays]
+    reasons = [
         _reason(staying, f"{{}} in it{_weight(staying)}", _how_to_empty(lake, place, last)),
         _reason(
-            [one for one in inside if one.leaving],
+            [replica for replica in inside if replica.leaving],
             "{} in it, which a reassignment that is under way takes away",
             look("wait until the reassignment is done: kafka-reassign-partitions --verify"),
         ),
         _reason(
-            [one for one in held if one.arriving],
+            [replica for replica in held if replica.arriving],
             "{} that a reassignment is bringing to the broker, into this directory or one that is not known yet",
             look("wait until the reassignment is done, and ask again"),
         ),
         _reason(
-            [one for one in held if one.kind == "unassigned" and not one.arriving],
+            [replica for replica in held if replica.kind == "unassigned" and not replica.arriving],
             f"{{}} of broker {broker} in no directory yet (UNASSIGNED): they may be in this one",
             look(f"wait for broker {broker} to report where they are; if they stay, look at its log"),
         ),
         _reason(
-            [one for one in held if one.kind == "migrating"],
+            [replica for replica in held if replica.kind == "migrating"],
             f"{{}} of broker {broker} from before directories were recorded (MIGRATING): they may be in this one",
             _restart(last, broker, f"restart broker {broker}: it then reports where they are"),
         ),
         _reason(
-            [one for one in held if one.kind == "lost" and not place.listed],
+            [replica for replica in held if replica.kind == "lost" and not place.listed],
             f"{{}} of broker {broker} in a directory that failed, which one the log does not say (LOST)",
             look(f"run jbod disks on broker {broker} to find out which directory failed"),
         ),
     ]
-    return [reason for reason in found if reason is not None]
+    return [reason for reason in reasons if reason is not None]
 
 
 def _restart(last: LastCopies, broker: int, text: str) -> list[Advice]:
@@ -221,21 +221,25 @@ def _how_to_empty(lake: Lake, place: Place, last: LastCopies) -> Sequence[Advice
 def _reason(held: Sequence[Held], finding: str, steps: Sequence[Advice]) -> Reason | None:
     if not held:
         return None
-    return Reason(True, finding.format(_count(held, "replica")), steps, tuple(one.name for one in held))
+    return Reason(True, finding.format(_count(held, "replica")), steps, tuple(replica.name for replica in held))
 
 
 def _weight(held: Sequence[Held]) -> str:
     """How many of the replicas lead, and how many are the last ones online."""
-    leading, last = sum(one.leads for one in held), sum(one.only_online for one in held)
-    said = [f"{leading:,} of them leading"] if leading else []
+    leading, last = sum(replica.leads for replica in held), sum(replica.only_online for replica in held)
+    phrases = [f"{leading:,} of them leading"] if leading else []
     if last:
-        said.append(f"{last:,} with no other replica online")
-    return f", {' and '.join(said)}{_only_local([one for one in held if one.only_online])}" if said else ""
+        phrases.append(f"{last:,} with no other replica online")
+    return (
+        f", {' and '.join(phrases)}{_only_local([replica for replica in held if replica.only_online])}"
+        if phrases
+        else ""
+    )
 
 
 def _only_local(last: Sequence[Held]) -> str:
     """Which part of the last copies is at stake if topics are tiered."""
-    tiered = sum(one.tiered for one in last)
+    tiered = sum(replica.tiered for replica in last)
     return f" (of {tiered:,} only the local part, which was not copied to remote storage yet)" if tiered else ""
 
 
@@ -356,8 +360,8 @@ class Removal:
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
-        found: dict[str, Any] = jsonable(self)
-        return {**found, "reasons": [{**jsonable(reason), "advice": reason.advice} for reason in self.reasons]}
+        fields: dict[str, Any] = jsonable(self)
+        return {**fields, "reasons": [{**jsonable(reason), "advice": reason.advice} for reason in self.reasons]}
 
 
 def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1) -> Removal:
@@ -366,9 +370,9 @@ def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1) -> Removal:
     held = _held(lake, place, default_min_isr)
     data = losses(lake, default_min_isr)
     lost = [
-        one
-        for one in data.losses
-        if any((copy.broker_id, copy.directory_id) == (place.broker_id, place.directory_id) for copy in one.copies)
+        loss
+        for loss in data.losses
+        if any((copy.broker_id, copy.directory_id) == (place.broker_id, place.directory_id) for copy in loss.copies)
     ]
     reasons = sorted(reasons_against(lake, place, held, lost, data.last_copies), key=lambda reason: not reason.blocks)
     return Removal(
@@ -381,7 +385,7 @@ def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1) -> Removal:
         not any(reason.blocks for reason in reasons),
         reasons,
         held,
-        drain_command(lake, place) if place.listed and any(one.stays for one in held) else None,
+        drain_command(lake, place) if place.listed and any(replica.stays for replica in held) else None,
     )
 
 
@@ -407,14 +411,14 @@ def _held(lake: Lake, place: Place, default_min_isr: int) -> list[Held]:
     # The partition's lists name the complete copies, unless a copy was damaged. The model knows these cases.
     doubtful = [(row[8], row[1]) for row in rows if not set(row[9]) & set(row[10])]
     complete = complete_copies(lake, doubtful, default_min_isr)
-    found = []
+    held_replicas = []
     tiered = tiered_topics(lake)
     for topic, partition, replicas, kind, leads, only_online, arriving, leaving, topic_id, online, named in rows:
         copies = complete.get((topic_id, partition))
         mine = copies is None or place.broker_id in copies
         others = set(online) & set(named if copies is None else copies)
         last = mine and not others
-        found.append(
+        held_replicas.append(
             Held(topic, partition, replicas, kind, leads, only_online, last, arriving, leaving, topic in tiered)
         )
-    return found
+    return held_replicas

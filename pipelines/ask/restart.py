@@ -13,7 +13,7 @@ from pipelines.ask.advice import Action, Advice
 from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.next_start import NextStarts, next_starts, starts_of
 from pipelines.ask.restart_columns import columns
-from pipelines.ask.restart_judge import Found, Judge, Stake
+from pipelines.ask.restart_judge import Judge, RestartOutcome, Stake
 from pipelines.ask.restart_waits import WAITS, Blocking, InFlight, in_flight
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
@@ -37,16 +37,16 @@ class Nodes:
             return "controller"
         return "both" if controls else "broker"
 
-    def missing(self, asked: Sequence[int]) -> list[int]:
-        """Those of ``asked`` that are no node."""
+    def missing(self, ids: Sequence[int]) -> list[int]:
+        """Those of ``ids`` that are no node."""
         known = {*self.brokers, *self.voters, *self.controllers}
-        return [one for one in asked if one not in known]
+        return [node for node in ids if node not in known]
 
     def unknown(self, missing: Sequence[int]) -> list[str]:
         """A sentence for each of ``missing``."""
         known = sorted({*self.brokers, *self.voters, *self.controllers})
         listed = ", ".join(map(str, known)) or "none"
-        return [f"no broker and no controller has the id {one}; known: {listed}" for one in missing]
+        return [f"no broker and no controller has the id {node}; known: {listed}" for node in missing]
 
 
 def nodes(lake: Lake) -> Nodes:
@@ -55,10 +55,10 @@ def nodes(lake: Lake) -> Nodes:
     brokers = lake.query(f"SELECT broker_id FROM {lake.at('brokers')} ORDER BY broker_id")
     controllers = lake.query(f"SELECT controller_id FROM {lake.at('controllers')} ORDER BY controller_id")
     return Nodes(
-        brokers=[one for (one,) in brokers],
-        voters=[one for one, _ in voters],
-        leader=next((one for one, leads in voters if leads), None),
-        controllers=[one for (one,) in controllers],
+        brokers=[broker for (broker,) in brokers],
+        voters=[voter for voter, _ in voters],
+        leader=next((voter for voter, leads in voters if leads), None),
+        controllers=[controller for (controller,) in controllers],
     )
 
 
@@ -117,21 +117,21 @@ class QuorumEffect:
 
 def spare_voters(known: Nodes) -> int:
     """How many voters may be down at once (R-RESTART-6); negative if there are too few already."""
-    there = [one for one in known.voters if not known.controllers or one in known.controllers]
+    there = [voter for voter in known.voters if not known.controllers or voter in known.controllers]
     return len(there) - (len(known.voters) // 2 + 1)
 
 
 def quorum_effect(known: Nodes, stopping: Sequence[int]) -> QuorumEffect | None:
     """What the quorum is while ``stopping`` are down; None if none of them votes."""
-    down = [one for one in known.voters if one in stopping]
+    down = [voter for voter in known.voters if voter in stopping]
     if not down:
         return None
-    absent = [one for one in known.voters if known.controllers and one not in known.controllers]
+    absent = [voter for voter in known.voters if known.controllers and voter not in known.controllers]
     return QuorumEffect(
         stopping=down,
         voters=known.voters,
         majority=len(known.voters) // 2 + 1,
-        left=[one for one in known.voters if one not in down and one not in absent],
+        left=[voter for voter in known.voters if voter not in down and voter not in absent],
         unregistered=absent,
         leader_stops=known.leader in down,
     )
@@ -194,18 +194,18 @@ class RestartVerdict:
 
     def caused(self, harm: str) -> list[Stake]:
         """The partitions to which the restart does this."""
-        return [one for one in self.stakes if harm in one.harms]
+        return [stake for stake in self.stakes if harm in stake.harms]
 
     def so_already(self, harm: str) -> list[Stake]:
         """The partitions for which this is so without the restart."""
-        return [one for one in self.stakes if harm in one.already]
+        return [stake for stake in self.stakes if harm in stake.already]
 
     @property
     def steps(self) -> list[Advice]:
         """What to do, in order."""
-        found = [step for one in self.starts for step in one.steps]
-        found += [one.advice for one in self.blocking]
-        return found if self.quorum is None or self.quorum.safe else [*found, self.quorum.advice]
+        advice = [step for start in self.starts for step in start.steps]
+        advice += [reason.advice for reason in self.blocking]
+        return advice if self.quorum is None or self.quorum.safe else [*advice, self.quorum.advice]
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -218,22 +218,23 @@ class RestartVerdict:
             "already": {harm.value: len(self.so_already(harm)) for harm in Harm if harm in DECIDING},
             "next_leaders": {str(broker): count for broker, count in self.next_leaders.items()},
             "blocking": [
-                {**jsonable(one), "ends": one.ends, "finding": one.finding, "advice": one.end} for one in self.blocking
+                {**jsonable(reason), "ends": reason.ends, "finding": reason.finding, "advice": reason.end}
+                for reason in self.blocking
             ],
             "in_flight": jsonable(self.in_flight),
             "quorum": None if self.quorum is None else self.quorum.as_json(),
             **members(self, "refused", "controllers", "down"),
-            "starts": [{**one.as_json(), "gives_up": list(one.gives_up)} for one in self.starts],
+            "starts": [{**start.as_json(), "gives_up": list(start.gives_up)} for start in self.starts],
             **members(self, "fault", "stakes"),
         }
 
 
 def node_ids(text: str) -> list[int]:
     """The ids of ``3`` or ``3,4``."""
-    ids = [one.strip() for one in text.split(",")]
-    if not all(one.isascii() and one.isdigit() and len(one) < 11 for one in ids):
+    ids = [number.strip() for number in text.split(",")]
+    if not all(number.isascii() and number.isdigit() and len(number) < 11 for number in ids):
         raise UsageError(f"{text}: not ids of brokers: write 3, or 3,4")
-    return [int(one) for one in ids]
+    return [int(number) for number in ids]
 
 
 def safe_to_restart(
@@ -254,54 +255,57 @@ def safe_to_restart(
     ``max_age``: seconds after which what is known is too old; None: the question is about the past. ``now`` is for
     tests. A node may be a broker, a controller, or both.
     """
-    asked = tuple(dict.fromkeys(brokers))
+    ids = tuple(dict.fromkeys(brokers))
     known = nodes(lake)
     judge = Judge(lake, columns(lake, default_min_isr), default_min_isr)
-    registered = [broker for broker in asked if broker in judge.columns.registered]
-    found = judge.judge(registered, kill=kill)
-    effect = quorum_effect(known, asked)
+    registered = [broker for broker in ids if broker in judge.columns.registered]
+    judgement = judge.judge(registered, kill=kill)
+    effect = quorum_effect(known, ids)
     now = now or datetime.now(UTC)
-    missing = known.missing(asked)
+    missing = known.missing(ids)
     undecided = [*known.unknown(missing), *too_old(lake, now, max_age)]
     if lake.incomplete_since is not None:
         undecided.append(f"{lake.incomplete_since}")
     if blank or gone:
-        if len(asked) > 1:
+        if len(ids) > 1:
             raise UsageError("--blank and --gone name directories of one broker: ask about one broker at a time")
-        starts = [next_starts(lake, asked[0], blank=blank, gone=gone, default_min_isr=default_min_isr)]
+        starts = [next_starts(lake, ids[0], blank=blank, gone=gone, default_min_isr=default_min_isr)]
     else:
         starts = starts_of(lake, judge.with_disks_away(registered), default_min_isr)
-    as_known = NOT_DECIDABLE if missing else verdict_of(found, effect, starts)
+    as_known = NOT_DECIDABLE if missing else verdict_of(judgement, effect, starts)
     return RestartVerdict(
         offset=lake.offset,
         time=lake.time,
-        brokers=asked,
+        brokers=ids,
         kill=kill,
         verdict=NOT_DECIDABLE if undecided else as_known,
         undecided=undecided,
         as_known=as_known,
         age_seconds=None if max_age is None else (now - lake.time).total_seconds(),
         partitions=int(judge.columns.on(registered).any(axis=1).sum()),
-        stakes=found.stakes(),
-        next_leaders=found.next_leaders,
-        blocking=_with_since(lake, found.blocking()),
+        stakes=judgement.stakes(),
+        next_leaders=judgement.next_leaders,
+        blocking=_with_since(lake, judgement.blocking()),
         in_flight=in_flight(judge.columns, frozenset(registered)),
         quorum=effect,
-        refused=found.refused,
-        controllers=[one for one in asked if one not in registered and one not in missing],
+        refused=judgement.refused,
+        controllers=[node for node in ids if node not in registered and node not in missing],
         down=[broker for broker in registered if judge.columns.registered[broker].fenced],
         starts=starts,
-        fault=found.fault,
+        fault=judgement.fault,
     )
 
 
-def verdict_of(found: Found, effect: QuorumEffect | None, starts: Sequence[NextStarts] = ()) -> str:
+def verdict_of(judgement: RestartOutcome, effect: QuorumEffect | None, starts: Sequence[NextStarts] = ()) -> str:
     """safe, not now or not safe."""
-    if any(one.gives_up or (one.starts and all(start.refused for start in one.starts)) for one in starts):
+    if any(
+        broker_starts.gives_up or (broker_starts.starts and all(start.refused for start in broker_starts.starts))
+        for broker_starts in starts
+    ):
         return NOT_SAFE
-    if found.safe and (effect is None or effect.safe):
+    if judgement.safe and (effect is None or effect.safe):
         return SAFE
-    ends = all(reason in WAITS for reason in found.reasons) and not found.fault and not found.refused
+    ends = all(reason in WAITS for reason in judgement.reasons) and not judgement.fault and not judgement.refused
     return NOT_NOW if ends and (effect is None or effect.safe or effect.ends) else NOT_SAFE
 
 
@@ -322,8 +326,8 @@ def too_old(lake: Lake, now: datetime, max_age: float | None) -> Iterable[str]:
 
 def _with_since(lake: Lake, blocking: Sequence[Blocking]) -> list[Blocking]:
     """The same, with what happened to the brokers that are waited for."""
-    asked = sorted({broker for one in blocking for broker in one.waits_for})
-    if not asked:
+    brokers = sorted({broker for reason in blocking for broker in reason.waits_for})
+    if not brokers:
         return list(blocking)
     changes = lake.query(
         f"""
@@ -332,14 +336,17 @@ def _with_since(lake: Lake, blocking: Sequence[Blocking]) -> list[Blocking]:
             FROM {lake.until("brokers")}
         ) WHERE was IS DISTINCT FROM fenced AND list_contains($1, broker_id) GROUP BY broker_id ORDER BY broker_id
         """,
-        [asked],
+        [brokers],
     )
-    said = {}
+    sentences = {}
     for broker, fenced, micros in changes:
         since = time_of(micros)
         ago = (lake.time - since).total_seconds()
         if fenced:
-            said[broker] = f"broker {broker} is down since {since:%Y-%m-%d %H:%M:%S} UTC"
+            sentences[broker] = f"broker {broker} is down since {since:%Y-%m-%d %H:%M:%S} UTC"
         elif ago <= _SHORT_TIME:
-            said[broker] = f"broker {broker} came back {ago:,.0f} s before"
-    return [replace(one, since=[said[broker] for broker in one.waits_for if broker in said]) for one in blocking]
+            sentences[broker] = f"broker {broker} came back {ago:,.0f} s before"
+    return [
+        replace(reason, since=[sentences[broker] for broker in reason.waits_for if broker in sentences])
+        for reason in blocking
+    ]

@@ -52,9 +52,9 @@ class BatchLimits:
     def neighbours(self) -> Flags:
         """Which two nodes may never be in the same batch."""
         pairs = self.members[self.most == 1].astype(np.float32)
-        found: Flags = (pairs.T @ pairs) > 0
-        np.fill_diagonal(found, val=False)
-        return found
+        adjacency: Flags = (pairs.T @ pairs) > 0
+        np.fill_diagonal(adjacency, val=False)
+        return adjacency
 
 
 @dataclass(frozen=True)
@@ -92,17 +92,17 @@ def fewest(limits: BatchLimits, steps: int | None = None) -> NodeBatches:
 def bound(limits: BatchLimits, neighbours: Flags | None = None) -> int:
     """A lower bound of the number of batches: a clique, the sizes of limits, and the size of a batch."""
     neighbours = limits.neighbours() if neighbours is None else neighbours
-    found = -(-limits.nodes // limits.most_in_all)
+    lower_bound = -(-limits.nodes // limits.most_in_all)
     if len(limits.most):
-        found = max(found, int((-(-limits.members.sum(axis=1) // limits.most)).max()))
+        lower_bound = max(lower_bound, int((-(-limits.members.sum(axis=1) // limits.most)).max()))
     degrees = neighbours.sum(axis=1)
     for first in np.argsort(-degrees)[:_CLIQUES].tolist():
         clique, candidates = 1, neighbours[first].copy()
         while candidates.any():
             node = int(np.where(candidates, (neighbours & candidates).sum(axis=1), -1).argmax())
             clique, candidates = clique + 1, candidates & neighbours[node]
-        found = max(found, clique)
-    return int(found)
+        lower_bound = max(lower_bound, clique)
+    return int(lower_bound)
 
 
 @dataclass

@@ -90,35 +90,37 @@ class Columns:
     @cached_property
     def count(self) -> Numbers:
         """Replicas of each partition."""
-        found: Numbers = self.there.sum(axis=1, dtype=np.int32)
-        return found
+        counts: Numbers = self.there.sum(axis=1, dtype=np.int32)
+        return counts
 
     @cached_property
     def min_isr(self) -> Numbers:
         """The effective min.insync.replicas: at most the number of replicas."""
-        wanted = np.array([one.min_isr for one in self.settings] or [1], np.int32)
+        wanted = np.array([topic_settings.min_isr for topic_settings in self.settings] or [1], np.int32)
         effective: Numbers = np.minimum(wanted[self.setting], self.count)
         return effective
 
     @cached_property
     def online(self) -> Flags:
         """Whether a replica is online."""
-        return self.placed & self.on(broker for broker, one in self.registered.items() if not one.fenced)
+        return self.placed & self.on(
+            broker for broker, registration in self.registered.items() if not registration.fenced
+        )
 
     @cached_property
     def can_lead(self) -> Flags:
         """Whether the controller may elect the replica, once it is in sync (R-ELECT-1)."""
-        stopping = [broker for broker, one in self.registered.items() if one.in_controlled_shutdown]
+        stopping = [broker for broker, registration in self.registered.items() if registration.in_controlled_shutdown]
         return self.online & ~self.on(stopping)
 
     @cached_property
     def may_elect(self) -> Flags:
         """Partitions without a leader that may elect a replica which lacks writes as soon as any broker is unfenced:
         where unclean elections are on, or the last known leader, if it can lead or not (R-ELECT-4, R-QUIRK-11)."""
-        unclean = np.array([one.unclean for one in self.settings] or [False], bool)[self.setting]
+        unclean = np.array([topic_settings.unclean for topic_settings in self.settings] or [False], bool)[self.setting]
         able = (unclean & self.can_lead.any(axis=1)) | self.last_known_elr.any(axis=1)
-        found: Flags = (self.leader < 0) & able
-        return found
+        flags: Flags = (self.leader < 0) & able
+        return flags
 
     def on(self, brokers: Any) -> Flags:
         """Whether a replica is on one of the brokers."""
@@ -130,14 +132,14 @@ class Columns:
     def replica_ids(self, rows: npt.NDArray[np.int64]) -> list[list[int]]:
         """The brokers of each partition."""
         ids = self.brokers[self.replicas[rows]].tolist()
-        return [one[:size] for one, size in zip(ids, self.count[rows].tolist(), strict=True)]
+        return [brokers[:size] for brokers, size in zip(ids, self.count[rows].tolist(), strict=True)]
 
     def leader_ids(self, rows: npt.NDArray[np.int64]) -> list[int]:
         """The leader of each partition, -1 if there is none among its replicas."""
         slot = self.leader[rows]
         led = (slot >= 0) & (slot < self.replicas.shape[1])
-        found: list[int] = np.where(led, self.brokers[self.replicas[rows, np.where(led, slot, 0)]], -1).tolist()
-        return found
+        leaders: list[int] = np.where(led, self.brokers[self.replicas[rows, np.where(led, slot, 0)]], -1).tolist()
+        return leaders
 
     def name(self, row: int) -> str:
         """``topic-0``"""
@@ -151,10 +153,10 @@ class Columns:
     def named(self, rows: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
         """The rows of ``table``. Arrow's own constructor of arrays would import pandas first."""
         wanted = pa.py_buffer(np.ascontiguousarray(rows, np.int64))
-        found: list[dict[str, Any]] = self.table.take(
+        partitions: list[dict[str, Any]] = self.table.take(
             pa.Array.from_buffers(pa.int64(), len(rows), [None, wanted])
         ).to_pylist()
-        return found
+        return partitions
 
     def settled(self) -> Columns:
         """The same after every follower that can catch up has, and every reassignment that can be complete is."""
@@ -222,12 +224,14 @@ class Columns:
 
     def _partition(self, row: int, lists: Mapping[str, Sequence[int]] | None, nowhere: Uuid, lost: Uuid) -> Partition:
         size = int(self.count[row])
-        replicas = [int(one) for one in self.brokers[self.replicas[row, :size]]]
+        replicas = [int(broker_id) for broker_id in self.brokers[self.replicas[row, :size]]]
 
         def members(name: str) -> tuple[int, ...]:
             if lists is not None:
                 return tuple(lists[name])
-            return tuple(one for one, there in zip(replicas, getattr(self, name)[row], strict=False) if there)
+            return tuple(
+                broker_id for broker_id, there in zip(replicas, getattr(self, name)[row], strict=False) if there
+            )
 
         def directory(broker: int, slot: int) -> Uuid:
             registration = self.registered.get(broker)
@@ -253,7 +257,7 @@ class Columns:
 
     def _lists(self, rows: npt.NDArray[np.int64], lake: Lake) -> dict[int, dict[str, Sequence[int]]]:
         """The lists of partitions that name brokers which are no replicas, as the metadata has them."""
-        found = {}
+        lists = {}
         for row in rows.tolist():
             where = [self.table["topic_id"][row].as_py(), self.table["partition"][row].as_py()]
             (values,) = lake.query(
@@ -261,8 +265,8 @@ class Columns:
                 "WHERE topic_id = $1 AND partition = $2",
                 where,
             )
-            found[row] = dict(zip((*_LISTS, "leader"), values, strict=True))
-        return found
+            lists[row] = dict(zip((*_LISTS, "leader"), values, strict=True))
+        return lists
 
 
 def columns(lake: Lake, default_min_isr: int = 1) -> Columns:
@@ -321,8 +325,8 @@ def _numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     """A column of numbers without nulls. ``to_numpy`` would import pandas, which takes longer than all that follows."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    found: npt.NDArray[Any] = np.from_dlpack(column)
-    return found
+    numbers: npt.NDArray[Any] = np.from_dlpack(column)
+    return numbers
 
 
 def _flat(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], Any]:
@@ -338,14 +342,14 @@ def _flags(
     replicas: Numbers, rows: npt.NDArray[np.int64], values: npt.NDArray[np.int32], brokers: npt.NDArray[np.int64]
 ) -> tuple[Flags, Flags]:
     """Which slots a list names, and which rows name a broker without a slot."""
-    found = np.zeros(replicas.shape, bool)
+    flags = np.zeros(replicas.shape, bool)
     wanted = np.searchsorted(brokers, values)
     matches = replicas[rows] == wanted[:, None]
     at, slot = np.nonzero(matches)
-    found[rows[at], slot] = True
+    flags[rows[at], slot] = True
     other = np.zeros(len(replicas), bool)
     other[rows[~matches.any(axis=1)]] = True
-    return found, other
+    return flags, other
 
 
 def _directories(directories: pa.Array, replicas: Numbers) -> tuple[Numbers, list[tuple[int, str]]]:
@@ -354,8 +358,8 @@ def _directories(directories: pa.Array, replicas: Numbers) -> tuple[Numbers, lis
     names = coded.dictionary.to_pylist()
     pairs = replicas.astype(np.int64) * max(1, len(names)) + _numbers(coded.indices)
     distinct, of = np.unique(pairs, return_inverse=True)
-    found = [divmod(pair, max(1, len(names))) for pair in distinct.tolist()]
-    return of.reshape(-1).astype(np.int32), [(broker, names[name]) for broker, name in found]
+    broker_directories = [divmod(pair, max(1, len(names))) for pair in distinct.tolist()]
+    return of.reshape(-1).astype(np.int32), [(broker, names[name]) for broker, name in broker_directories]
 
 
 def _online(
@@ -368,11 +372,11 @@ def _online(
     """Whether each directory is online, by the model's rule; then a False, for slots without a replica."""
     ids = ID_TABLES[lake.published.ids]
     parsed = {name: Uuid.parse(name) for name in {name for _, name in directories}}
-    found = []
+    flags = []
     for broker, name in directories:
         registration = registered.get(int(brokers[broker]))
-        found.append(registration is not None and has_online_dir(registration, parsed[name], ids, profile))
-    return np.array([*found, False], bool)
+        flags.append(registration is not None and has_online_dir(registration, parsed[name], ids, profile))
+    return np.array([*flags, False], bool)
 
 
 def kinds(key: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -410,8 +414,8 @@ def _settings(
     return [*known], np.array(of_topic, np.int32)[topic] if names else np.zeros(0, np.int32)
 
 
-def _config(said: TopicSettings) -> dict[str, str]:
-    return {MIN_ISR: str(said.min_isr), UNCLEAN_ELECTION: str(said.unclean).lower()}
+def _config(settings: TopicSettings) -> dict[str, str]:
+    return {MIN_ISR: str(settings.min_isr), UNCLEAN_ELECTION: str(settings.unclean).lower()}
 
 
 def _stand_in(replicas: int, lost: Uuid) -> Partition:

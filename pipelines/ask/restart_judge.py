@@ -71,7 +71,7 @@ class Judge:
     known_complete: bool = True
     """Whether the lists of the lake are those of ``columns``, so that the copies can be asked about (R-LOSS-6)."""
 
-    def judge(self, brokers: Sequence[int], *, kill: bool = False) -> Found:
+    def judge(self, brokers: Sequence[int], *, kill: bool = False) -> RestartOutcome:
         """What a restart of these registered brokers does to every partition, also to those of other brokers that
         elect when these are back (R-RESTART-3)."""
         it = self.columns
@@ -82,31 +82,33 @@ class Judge:
         moved = np.flatnonzero(touched & spares(it, stopping))
         leaders = Counter(_next_leaders(it, moved, stopping))
         kinds, kind = it.shapes(rows)
-        found = Found(it, frozenset(brokers), kill, rows, kind, _led(it, moved, stopping) if kill else None)
+        outcome = RestartOutcome(it, frozenset(brokers), kill, rows, kind, _led(it, moved, stopping) if kill else None)
         if not len(rows):
-            return replace(found, next_leaders=dict(sorted(leaders.items())))
+            return replace(outcome, next_leaders=dict(sorted(leaders.items())))
         played = self._played(kinds, Restart(brokers=tuple(brokers), kill=kill, unclean=self._unclean(brokers)))
         reasons = [why(it, row, frozenset(brokers)) for row in kinds.tolist()]
-        every = [one.judged() for one in played]
-        uncleanly = np.array([Harm.UNCLEAN in one.caused for one in every], bool)
+        every = [partition.judged() for partition in played]
+        uncleanly = np.array([Harm.UNCLEAN in effect.caused for effect in every], bool)
         kept = touched[rows] | uncleanly[kind]
         rows, kind = rows[kept], kind[kept]
-        found = replace(
-            found,
+        outcome = replace(
+            outcome,
             rows=rows,
             kind=kind,
             judged=every,
             reasons_by_kind=reasons,
-            fault=next((one.fault for one in played if one.fault), ""),
-            refused=sorted({broker for one in played for course in one.courses for broker in course.refused}),
+            fault=next((partition.fault for partition in played if partition.fault), ""),
+            refused=sorted(
+                {broker for partition in played for course in partition.courses for broker in course.refused}
+            ),
         )
         if self.known_complete:
-            found = replace(found, otherwise=self._with_copies(found, played))
+            outcome = replace(outcome, otherwise=self._with_copies(outcome, played))
         for index, row in enumerate(rows.tolist()):
-            leader = found.of(index).leader
+            leader = outcome.of(index).leader
             if 0 <= it.leader[row] < it.replicas.shape[1] and stopping[row, it.leader[row]] and leader >= 0:
                 leaders[leader] += 1
-        return replace(found, next_leaders=dict(sorted(leaders.items())))
+        return replace(outcome, next_leaders=dict(sorted(leaders.items())))
 
     def with_disks_away(self, brokers: Sequence[int]) -> list[int]:
         """The brokers with a replica in a directory that is not online."""
@@ -117,12 +119,12 @@ class Judge:
         """Brokers whose shutdown is not clean, or was not: they are down, and did not stop in order, or a replica is in
         a directory that is not online (R-RESTART-3)."""
         it = self.columns
-        found = {*self.with_disks_away(brokers)}
+        unclean_brokers = {*self.with_disks_away(brokers)}
         for broker in brokers:
             registration = it.registered[broker]
             if registration.fenced and not registration.in_controlled_shutdown:
-                found.add(broker)
-        return frozenset(found)
+                unclean_brokers.add(broker)
+        return frozenset(unclean_brokers)
 
     def _played(self, kinds: npt.NDArray[np.int64], restart: Restart) -> list[_Played]:
         """The courses of each kind of partition, in any order.
@@ -135,39 +137,39 @@ class Judge:
         groups: dict[tuple[int, ...], list[int]] = {}
         for index, row in enumerate(kinds.tolist()):
             on = it.brokers[it.replicas[row][members[index]]].tolist()
-            other = None if it.leader[row] >= 0 else next((one for one in restart.brokers if one not in on), None)
+            other = None if it.leader[row] >= 0 else next((node for node in restart.brokers if node not in on), None)
             group = tuple(broker for broker in restart.brokers if broker in on or broker == other)
             groups.setdefault(group, []).append(index)
-        found: dict[int, _Played] = {}
+        partitions: dict[int, _Played] = {}
         for brokers, indexes in groups.items():
             image, places = it.image(kinds[indexes], self.lake)
             orders = list(in_any_order(replace(restart, brokers=brokers)))
             courses, fault = _courses(image, orders, it)
-            found |= {
+            partitions |= {
                 index: _Played(courses, place, it.profile, fault) for index, place in zip(indexes, places, strict=True)
             }
-        return [found[index] for index in range(len(kinds))]
+        return [partitions[index] for index in range(len(kinds))]
 
-    def _with_copies(self, found: Found, played: Sequence[_Played]) -> dict[int, RestartEffect]:
+    def _with_copies(self, outcome: RestartOutcome, played: Sequence[_Played]) -> dict[int, RestartEffect]:
         """The judgement of partitions whose lists need not name every complete copy, by their index.
 
         Lists name the complete copies that are online, unless all of them stop: another replica may be complete, too.
         """
         doubtful = [
             index
-            for index in range(len(found.rows))
-            if Harm.LAST_COPY in found.of(index).caused and found.of(index).online_down
+            for index in range(len(outcome.rows))
+            if Harm.LAST_COPY in outcome.of(index).caused and outcome.of(index).online_down
         ]
         if not doubtful:
             return {}
         table = self.columns.table
         where = {
             index: (table["topic_id"][row].as_py(), table["partition"][row].as_py())
-            for index, row in zip(doubtful, found.rows[doubtful].tolist(), strict=True)
+            for index, row in zip(doubtful, outcome.rows[doubtful].tolist(), strict=True)
         }
         copies = complete_copies(self.lake, where.values(), self.default_min_isr)
         return {
-            index: played[int(found.kind[index])].judged(copies[key]) for index, key in where.items() if key in copies
+            index: played[int(outcome.kind[index])].judged(copies[key]) for index, key in where.items() if key in copies
         }
 
 
@@ -179,8 +181,8 @@ def spares(it: Columns, stopping: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_
     """
     left = (it.isr & it.can_lead & ~stopping).sum(axis=1)
     led = (left >= np.maximum(1, it.min_isr)) & (it.leader >= 0)
-    found: npt.NDArray[np.bool_] = led & ~it.strange & ~(it.adding | it.removing).any(axis=1)
-    return found
+    can_spare: npt.NDArray[np.bool_] = led & ~it.strange & ~(it.adding | it.removing).any(axis=1)
+    return can_spare
 
 
 def _next_leaders(it: Columns, rows: npt.NDArray[np.int64], stopping: npt.NDArray[np.bool_]) -> list[int]:
@@ -200,10 +202,10 @@ def _led(it: Columns, rows: npt.NDArray[np.int64], stopping: npt.NDArray[np.bool
 
 def _courses(image: Image, orders: Sequence[Restart], it: Columns) -> tuple[list[Course], str]:
     try:
-        return [course(image, one, profile=it.profile) for one in orders], ""
+        return [course(image, order, profile=it.profile) for order in orders], ""
     except ControllerFault as problem:
         repaired = replace(it.profile, controller=it.profile.controller.without())
-        return [course(image, one, profile=repaired) for one in orders], problem.problem
+        return [course(image, order, profile=repaired) for order in orders], problem.problem
 
 
 @dataclass(frozen=True)
@@ -219,12 +221,12 @@ class _Played:
     def judged(self, complete: Iterable[int] | None = None) -> RestartEffect:
         """The harm of any order. ``complete``: the brokers with a complete copy, if the lists do not name them."""
         topic_id, number = self.place
-        every = (judged(one, topic_id, number, complete=complete, profile=self.profile) for one in self.courses)
+        every = (judged(course, topic_id, number, complete=complete, profile=self.profile) for course in self.courses)
         return reduce(RestartEffect.or_else, every)
 
 
 @dataclass(frozen=True)
-class Found:
+class RestartOutcome:
     """What a restart does to the partitions that cannot spare the brokers as a matter of course."""
 
     columns: Columns
@@ -251,10 +253,10 @@ class Found:
     @property
     def harmed(self) -> list[int]:
         """The indexes of the partitions that the restart harms so that it decides."""
-        kinds = np.array([bool(one.caused & DECIDING) for one in self.judged], bool)
+        kinds = np.array([bool(effect.caused & DECIDING) for effect in self.judged], bool)
         hit = kinds[self.kind] if len(kinds) else np.zeros(0, bool)
-        for index, one in self.otherwise.items():
-            hit[index] = bool(one.caused & DECIDING)
+        for index, effect in self.otherwise.items():
+            hit[index] = bool(effect.caused & DECIDING)
         return [int(index) for index in np.flatnonzero(hit)]
 
     @property
@@ -268,9 +270,9 @@ class Found:
         return {self._reason(index).reason for index in self.harmed}
 
     def _reason(self, index: int) -> Why:
-        one = self.of(index)
-        if one.by_return:
-            return Why(ELECTION if Harm.UNCLEAN in one.caused else RETURN)
+        effect = self.of(index)
+        if effect.by_return:
+            return Why(ELECTION if Harm.UNCLEAN in effect.caused else RETURN)
         return self.reasons_by_kind[int(self.kind[index])]
 
     def blocking(self) -> list[Blocking]:
@@ -281,14 +283,14 @@ class Found:
         return sorted(
             (
                 Blocking(
-                    one.reason,
+                    reason.reason,
                     len(group),
                     [self.columns.name(int(self.rows[index])) for index in group[:_NAMES]],
-                    one.waits_for,
+                    reason.waits_for,
                 )
-                for one, group in groups.items()
+                for reason, group in groups.items()
             ),
-            key=lambda one: (one.ends, -one.partitions),
+            key=lambda blocker: (blocker.ends, -blocker.partitions),
         )
 
     def stakes(self) -> list[Stake]:
@@ -297,17 +299,17 @@ class Found:
         killed = np.zeros(0, np.int64) if self.killed is None else self.killed
         every = [
             *((self.of(index), self._reason(index) if index in harmed else Why("")) for index in range(len(self.rows))),
-            *((one, Why("")) for one in self._led_by_another(killed)),
+            *((effect, Why("")) for effect in self._led_by_another(killed)),
         ]
         rows = np.concatenate([self.rows, killed])
-        told = [at for at, (one, _) in enumerate(every) if one.caused or one.already]
-        names = self.columns.named(rows[told])
-        replicas, leaders = self.columns.replica_ids(rows[told]), self.columns.leader_ids(rows[told])
-        found = [
+        indexes = [at for at, (effect, _) in enumerate(every) if effect.caused or effect.already]
+        names = self.columns.named(rows[indexes])
+        replicas, leaders = self.columns.replica_ids(rows[indexes]), self.columns.leader_ids(rows[indexes])
+        partitions = [
             _stake(name, ids, leader, *every[at])
-            for at, name, ids, leader in zip(told, names, replicas, leaders, strict=True)
+            for at, name, ids, leader in zip(indexes, names, replicas, leaders, strict=True)
         ]
-        return sorted(found, key=lambda one: (not one.reason, not one.harms, one.topic, one.partition))
+        return sorted(partitions, key=lambda stake: (not stake.reason, not stake.harms, stake.topic, stake.partition))
 
     def _led_by_another(self, rows: npt.NDArray[np.int64]) -> list[RestartEffect]:
         """The judgement of partitions that can spare their killed leader as a matter of course."""
@@ -329,27 +331,27 @@ class Found:
                 min_isr=min_isr,
             )
             for leader, before, down, online_down, min_isr in zip(
-                *(one.tolist() for one in numbers), it.min_isr[rows].tolist(), strict=True
+                *(column.tolist() for column in numbers), it.min_isr[rows].tolist(), strict=True
             )
         ]
 
 
 def _stake(
-    partition: Mapping[str, Any], replicas: Sequence[int], leader: int, one: RestartEffect, reason: Why
+    partition: Mapping[str, Any], replicas: Sequence[int], leader: int, effect: RestartEffect, reason: Why
 ) -> Stake:
     return Stake(
         topic=partition["topic"],
         topic_id=partition["topic_id"],
         partition=partition["partition"],
-        harms=sorted(harm.value for harm in one.caused),
-        already=sorted(harm.value for harm in one.already),
+        harms=sorted(harm.value for harm in effect.caused),
+        already=sorted(harm.value for harm in effect.already),
         reason=reason.reason,
         waits_for=reason.waits_for,
         replicas=replicas,
         leader=leader,
-        leader_down=one.leader,
-        in_sync=one.in_sync,
-        in_sync_down=one.in_sync_down,
-        min_isr=one.min_isr,
-        online_down=one.online_down,
+        leader_down=effect.leader,
+        in_sync=effect.in_sync,
+        in_sync_down=effect.in_sync_down,
+        min_isr=effect.min_isr,
+        online_down=effect.online_down,
     )

@@ -101,7 +101,7 @@ class RestartPlan:
     @property
     def impossible(self) -> list[PlannedNode]:
         """The nodes that no batch can have."""
-        return [one for one in self.nodes if one.batch is None]
+        return [node for node in self.nodes if node.batch is None]
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -110,7 +110,7 @@ class RestartPlan:
             "number": len(self.batches),
             **members(self, "bound", "is_best"),
             "impossible": [
-                {"node_id": one.node_id, "reason": one.reason, "finding": one.finding} for one in self.impossible
+                {"node_id": node.node_id, "reason": node.reason, "finding": node.finding} for node in self.impossible
             ],
             **members(self, "down", "restarted"),
             "next": {**jsonable(self.next), "state": self.next.state.replace(" ", "_")},
@@ -120,7 +120,7 @@ class RestartPlan:
 
 def restart_plan(
     lake: Lake,
-    asked: Sequence[int] = (),
+    node_ids: Sequence[int] = (),
     default_min_isr: int = 1,
     *,
     max_parallel: int | None = None,
@@ -129,20 +129,20 @@ def restart_plan(
     max_age: float | None = None,
     now: datetime | None = None,
 ) -> RestartPlan:
-    """The batches in order for the nodes ``asked``, or for all: brokers, then controllers, the active one last.
+    """The batches in order for the nodes ``node_ids``, or for all: brokers, then controllers, the active one last.
 
     ``by_rack``: a batch has brokers of one rack only. ``since``: nodes that have restarted after it are left out.
     ``max_age``: seconds after which what is known is too old for the next batch; None: age does not matter.
     """
     known = nodes(lake)
-    every = list(dict.fromkeys(asked)) or sorted({*known.brokers, *known.voters, *known.controllers})
+    every = list(dict.fromkeys(node_ids)) or sorted({*known.brokers, *known.voters, *known.controllers})
     missing = known.missing(every)
     done = set() if since is None else _restarted(lake, since)
-    wanted = [one for one in every if one not in done and one not in missing]
+    wanted = [node_id for node_id in every if node_id not in done and node_id not in missing]
     state = columns(lake, default_min_isr)
-    down = sorted(one for one, broker in state.registered.items() if broker.fenced and one in wanted)
+    down = sorted(node_id for node_id, broker in state.registered.items() if broker.fenced and node_id in wanted)
     planner = _Planner(lake, state.settled(), known, max_parallel, by_rack, default_min_isr)
-    batches, bound = planner.plan([one for one in wanted if one not in down])
+    batches, bound = planner.plan([node_id for node_id in wanted if node_id not in down])
     reasons = planner.reasons
     judge = Judge(lake, state, default_min_isr)
     undecided = [*known.unknown(missing), *too_old(lake, (now or datetime.now(UTC)), max_age)]
@@ -153,19 +153,19 @@ def restart_plan(
     replicas, leaders = _load(state)
     rows = [
         PlannedNode(
-            batch=number.get(one),
-            node_id=one,
-            role=known.role(one),
-            active=one == known.leader,
-            rack=state.registered[one].rack if one in state.registered else None,
-            replicas=replicas.get(one, 0),
-            leaders=leaders.get(one, 0),
-            reasons=reasons.get(one, ()),
+            batch=number.get(node_id),
+            node_id=node_id,
+            role=known.role(node_id),
+            active=node_id == known.leader,
+            rack=state.registered[node_id].rack if node_id in state.registered else None,
+            replicas=replicas.get(node_id, 0),
+            leaders=leaders.get(node_id, 0),
+            reasons=reasons.get(node_id, ()),
         )
-        for one in wanted
-        if one not in down
+        for node_id in wanted
+        if node_id not in down
     ]
-    rows.sort(key=lambda one: (one.batch is None, one.batch or 0, one.node_id))
+    rows.sort(key=lambda row: (row.batch is None, row.batch or 0, row.node_id))
     return RestartPlan(lake.offset, lake.time, batches, bound, rows, down, sorted(done & {*every}), following)
 
 
@@ -188,9 +188,9 @@ def _restarted(lake: Lake, since: datetime) -> set[int]:
         """,
         [micros],
     )
-    found = Counter(node for (node,) in rows)
+    counts = Counter(node for (node,) in rows)
     both = {*_both(lake)}
-    return {node for node, count in found.items() if count == 2 or node not in both}
+    return {node for node, count in counts.items() if count == 2 or node not in both}
 
 
 def _both(lake: Lake) -> Iterable[int]:
@@ -236,19 +236,19 @@ class _Planner:
         self.reasons = self._impossible(wanted)
         if spare_voters(self.known) < 1:
             self._forbid_voters(wanted)
-        away = self.judge.with_disks_away([one for one in wanted if one in self.state.registered])
-        for one in starts_of(self.lake, away, self.default_min_isr):
-            if one.gives_up:
-                lost = Blocking(LAST_COPY, len(one.gives_up), one.gives_up[:_NAMES], ())
-                self.reasons.setdefault(one.broker_id, []).insert(0, lost)
-        able = [one for one in wanted if one not in self.reasons]
-        voters = [one for one in able if one in self.known.voters or one not in self.known.brokers]
-        brokers = [one for one in able if one not in voters]
+        away = self.judge.with_disks_away([node for node in wanted if node in self.state.registered])
+        for starts in starts_of(self.lake, away, self.default_min_isr):
+            if starts.gives_up:
+                lost = Blocking(LAST_COPY, len(starts.gives_up), starts.gives_up[:_NAMES], ())
+                self.reasons.setdefault(starts.broker_id, []).insert(0, lost)
+        able = [node for node in wanted if node not in self.reasons]
+        voters = [node for node in able if node in self.known.voters or node not in self.known.brokers]
+        brokers = [node for node in able if node not in voters]
         batches: list[list[int]] = []
         bound = 0
         for group in (*self._racks(brokers), *self._racks(voters)):
-            found, fewest_possible = self._batches(group)
-            batches += found
+            group_batches, fewest_possible = self._batches(group)
+            batches += group_batches
             bound += fewest_possible
         batches.sort(key=lambda batch: (batch[0] in voters, self.known.leader in batch))
         return batches, bound
@@ -257,40 +257,40 @@ class _Planner:
         if not self.by_rack:
             return [list(group)]
         racks: dict[str | None, list[int]] = {}
-        for one in group:
-            registered = self.state.registered.get(one)
-            racks.setdefault(None if registered is None else registered.rack, []).append(one)
+        for node in group:
+            registered = self.state.registered.get(node)
+            racks.setdefault(None if registered is None else registered.rack, []).append(node)
         return [racks[rack] for rack in sorted(racks, key=lambda rack: rack or "")]
 
     def _batches(self, group: Sequence[int]) -> tuple[list[list[int]], int]:
         """The fewest batches of nodes that are all possible, as they are judged."""
-        found = fewest(self._limits(group))
+        node_batches = fewest(self._limits(group))
         batches: list[list[int]] = []
         split = False
-        for batch in found.batches:
+        for batch in node_batches.batches:
             some = [group[node] for node in batch]
             parts = self._as_judged(some)
             split |= len(parts) != 1 or len(parts[0]) != len(some)
             batches += parts
-        return batches, min(found.bound, len(batches)) if split else found.bound
+        return batches, min(node_batches.bound, len(batches)) if split else node_batches.bound
 
     def _as_judged(self, batch: Sequence[int]) -> list[list[int]]:
         """The batch if it is safe; else its nodes one by one, without those that are not safe alone."""
         if self._is_safe(batch):
             return [list(batch)]
         parts = []
-        for one in batch:
-            if self._is_safe([one]):
-                parts.append([one])
+        for node in batch:
+            if self._is_safe([node]):
+                parts.append([node])
             else:
-                found = self.judge.judge([one])
-                reasons = found.blocking() or self.judge.judge([one], kill=True).blocking()
-                self.reasons[one] = reasons or [Blocking(FAULT, 0, (), ())]
+                outcome = self.judge.judge([node])
+                reasons = outcome.blocking() or self.judge.judge([node], kill=True).blocking()
+                self.reasons[node] = reasons or [Blocking(FAULT, 0, (), ())]
         return parts
 
     def _is_safe(self, batch: Sequence[int]) -> bool:
         """In order and by a kill."""
-        brokers = [one for one in batch if one in self.state.registered]
+        brokers = [node for node in batch if node in self.state.registered]
         in_order = self.judge.judge(brokers)
         if not in_order.safe:
             return False
@@ -300,9 +300,9 @@ class _Planner:
         """How many of some nodes of the group may be in a batch."""
         it, size = self.state, len(group)
         number = np.full(len(it.brokers) + 1, -1, np.int64)
-        for at, one in enumerate(group):
-            where = int(np.searchsorted(it.brokers, one))
-            if where < len(it.brokers) and it.brokers[where] == one:
+        for at, node in enumerate(group):
+            where = int(np.searchsorted(it.brokers, node))
+            if where < len(it.brokers) and it.brokers[where] == node:
                 number[where] = at
         of = np.where(self.counting, number[it.replicas], -1)
         of.sort(axis=1)
@@ -310,47 +310,47 @@ class _Planner:
         distinct = np.unique(np.column_stack([of[tight], self.spare[tight]]), axis=0)
         members = np.zeros((len(distinct), size + 1), bool)
         np.put_along_axis(members, distinct[:, :-1], True, axis=1)  # -1 is the last column
-        found = BatchLimits(size, members[:, :size], distinct[:, -1], self.max_parallel or max(1, size))
-        voters = [at for at, one in enumerate(group) if one in self.known.voters]
-        return found.and_one(voters, spare_voters(self.known)) if voters else found
+        limits = BatchLimits(size, members[:, :size], distinct[:, -1], self.max_parallel or max(1, size))
+        voters = [at for at, node in enumerate(group) if node in self.known.voters]
+        return limits.and_one(voters, spare_voters(self.known)) if voters else limits
 
     # IMPOSSIBLE
 
     def _impossible(self, wanted: Sequence[int]) -> dict[int, list[Blocking]]:
         """The brokers that a partition cannot spare even alone, with its reasons."""
         it = self.state
-        asked = it.on(wanted)
-        rows = np.flatnonzero((self.counting & asked).any(axis=1) & (self.spare < 1))
+        stopping = it.on(wanted)
+        rows = np.flatnonzero((self.counting & stopping).any(axis=1) & (self.spare < 1))
         if not len(rows):
             return {}
         kinds, kind = it.shapes(rows)
-        found: dict[int, dict[Any, list[int]]] = {}
+        groups_of: dict[int, dict[Any, list[int]]] = {}
         order = np.argsort(kind, kind="stable")
         first = np.searchsorted(kind[order], np.arange(len(kinds)))
         counts = np.bincount(kind, minlength=len(kinds))
         for index, row in enumerate(kinds.tolist()):
             of = rows[order[first[index] : first[index] + min(_NAMES, int(counts[index]))]]
-            for slot in np.flatnonzero(self.counting[row] & asked[row]).tolist():
+            for slot in np.flatnonzero(self.counting[row] & stopping[row]).tolist():
                 broker = int(it.brokers[it.replicas[row, slot]])
-                group = found.setdefault(broker, {}).setdefault(why(it, row, frozenset({broker})), [0])
+                group = groups_of.setdefault(broker, {}).setdefault(why(it, row, frozenset({broker})), [0])
                 group[0] += int(counts[index])
                 group += of.tolist()[: max(0, _NAMES + 1 - len(group))]
         return {
             broker: sorted(
                 (
-                    Blocking(one.reason, rows[0], [it.name(row) for row in rows[1:]], one.waits_for)
-                    for one, rows in groups.items()
+                    Blocking(reason.reason, rows[0], [it.name(row) for row in rows[1:]], reason.waits_for)
+                    for reason, rows in groups.items()
                 ),
-                key=lambda one: (one.ends, one.partitions),
+                key=lambda blocker: (blocker.ends, blocker.partitions),
             )
-            for broker, groups in found.items()
+            for broker, groups in groups_of.items()
         }
 
     def _forbid_voters(self, wanted: Sequence[int]) -> None:
-        for one in wanted:
-            effect = quorum_effect(self.known, [one])
+        for node in wanted:
+            effect = quorum_effect(self.known, [node])
             if effect is not None:
-                self.reasons.setdefault(one, []).append(Blocking(QUORUM, 0, (), ()))
+                self.reasons.setdefault(node, []).append(Blocking(QUORUM, 0, (), ()))
 
 
 def _spare(it: Columns) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
@@ -380,9 +380,11 @@ def _next(
     """The first batch that is safe as of now, or the part of one that is."""
     if undecided:
         return Next(NOT_DECIDABLE, (), undecided)
-    waits = [f"broker {one} is down: start it first" for one in down]
+    waits = [f"broker {broker} is down: start it first" for broker in down]
     voters = {*known.voters}
-    waited = [one for node, groups in reasons.items() if node not in voters for one in groups[:1] if one.ends]
+    waited = [
+        blocker for node, groups in reasons.items() if node not in voters for blocker in groups[:1] if blocker.ends
+    ]
     brokers_left = bool(down or waited) or any(not voters & {*batch} for batch in batches)
     for batch in batches:
         if brokers_left and voters & {*batch}:
@@ -391,13 +393,13 @@ def _next(
         if part:
             return Next(GO, part, ())
     if batches:
-        found = judge.judge([one for one in batches[0] if one in judge.columns.registered])
+        outcome = judge.judge([broker for broker in batches[0] if broker in judge.columns.registered])
         effect = quorum_effect(known, batches[0])
         if effect is not None and not effect.safe:
             waits.append(effect.finding)
-        waits += [one.finding for one in found.blocking()]
+        waits += [blocker.finding for blocker in outcome.blocking()]
     if batches or down or waited:
-        return Next(WAIT, (), [*waits, *(one.finding for one in waited)])
+        return Next(WAIT, (), [*waits, *(blocker.finding for blocker in waited)])
     return Next(DONE, (), ())
 
 
@@ -406,13 +408,13 @@ def _safe_part(judge: Judge, known: Nodes, batch: Sequence[int]) -> list[int]:
 
     def is_safe(some: Sequence[int]) -> bool:
         effect = quorum_effect(known, some)
-        found = judge.judge([one for one in some if one in judge.columns.registered])
-        return verdict_of(found, effect) == SAFE
+        outcome = judge.judge([broker for broker in some if broker in judge.columns.registered])
+        return verdict_of(outcome, effect) == SAFE
 
     if is_safe(batch):
         return list(batch)
     part: list[int] = []
-    for one in batch:
-        if is_safe([*part, one]):
-            part.append(one)
+    for node in batch:
+        if is_safe([*part, node]):
+            part.append(node)
     return part

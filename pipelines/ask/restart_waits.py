@@ -40,7 +40,7 @@ class Why:
 def why(columns: Columns, row: int, brokers: frozenset[int]) -> Why:
     """The smallest reason why a partition cannot spare ``brokers``."""
     size = int(columns.count[row])
-    replicas = [int(one) for one in columns.brokers[columns.replicas[row, :size]]]
+    replicas = [int(broker_id) for broker_id in columns.brokers[columns.replicas[row, :size]]]
     wanted = max(1, int(columns.min_isr[row]))
     others = [slot for slot, broker in enumerate(replicas) if broker not in brokers]
     if size == 1:

@@ -93,8 +93,8 @@ class Risk:
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
-        found: dict[str, Any] = jsonable(self)
-        return found
+        answer: dict[str, Any] = jsonable(self)
+        return answer
 
 
 def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -> Risk:
@@ -115,10 +115,10 @@ def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -
     places = {(row[0], row[1]): row[2:] for row in lake.query(by_place(lake, rules))}
     ((partitions, leaderless, under),) = lake.query(totals(lake, rules))
     brokers = {broker: _broker(lake, broker, places) for broker in alive}
-    found = []
+    directories = []
     if directories_supported(levels.get(METADATA_VERSION, LEVELS["3.7-IV2"])):
         elsewhere = _stray(lake, rules, alive, places)
-        found = [
+        directories = [
             _directory(brokers[broker], at, places, elsewhere, len(listed) == 1)
             for broker, listed in alive.items()
             for at in listed
@@ -132,7 +132,7 @@ def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -
         under,
         sorted(broker for broker, fenced, *_ in registered if fenced),
         _worst_first(map(weighed, brokers.values())),
-        _worst_first(map(weighed, found)),
+        _worst_first(map(weighed, directories)),
         sorted(tiered_topics(lake)),
         None if weights is None else weights.time,
     )
@@ -141,17 +141,17 @@ def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -
 def _weighed(lake: Lake, weights: Weights | None, alive: Mapping[int, Sequence[str]]) -> Callable[[Exposure], Exposure]:
     """Adds the bytes to an exposure: for a broker those of its online directories of which a size is known."""
     if weights is None:
-        return lambda one: one
+        return lambda exposure: exposure
     last = None if weights.partitions is None else alone(lake, weights.partitions)
 
-    def weighed(one: Exposure) -> Exposure:
+    def weighed(exposure: Exposure) -> Exposure:
         def of(held: Mapping[tuple[int, str], int]) -> int | None:
-            places = alive[one.broker_id] if one.directory_id is None else [one.directory_id]
-            found = [held[one.broker_id, place] for place in places if (one.broker_id, place) in held]
-            return sum(found) if found else None
+            places = alive[exposure.broker_id] if exposure.directory_id is None else [exposure.directory_id]
+            sizes = [held[exposure.broker_id, place] for place in places if (exposure.broker_id, place) in held]
+            return sum(sizes) if sizes else None
 
         lone = None if last is None else of({place: held for place, (_, held) in last.items()}) or 0
-        return replace(one, bytes=of(weights.directories), last_bytes=lone)
+        return replace(exposure, bytes=of(weights.directories), last_bytes=lone)
 
     return weighed
 
@@ -193,7 +193,8 @@ def _stray(
 
 def _worst_first(exposures: Iterable[Exposure]) -> list[Exposure]:
     return sorted(
-        exposures, key=lambda one: (*(-count for count in one.badness), one.broker_id, one.directory_id or "")
+        exposures,
+        key=lambda exposure: (*(-count for count in exposure.badness), exposure.broker_id, exposure.directory_id or ""),
     )
 
 

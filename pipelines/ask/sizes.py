@@ -119,8 +119,12 @@ class Sizes:
             "offset": self.offset,
             "time": self.time.isoformat(),
             "directories": [
-                {**jsonable(one), "used_percent": one.used_percent, "days_until_full": one.days_until_full}
-                for one in self.directories
+                {
+                    **jsonable(directory),
+                    "used_percent": directory.used_percent,
+                    "days_until_full": directory.days_until_full,
+                }
+                for directory in self.directories
             ],
             "notes": list(self.notes),
         }
@@ -137,21 +141,23 @@ def sizes(lake: Lake, sources: Sequence[str], command_config: str = "") -> Sizes
     """
     notes: list[str] = []
     read: dict[tuple[int, str], BrokerLogDir] = {}
-    for one in _read(lake, sources, command_config, notes):
-        if one.broker_id is None:
-            notes.append(f"{one.source}: says no node.id: left out")
+    for log_dir in _read(lake, sources, command_config, notes):
+        if log_dir.broker_id is None:
+            notes.append(f"{log_dir.source}: says no node.id: left out")
         else:
-            read[one.broker_id, one.path] = one
+            read[log_dir.broker_id, log_dir.path] = log_dir
     log = _Log.of(lake)
     tiered = tiered_topics(lake)
-    found: list[DirectorySize] = []
+    directories: list[DirectorySize] = []
     for broker in sorted({broker for broker, _ in read}):
-        here = [one for (of, _), one in read.items() if of == broker]
+        here = [log_dir for (of, _), log_dir in read.items() if of == broker]
         pairs = _paired(log, broker, here, lake)
-        found += [_size(log, one, *pairs[one.path], tiered) for one in here]
+        directories += [_size(log, log_dir, *pairs[log_dir.path], tiered) for log_dir in here]
         paired = {directory for directory, _, _ in pairs.values()}
-        found += [_without_path(log, broker, one) for one in sorted(log.of_broker(broker) - paired)]
-    return Sizes(lake.offset, lake.time, _ordered(lake, found), notes, [*read.values()])
+        directories += [
+            _without_path(log, broker, directory_id) for directory_id in sorted(log.of_broker(broker) - paired)
+        ]
+    return Sizes(lake.offset, lake.time, _ordered(lake, directories), notes, [*read.values()])
 
 
 def kept(lake: Lake) -> Sizes:
@@ -162,8 +168,8 @@ def kept(lake: Lake) -> Sizes:
     rows = newest_sizes(lake)
     if not rows:
         raise UsageError(f"{lake.path}: no sizes are kept in it: name a source, and --keep to keep what it says")
-    found = [DirectorySize(evidence=f"kept as of offset {one.pop('log_offset')}", **one) for one in rows]
-    return Sizes(lake.offset, lake.time, _ordered(lake, found), ())
+    directories = [DirectorySize(evidence=f"kept as of offset {row.pop('log_offset')}", **row) for row in rows]
+    return Sizes(lake.offset, lake.time, _ordered(lake, directories), ())
 
 
 def keep(lake: Lake, answer: Sizes) -> int:
@@ -172,18 +178,28 @@ def keep(lake: Lake, answer: Sizes) -> int:
     All rows have the time of the newest source. Raises UsageError if that is not possible, and Retriable if another
     process wrote at the same time.
     """
-    listed = [one for one in answer.directories if one.path is not None]
-    time = max((one.time for one in listed if one.time is not None), default=answer.time)
+    listed = [directory for directory in answer.directories if directory.path is not None]
+    time = max((directory.time for directory in listed if directory.time is not None), default=answer.time)
     names = [name for name in TABLE.schema.names if name not in ("time", "log_offset")]
     at = {"time": time, "log_offset": answer.offset}
-    return keep_sizes(lake, [{**at, **{name: getattr(one, name) for name in names}} for one in listed])
+    return keep_sizes(lake, [{**at, **{name: getattr(directory, name) for name in names}} for directory in listed])
 
 
-def _ordered(lake: Lake, found: Iterable[DirectorySize]) -> Sequence[DirectorySize]:
+def _ordered(lake: Lake, directories: Iterable[DirectorySize]) -> Sequence[DirectorySize]:
     """By broker, the fullest first; with their growth."""
     rates = growth(lake)
-    grown = [replace(one, growth=rates.get((one.broker_id, one.path or ""))) for one in found]
-    return sorted(grown, key=lambda one: (one.broker_id, -(one.used_percent or 0), -(one.bytes or 0), one.path or "~"))
+    grown = [
+        replace(directory, growth=rates.get((directory.broker_id, directory.path or ""))) for directory in directories
+    ]
+    return sorted(
+        grown,
+        key=lambda directory: (
+            directory.broker_id,
+            -(directory.used_percent or 0),
+            -(directory.bytes or 0),
+            directory.path or "~",
+        ),
+    )
 
 
 # SOURCES
@@ -196,7 +212,7 @@ def _read(lake: Lake, sources: Sequence[str], command_config: str, notes: list[s
             continue
         path = Path(source)
         if path.is_dir():
-            inside = sorted(one.parent for one in path.glob(f"*/{FILE_NAME}"))
+            inside = sorted(file.parent for file in path.glob(f"*/{FILE_NAME}"))
             disks = [path] if (path / FILE_NAME).exists() else inside
             if not disks:
                 raise UsageError(f"{path}: neither it nor a directory in it has a {FILE_NAME}: name disks of a broker")
@@ -215,25 +231,25 @@ def _read(lake: Lake, sources: Sequence[str], command_config: str, notes: list[s
 
 
 def _of_brokers(lake: Lake, url: str, command_config: str, notes: list[str]) -> Sequence[BrokerLogDir]:
-    cluster, found, faults = read_brokers(url, command_config)
+    cluster, log_dirs, faults = read_brokers(url, command_config)
     ours = lake.published.cluster_id
     if ours and cluster != ours:
         raise UsageError(f"{url}: belongs to cluster {cluster}, not to {ours}: name brokers of the cluster of the log")
     notes += faults
-    return found
+    return log_dirs
 
 
 def _disk(lake: Lake, disk: Path, notes: list[str]) -> Iterator[BrokerLogDir]:
     try:
-        found = read_mounted(disk)
+        log_dir = read_mounted(disk)
     except (StorageProblem, OSError) as problem:
         notes.append(f"{disk}: {problem}")
         return
     ours = lake.published.cluster_id
-    if ours and found.cluster_id and found.cluster_id != ours:
-        notes.append(f"{found.source}: belongs to cluster {found.cluster_id}, not to {ours}: left out")
+    if ours and log_dir.cluster_id and log_dir.cluster_id != ours:
+        notes.append(f"{log_dir.source}: belongs to cluster {log_dir.cluster_id}, not to {ours}: left out")
         return
-    yield found
+    yield log_dir
 
 
 # PAIRS
@@ -294,22 +310,22 @@ _Pair = tuple[str | None, str, str]
 
 def _paired(log: _Log, broker: int, here: Sequence[BrokerLogDir], lake: Lake) -> dict[str, _Pair]:
     """Path -> its pair, for the directories of a broker in the sources."""
-    moving = {replica.partition for one in here for replica in one.replicas if replica.future}
-    votes = {one.path: _votes(log, broker, one, moving) for one in here}
+    moving = {replica.partition for log_dir in here for replica in log_dir.replicas if replica.future}
+    votes = {log_dir.path: _votes(log, broker, log_dir, moving) for log_dir in here}
     kept = {
         name.path: directory
         for directory, name in lake.names.by_id.items()
         if name.path is not None and directory in log.of_broker(broker)
     }
-    found: dict[str, _Pair] = {}
-    for one in here:
-        if one.directory_id is not None:
-            found[one.path] = (one.directory_id, CERTAIN, f"{FILE_NAME} says it")
+    pairs: dict[str, _Pair] = {}
+    for log_dir in here:
+        if log_dir.directory_id is not None:
+            pairs[log_dir.path] = (log_dir.directory_id, CERTAIN, f"{FILE_NAME} says it")
         else:
-            found[one.path] = _by_replicas(one.path, votes, kept.get(one.path))
-    _resolve(found)
-    _eliminate(log, broker, here, found)
-    return found
+            pairs[log_dir.path] = _by_replicas(log_dir.path, votes, kept.get(log_dir.path))
+    _resolve(pairs)
+    _eliminate(log, broker, here, pairs)
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -324,7 +340,7 @@ class _Votes:
 
 def _votes(log: _Log, broker: int, log_dir: BrokerLogDir, moving: set[str]) -> _Votes:
     """``moving``: partitions with a future replica, of which the log may have either directory."""
-    keys = [(broker, one.partition) for one in log_dir.replicas if one.partition not in moving]
+    keys = [(broker, replica.partition) for replica in log_dir.replicas if replica.partition not in moving]
     voters = [key for key in keys if key in log.held]
     return _Votes(Counter(log.held[key] for key in voters), not log.moved.issuperset(voters))
 
@@ -346,62 +362,62 @@ def _by_replicas(path: str, votes: Mapping[str, _Votes], kept: str | None) -> _P
     return None, UNKNOWN, "its replicas do not agree"
 
 
-def _resolve(found: dict[str, _Pair]) -> None:
+def _resolve(pairs: dict[str, _Pair]) -> None:
     """Two paths cannot have the same id: the better known pair stays, and none of two that are equally well known."""
     claims: dict[str, list[str]] = {}
-    for path, (directory, _, _) in found.items():
+    for path, (directory, _, _) in pairs.items():
         if directory is not None:
             claims.setdefault(directory, []).append(path)
     for directory, paths in claims.items():
-        sure = [path for path in paths if found[path][1] == CERTAIN]
+        sure = [path for path in paths if pairs[path][1] == CERTAIN]
         for path in paths if len(paths) > 1 else ():
             if len(sure) != 1 or path != sure[0]:
-                found[path] = (None, UNKNOWN, f"{' and '.join(paths)} both seem to be {directory}")
+                pairs[path] = (None, UNKNOWN, f"{' and '.join(paths)} both seem to be {directory}")
 
 
-def _eliminate(log: _Log, broker: int, here: Sequence[BrokerLogDir], found: dict[str, _Pair]) -> None:
+def _eliminate(log: _Log, broker: int, here: Sequence[BrokerLogDir], pairs: dict[str, _Pair]) -> None:
     """The only path without an id is the only directory that is left. Of a readable path, the broker lists the id."""
     listed, named = log.online.get(broker, frozenset()), log.of_broker(broker)
-    for paths, ids in (([one.path for one in here if not one.error], listed), ([*found], named)):
-        open_paths = [path for path in paths if found[path][0] is None]
-        open_ids = ids - {directory for directory, _, _ in found.values() if directory}
-        if len(open_paths) == len(open_ids) == 1 and "jbod label" not in found[open_paths[0]][2]:
+    for paths, ids in (([log_dir.path for log_dir in here if not log_dir.error], listed), ([*pairs], named)):
+        open_paths = [path for path in paths if pairs[path][0] is None]
+        open_ids = ids - {directory for directory, _, _ in pairs.values() if directory}
+        if len(open_paths) == len(open_ids) == 1 and "jbod label" not in pairs[open_paths[0]][2]:
             (left,) = open_ids
-            found[open_paths[0]] = (left, LIKELY, f"the only directory of broker {broker} that is left")
+            pairs[open_paths[0]] = (left, LIKELY, f"the only directory of broker {broker} that is left")
 
 
 # SIZES
 
 
 def _size(
-    log: _Log, one: BrokerLogDir, directory: str | None, pairing: str, why: str, tiered: frozenset[str]
+    log: _Log, log_dir: BrokerLogDir, directory: str | None, pairing: str, why: str, tiered: frozenset[str]
 ) -> DirectorySize:
-    current = [replica for replica in one.replicas if not replica.future]
-    future = [replica for replica in one.replicas if replica.future]
-    broker = one.broker_id or 0
+    current = [replica for replica in log_dir.replicas if not replica.future]
+    future = [replica for replica in log_dir.replicas if replica.future]
+    broker = log_dir.broker_id or 0
     there = {replica.partition for replica in current}
     right = sum(log.held.get((broker, name)) == directory for name in there)
     recorded = None if directory is None else log.recorded[broker, directory]
     return DirectorySize(
         broker_id=broker,
-        path=one.path,
+        path=log_dir.path,
         directory_id=directory,
         pairing=pairing,
         evidence=why,
-        error=one.error,
-        replicas=None if one.error else len(current),
-        bytes=None if one.error else sum(replica.bytes for replica in current),
-        future_replicas=None if one.error else len(future),
-        future_bytes=None if one.error else sum(replica.bytes for replica in future),
-        tiered_bytes=None if one.error else sum(each.bytes for each in current if _topic(each.partition) in tiered),
+        error=log_dir.error,
+        replicas=None if log_dir.error else len(current),
+        bytes=None if log_dir.error else sum(replica.bytes for replica in current),
+        future_replicas=None if log_dir.error else len(future),
+        future_bytes=None if log_dir.error else sum(replica.bytes for replica in future),
+        tiered_bytes=None if log_dir.error else sum(each.bytes for each in current if _topic(each.partition) in tiered),
         recorded=recorded,
         missing=None if recorded is None else recorded - right,
-        astray=None if directory is None or one.error else len(there) - right,
-        total_bytes=one.total_bytes,
-        free_bytes=one.free_bytes,
-        cordoned=log.is_cordoned(directory) if one.cordoned is None else one.cordoned,
-        time=one.time,
-        topics=_topics((replica.partition, replica.bytes) for replica in one.replicas),
+        astray=None if directory is None or log_dir.error else len(there) - right,
+        total_bytes=log_dir.total_bytes,
+        free_bytes=log_dir.free_bytes,
+        cordoned=log.is_cordoned(directory) if log_dir.cordoned is None else log_dir.cordoned,
+        time=log_dir.time,
+        topics=_topics((replica.partition, replica.bytes) for replica in log_dir.replicas),
     )
 
 

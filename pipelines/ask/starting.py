@@ -23,11 +23,15 @@ def starts(lake: Lake) -> list[Start]:
     """
     kept = f"starts_{lake.offset}"
     if kept not in lake.made:
-        found = _starts(lake)
+        process_starts = _starts(lake)
         lake.query(
             f"CREATE OR REPLACE TEMP TABLE {kept} AS SELECT unnest($1::INT[]) AS broker_id, "
             "unnest($2::VARCHAR[]) AS incarnation_id, unnest($3::BIGINT[]) AS start",
-            [[one.broker_id for one in found], [one.incarnation_id for one in found], [one.offset for one in found]],
+            [
+                [start.broker_id for start in process_starts],
+                [start.incarnation_id for start in process_starts],
+                [start.offset for start in process_starts],
+            ],
         )
         lake.made.add(kept)
     return [Start(*row) for row in lake.query(f"SELECT * FROM {kept} ORDER BY start, broker_id")]
@@ -36,7 +40,9 @@ def starts(lake: Lake) -> list[Start]:
 def under_way(lake: Lake) -> dict[int, int]:
     """The brokers of which a later process has reported and not registered by the lake's offset, and since when."""
     present = dict(lake.query(f"SELECT broker_id, incarnation_id FROM {lake.at('brokers')}"))
-    return {one.broker_id: one.offset for one in starts(lake) if present.get(one.broker_id) == one.incarnation_id}
+    return {
+        start.broker_id: start.offset for start in starts(lake) if present.get(start.broker_id) == start.incarnation_id
+    }
 
 
 def select_brokers(lake: Lake) -> None:
@@ -117,8 +123,8 @@ def _starts(lake: Lake) -> list[Start]:
     if not rows:
         return []
     batches = lake.batches(sorted({report for *_, report, _ in rows}))
-    found = []
+    process_starts = []
     for broker, incarnation, report, began in rows:
         first = batches.get(report, report)
-        found.append(Start(broker, incarnation, first if began < first else report))
-    return found
+        process_starts.append(Start(broker, incarnation, first if began < first else report))
+    return process_starts

@@ -158,7 +158,7 @@ class Blocker:
     def finding(self) -> str:
         """Which node it is, and what it does not support."""
         who = "this jbod" if self.kind == JBOD else f"{self.kind} {self.node_id} ({self.state})"
-        return f"{who}: {'; '.join(one.finding for one in self.missing)}"
+        return f"{who}: {'; '.join(missing_level.finding for missing_level in self.missing)}"
 
 
 @dataclass(frozen=True)
@@ -228,10 +228,10 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
         wanted = _next_levels(members, finalized)
     else:
         wanted = most = _levels_of(to)
-        asked = METADATA_VERSION if METADATA_VERSION in wanted else next(iter(wanted))
-        if wanted[asked] < finalized.get(asked, 0):
+        target = METADATA_VERSION if METADATA_VERSION in wanted else next(iter(wanted))
+        if wanted[target] < finalized.get(target, 0):
             raise UsageError(
-                f"--to {to}: {asked} is {named(asked, finalized[asked])} already: name a later release or level"
+                f"--to {to}: {target} is {named(target, finalized[target])} already: name a later release or level"
             )
     # A level that is finalized already needs no support.
     wanted = {feature: level for feature, level in wanted.items() if level > finalized.get(feature, 0)}
@@ -242,14 +242,16 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
             finalized=finalized.get(feature, 0),
             supported_by_all=_by_all(members, feature, finalized.get(feature, 0)),
             wanted=wanted.get(feature),
-            blocked_by=tuple(one.name for one in members if feature in wanted and one.lacks(feature, wanted[feature])),
+            blocked_by=tuple(
+                member.name for member in members if feature in wanted and member.lacks(feature, wanted[feature])
+            ),
         )
-        for feature in _order({*finalized, *wanted, *(name for one in members for name in one.node.features)})
+        for feature in _order({*finalized, *wanted, *(name for member in members for name in member.node.features)})
     )
-    raised = {one.feature: one.supported_by_all for one in at} if to is None else wanted
+    raised = {feature_level.feature: feature_level.supported_by_all for feature_level in at} if to is None else wanted
     if raised.get(METADATA_VERSION, 0) > max(STABLE, now):
         blockers.append(_unreadable(raised[METADATA_VERSION]))
-    names = {name for one in at for name in one.blocked_by}
+    names = {name for feature_level in at for name in feature_level.blocked_by}
     return UpgradeCheck(
         offset=lake.offset,
         time=lake.time,
@@ -258,7 +260,7 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
         controllers_known=controllers_register(now),
         features=at,
         blockers=tuple(blockers),
-        ready_nodes=tuple(one.name for one in members if one.name not in names),
+        ready_nodes=tuple(member.name for member in members if member.name not in names),
         command=_raise(at, None if to is None else wanted, "=" not in (to or ""), server(who)),
     )
 
@@ -267,7 +269,7 @@ def held_back(lake: Lake, ghost_after: timedelta = GHOST_AFTER) -> list[Blocker]
     """Registered nodes that support lower levels of a feature than another node does, and so block its next level."""
     who = quorum(lake, ghost_after)
     finalized = _finalized(lake, who)
-    members = [one for one in _members(who, finalized.get(METADATA_VERSION, 0)) if one.registered]
+    members = [member for member in _members(who, finalized.get(METADATA_VERSION, 0)) if member.registered]
     wanted = _next_levels(members, finalized)
     return _blockers(lake, members, wanted, _highest(members), who, finalized.get(METADATA_VERSION, 0))
 
@@ -301,16 +303,16 @@ def _finalized(lake: Lake, who: QuorumAnswer) -> dict[str, int]:
 
 
 def _members(who: QuorumAnswer, metadata_version: int) -> list[_Member]:
-    found = [_Member(BROKER, node) for node in who.brokers]
+    members = [_Member(BROKER, node) for node in who.brokers]
     if not controllers_register(metadata_version):
-        return found
-    found += [_Member(CONTROLLER, node) for node in who.controllers]
+        return members
+    members += [_Member(CONTROLLER, node) for node in who.controllers]
     registered = {node.node_id for node in who.controllers}
     for voter in who.voters:
         if voter.node_id not in registered:
             node = Node(voter.node_id, "", voter.endpoints, {}, voter.since, False, VOTER, voter.since)
-            found.append(_Member(CONTROLLER, node, registered=False))
-    return found
+            members.append(_Member(CONTROLLER, node, registered=False))
+    return members
 
 
 def _levels_of(to: str) -> dict[str, int]:
@@ -321,8 +323,8 @@ def _levels_of(to: str) -> dict[str, int]:
             raise UsageError(f"--to {to}: write FEATURE=LEVEL, for instance {KRAFT_VERSION}=1")
         return {feature: int(level)}
     target = level_of(to)
-    found = {METADATA_VERSION: target} | {name: _set_at(name, target) for name in FEATURE_LEVELS}
-    return {name: level for name, level in found.items() if level}
+    levels = {METADATA_VERSION: target} | {name: _set_at(name, target) for name in FEATURE_LEVELS}
+    return {name: level for name, level in levels.items() if level}
 
 
 def _title(to: str, wanted: Mapping[str, int]) -> str:
@@ -332,25 +334,25 @@ def _title(to: str, wanted: Mapping[str, int]) -> str:
 
 def _highest(members: Iterable[_Member]) -> dict[str, int]:
     """Feature -> the highest level that any node supports."""
-    found: dict[str, int] = {}
-    for one in members:
-        for feature, levels in one.node.features.items():
-            found[feature] = max(levels.highest, found.get(feature, 0))
-    return found
+    highest: dict[str, int] = {}
+    for member in members:
+        for feature, levels in member.node.features.items():
+            highest[feature] = max(levels.highest, highest.get(feature, 0))
+    return highest
 
 
 def _next_levels(members: Sequence[_Member], finalized: Mapping[str, int]) -> dict[str, int]:
     """For each feature of which only some nodes support a higher level: the first level that not all support."""
     wanted = {}
-    for feature in {name for one in members for name in one.node.features}:
-        highest = [one.supports(feature).highest for one in members if one.registered]
+    for feature in {name for member in members for name in member.node.features}:
+        highest = [member.supports(feature).highest for member in members if member.registered]
         if max(highest) > min(highest):
             wanted[feature] = max(min(highest), finalized.get(feature, 0)) + 1
     return wanted
 
 
 def _by_all(members: Iterable[_Member], feature: str, finalized: int) -> int:
-    return min((one.supports(feature).highest for one in members if one.registered), default=finalized)
+    return min((member.supports(feature).highest for member in members if member.registered), default=finalized)
 
 
 def _order(names: Iterable[str]) -> list[str]:
@@ -371,36 +373,36 @@ def _blockers(
     def last_copies() -> LastCopies:
         return losses(lake).last_copies
 
-    found = []
-    for one in members:
+    blockers = []
+    for member in members:
         missing = tuple(
-            Missing(feature, wanted[feature], one.supports(feature) if one.registered else None)
+            Missing(feature, wanted[feature], member.supports(feature) if member.registered else None)
             for feature in _order(wanted)
-            if one.lacks(feature, wanted[feature])
+            if member.lacks(feature, wanted[feature])
         )
         if missing:
             needed = _needs(missing, most)
-            if one.kind == BROKER:
-                gone = OperatorAction(kind="unregister", broker_id=one.node.node_id)
-                last = [] if one.node.state == ALIVE else last_copies().given_up(gone)
-                advice, command = broker_advice(one.node, needed, who, last)
+            if member.kind == BROKER:
+                gone = OperatorAction(kind="unregister", broker_id=member.node.node_id)
+                last = [] if member.node.state == ALIVE else last_copies().given_up(gone)
+                advice, command = broker_advice(member.node, needed, who, last)
             else:
-                advice, command = controller_advice(one.node, one.registered, needed, who, now)
-            registered = one.node.registered if one.registered else None
-            node = one.node
-            found.append(
+                advice, command = controller_advice(member.node, member.registered, needed, who, now)
+            registered = member.node.registered if member.registered else None
+            node = member.node
+            blockers.append(
                 Blocker(
-                    one.kind, node.node_id, node.state, node.since, registered, node.heard, missing, advice, command
+                    member.kind, node.node_id, node.state, node.since, registered, node.heard, missing, advice, command
                 )
             )
-    return found
+    return blockers
 
 
 def _needs(missing: Sequence[Missing], most: Mapping[str, int]) -> str:
     """The release of Kafka that supports the missing levels: ``Kafka 4.4``."""
-    for one in missing:
-        level = most.get(one.feature, one.wanted)
-        if one.feature == METADATA_VERSION and level in LEVEL_NAMES:
+    for missing_level in missing:
+        level = most.get(missing_level.feature, missing_level.wanted)
+        if missing_level.feature == METADATA_VERSION and level in LEVEL_NAMES:
             return f"Kafka {LEVEL_NAMES[level].partition('-')[0]}"
     return f"a Kafka that supports {missing[0].feature} {most.get(missing[0].feature, missing[0].wanted)}"
 
@@ -429,16 +431,17 @@ def _raise(at: Sequence[FeatureLevel], wanted: Mapping[str, int] | None, release
         level = wanted.get(METADATA_VERSION, 0)
         if level in LEVEL_NAMES and release:
             return f"{upgrade} --release-version {LEVEL_NAMES[level]}"
-        told = [f"--feature {feature}={level}" for feature, level in wanted.items()]
-        return f"{upgrade} {' '.join(told)}" if told else None
-    supported = {one.feature: one.supported_by_all for one in at}
+        options = [f"--feature {feature}={level}" for feature, level in wanted.items()]
+        return f"{upgrade} {' '.join(options)}" if options else None
+    supported = {feature_level.feature: feature_level.supported_by_all for feature_level in at}
     version = supported.get(METADATA_VERSION, 0)
-    told = [
-        f"--feature {one.feature}={level}"
-        for one in at
-        if (level := min(one.supported_by_all, _set_at(one.feature, version))) > one.finalized
+    options = [
+        f"--feature {feature_level.feature}={level}"
+        for feature_level in at
+        if (level := min(feature_level.supported_by_all, _set_at(feature_level.feature, version)))
+        > feature_level.finalized
     ]
-    return f"{upgrade} {' '.join(told)}" if told else None
+    return f"{upgrade} {' '.join(options)}" if options else None
 
 
 def _set_at(feature: str, metadata_version: int) -> int:

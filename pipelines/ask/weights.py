@@ -31,10 +31,10 @@ class Weights:
         If only directories are known, those of the replicas count as a whole.
         """
         if self.partitions is not None:
-            found = [self.partitions.get((topic, number)) for topic, number, _, _ in replicas]
+            sizes = [self.partitions.get((topic, number)) for topic, number, _, _ in replicas]
         else:
-            found = [self.directories.get(place) for place in {(broker, where) for _, _, broker, where in replicas}]
-        return None if None in found else sum(one for one in found if one is not None)
+            sizes = [self.directories.get(place) for place in {(broker, where) for _, _, broker, where in replicas}]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
 def weights(lake: Lake, sources: Sequence[str] = ()) -> Weights | None:
@@ -79,11 +79,11 @@ def _weigh(lake: Lake, sources: Sequence[str]) -> Weights:
                 key = topic, int(number)
                 partitions[key] = max(partitions.get(key, 0), replica.bytes)
     directories = {
-        (one.broker_id, one.directory_id): one.bytes
-        for one in answer.directories
-        if one.directory_id is not None and one.bytes is not None
+        (directory.broker_id, directory.directory_id): directory.bytes
+        for directory in answer.directories
+        if directory.directory_id is not None and directory.bytes is not None
     }
-    return Weights(min((one.time for one in answer.log_dirs), default=answer.time), directories, partitions)
+    return Weights(min((directory.time for directory in answer.log_dirs), default=answer.time), directories, partitions)
 
 
 def _kept(lake: Lake) -> Weights | None:

@@ -150,10 +150,14 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     complete = complete_copies(lake, judge.doubtful(), default_min_isr)
     judge = replace(judge, complete=complete, tiered=tiered_topics(lake))
     changes = sorted(judge.changes(), key=lambda change: (change.harmless, change.topic, change.partition))
-    off = [one for place in places if (one := already(lake, place)) is not None]
-    last = [one for one in _last_offline(losses(lake, default_min_isr)) if _is_hit(one, places)]
-    lost = {(one.topic, one.partition) for one in changes if one.last_complete}
-    hidden = [one for one in _unplaced(lake, places, default_min_isr) if (one.topic, one.partition) not in lost]
+    off = [offline_place for place in places if (offline_place := already(lake, place)) is not None]
+    last = [partition for partition in _last_offline(losses(lake, default_min_isr)) if _is_hit(partition, places)]
+    lost = {(leader_change.topic, leader_change.partition) for leader_change in changes if leader_change.last_complete}
+    hidden = [
+        partition
+        for partition in _unplaced(lake, places, default_min_isr)
+        if (partition.topic, partition.partition) not in lost
+    ]
     return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault, off, last, hidden)
 
 
@@ -177,12 +181,14 @@ def _unplaced(lake: Lake, places: Sequence[Place], default_min_isr: int) -> list
                   AND NOT list_contains(coalesce(down, []), b))) = 0
     """
     state = places_of(lake)
-    found = []
-    for one in followed(lake, default_min_isr, also):
-        copies = [copy for copy in last_copies(_failed(one.shape, places)) if _may_be_in(copy, single)]
+    at_risk = []
+    for partition in followed(lake, default_min_isr, also):
+        copies = [copy for copy in last_copies(_failed(partition.shape, places)) if _may_be_in(copy, single)]
         if copies:
-            found.append(AtRisk(one.topic, one.topic_id, one.partition, tuple(map(state.copy, copies))))
-    return found
+            at_risk.append(
+                AtRisk(partition.topic, partition.topic_id, partition.partition, tuple(map(state.copy, copies)))
+            )
+    return at_risk
 
 
 def _failed(fate: Fate, places: Sequence[Place]) -> Fate:
@@ -213,26 +219,26 @@ def _may_be_in(copy: Copy, places: Sequence[Place]) -> bool:
 
 def _last_offline(data: Losses) -> list[AtRisk]:
     """The partitions at risk, and those whose last copies were given up while none leads without them."""
-    pending = [one for one in data.losses if one.went_on_offset is None]
-    given_up = [AtRisk(one.topic, one.topic_id, one.partition, one.copies, one.tiered) for one in pending]
-    return sorted([*data.at_risk, *given_up], key=lambda one: (one.topic, one.partition))
+    pending = [loss for loss in data.losses if loss.went_on_offset is None]
+    given_up = [AtRisk(loss.topic, loss.topic_id, loss.partition, loss.copies, loss.tiered) for loss in pending]
+    return sorted([*data.at_risk, *given_up], key=lambda partition: (partition.topic, partition.partition))
 
 
-def _is_hit(one: AtRisk, places: Sequence[Place]) -> bool:
+def _is_hit(partition: AtRisk, places: Sequence[Place]) -> bool:
     """Whether a last copy is on one of the brokers, or in one of the directories."""
     return any(
         copy.broker_id == place.broker_id and place.directory_id in (None, copy.directory_id)
-        for copy in one.copies
+        for copy in partition.copies
         for place in places
     )
 
 
 def _by_broker(places: Sequence[Place]) -> dict[int, tuple[Uuid, ...]]:
-    found: dict[int, tuple[Uuid, ...]] = {}
+    directories: dict[int, tuple[Uuid, ...]] = {}
     for place in places:
         if place.directory_id is not None:
-            found[place.broker_id] = (*found.get(place.broker_id, ()), Uuid.parse(place.directory_id))
-    return found
+            directories[place.broker_id] = (*directories.get(place.broker_id, ()), Uuid.parse(place.directory_id))
+    return directories
 
 
 @dataclass(frozen=True)

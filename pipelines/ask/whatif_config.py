@@ -173,11 +173,11 @@ def whatif_config(
 
 def _named(lake: Lake, patterns: Sequence[str]) -> list[str]:
     known = [topic for (topic,) in lake.query(f"SELECT DISTINCT topic FROM {lake.at('partitions')} ORDER BY topic")]
-    found = {topic for pattern in patterns for topic in known if fnmatchcase(topic, pattern)}
+    topics = {topic for pattern in patterns for topic in known if fnmatchcase(topic, pattern)}
     missing = [pattern for pattern in patterns if not any(fnmatchcase(topic, pattern) for topic in known)]
     if missing:
         raise UsageError(f"--topic {missing[0]}: no such topic at offset {lake.offset}")
-    return sorted(found)
+    return sorted(topics)
 
 
 # PLAY
@@ -305,11 +305,11 @@ class _Player:
     def _judged(self, changes: Sequence[ReconfiguredPartition]) -> Iterator[ReconfiguredPartition]:
         """The changes, with the elections of replicas that are not complete."""
         ids = dict(self.lake.query(f"SELECT DISTINCT topic, topic_id FROM {self.lake.at('partitions')}"))
-        electing = [(ids[one.topic], one.partition) for one in changes if one.elects]
+        electing = [(ids[change.topic], change.partition) for change in changes if change.elects]
         complete = complete_copies(self.lake, electing, self.default_min_isr)
-        for one in changes:
-            copies = complete.get((ids[one.topic], one.partition)) if one.elects else None
-            yield one if copies is None else replace(one, lacks_writes=one.leader_after not in copies)
+        for change in changes:
+            copies = complete.get((ids[change.topic], change.partition)) if change.elects else None
+            yield change if copies is None else replace(change, lacks_writes=change.leader_after not in copies)
 
     def _at_limit(self) -> int:
         rows = self.lake.query(
@@ -318,14 +318,14 @@ class _Player:
             WHERE leader >= 0 AND len(isr) = least({int(self.value)}, len(replicas)) GROUP BY ALL
             """
         )
-        values, found = self.min_isr, 0
+        values, partitions = self.min_isr, 0
         of_all = str(self.default_min_isr) if values.cluster is None else values.cluster
         for topic, leader, size, in_sync, count in rows:
             own = topic in values.topics or (leader in values.brokers and not self.brokers)
             set_here = topic in self.topics if self.topics else not own and leader in (self.brokers or (leader,))
             present = values.topics.get(topic) or values.brokers.get(leader) or of_all
-            found += count if set_here and min(int(present), size) < in_sync else 0
-        return found
+            partitions += count if set_here and min(int(present), size) < in_sync else 0
+        return partitions
 
 
 def _eligible(image: Image, partition: Partition) -> tuple[int, ...]:
@@ -337,6 +337,6 @@ def _eligible(image: Image, partition: Partition) -> tuple[int, ...]:
     return partition.last_known_elr
 
 
-def _order(one: ReconfiguredPartition) -> tuple[bool, bool, str, int]:
-    worst = one.lacks_writes or one.stranded or one.refuses_writes
-    return not worst, one.accepts_writes and not one.elects, one.topic, one.partition
+def _order(change: ReconfiguredPartition) -> tuple[bool, bool, str, int]:
+    worst = change.lacks_writes or change.stranded or change.refuses_writes
+    return not worst, change.accepts_writes and not change.elects, change.topic, change.partition

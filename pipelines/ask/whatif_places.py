@@ -81,7 +81,7 @@ def _find_directory(lake: Lake, text: str, broker: int, prefix: str) -> str:
             """
         )
     }
-    matching = sorted(one for one in known if prefix in (lake.names.get(one) or ()))
+    matching = sorted(directory_id for directory_id in known if prefix in (lake.names.get(directory_id) or ()))
     if not matching:
         matching = sorted(directory for directory in known if directory.startswith(prefix))
     if len(matching) == 1:
@@ -94,8 +94,8 @@ def _find_directory(lake: Lake, text: str, broker: int, prefix: str) -> str:
 
 
 def _listed(lake: Lake, directories: Iterable[str]) -> str:
-    named = ((one, lake.names.get(one)) for one in sorted(directories))
-    return ", ".join(one if name is None else name.behind(one) for one, name in named)
+    named = ((directory, lake.names.get(directory)) for directory in sorted(directories))
+    return ", ".join(directory if name is None else name.behind(directory) for directory, name in named)
 
 
 @dataclass(frozen=True)
@@ -154,8 +154,8 @@ def _fenced_since(lake: Lake, broker: int) -> tuple[int, int]:
         """,
         [broker],
     )
-    (found,) = rows
-    return found
+    (row,) = rows
+    return row
 
 
 RECOVERY_STATES = {"RECOVERED": 0, "RECOVERING": 1}
@@ -272,9 +272,9 @@ def _configs(lake: Lake) -> dict[tuple[int, str], dict[str, str]]:
     """The configurations that elections read."""
     configs: dict[tuple[int, str], dict[str, str]] = {}
     for name in (MIN_ISR, UNCLEAN_ELECTION):
-        said = setting(lake, name)
-        for topic, value in said.topics.items():
+        values = setting(lake, name)
+        for topic, value in values.topics.items():
             configs.setdefault((TOPIC_RESOURCE, topic), {})[name] = value
-        if said.cluster is not None:
-            configs.setdefault((BROKER_RESOURCE, ""), {})[name] = said.cluster
+        if values.cluster is not None:
+            configs.setdefault((BROKER_RESOURCE, ""), {})[name] = values.cluster
     return configs

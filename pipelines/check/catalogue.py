@@ -18,7 +18,9 @@ from pipelines.settings import Settings, load
 
 _MODULES = (assignments, cluster, directories, partitions)
 
-CHECKS: tuple[Check, ...] = tuple(sorted((one for module in _MODULES for one in module.CHECKS), key=lambda one: one.id))
+CHECKS: tuple[Check, ...] = tuple(
+    sorted((check for module in _MODULES for check in module.CHECKS), key=lambda check: check.id)
+)
 """The checks that the tables can decide, by id."""
 
 ELSEWHERE: tuple[Elsewhere, ...] = (
@@ -62,10 +64,10 @@ def run_checks(lake: Lake, only: Sequence[str] = (), settings: Settings | None =
     checks = chosen(only)
     connection = with_views(lake, settings or load(), [check.sql for check in checks])
     try:
-        found = [finding(check, row) for check in checks for row in _rows(lake, connection, check)]
+        findings = [finding(check, row) for check in checks for row in _rows(lake, connection, check)]
     finally:
         connection.close()
-    return in_order(found)
+    return in_order(findings)
 
 
 def _rows(lake: Lake, connection: duckdb.DuckDBPyConnection, check: Check) -> list[dict[str, Any]]:
@@ -74,7 +76,7 @@ def _rows(lake: Lake, connection: duckdb.DuckDBPyConnection, check: Check) -> li
     rows = run_query(lake.path, connection, sql)
     names = [column[0] for column in connection.description or ()]
     dicts = [dict(zip(names, row, strict=True)) for row in rows]
-    return [one | {"from_time": time_of(one["from_time"])} for one in dicts]
+    return [fields | {"from_time": time_of(fields["from_time"])} for fields in dicts]
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
@@ -82,13 +84,13 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=_order)
 
 
-def _order(one: Finding) -> tuple[Any, ...]:
+def _order(finding: Finding) -> tuple[Any, ...]:
     return (
-        SEVERITIES.index(one.severity),
-        one.check.id,
-        -1 if one.broker_id is None else one.broker_id,
-        one.directory_id or "",
-        one.topic or "",
-        -1 if one.partition is None else one.partition,
-        one.topic_id or "",
+        SEVERITIES.index(finding.severity),
+        finding.check.id,
+        -1 if finding.broker_id is None else finding.broker_id,
+        finding.directory_id or "",
+        finding.topic or "",
+        -1 if finding.partition is None else finding.partition,
+        finding.topic_id or "",
     )

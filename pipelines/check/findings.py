@@ -89,15 +89,15 @@ def record(lake: Lake, ran: Iterable[Check], findings: Sequence[Finding]) -> Rec
     location = f"{lake.path}/{FINDINGS.name}"
     table = _open_or_create(location)
     rows = read_parquet(lake.path, FINDINGS.name, table, [file["path"] for file in data_files(table)])
-    found = {one.key: one for one in findings}
+    findings_by_key = {finding.key: finding for finding in findings}
     with lake.cursor() as connection:
-        connection.register("now", _table(lake, [*found.values()]))
+        connection.register("now", _table(lake, [*findings_by_key.values()]))
         try:
             ((newest, lasting),) = connection.execute(_LASTING.format(rows=rows)).fetchall()
             if newest > lake.offset:
                 return None
-            asked = [lake.offset, lake.time, sorted({check.id for check in ran})]
-            changed = connection.sql(_CHANGED.format(rows=rows), params=asked).to_arrow_table()
+            parameters = [lake.offset, lake.time, sorted({check.id for check in ran})]
+            changed = connection.sql(_CHANGED.format(rows=rows), params=parameters).to_arrow_table()
         except duckdb.Error as problem:
             raise UsageError(
                 f"{location}: cannot be read ({first_line_of(problem)}): --no-keep checks without writing findings"
@@ -105,7 +105,7 @@ def record(lake: Lake, ran: Iterable[Check], findings: Sequence[Finding]) -> Rec
     if changed.num_rows:
         _merge(location, table, changed.cast(FINDINGS.schema))
     cleared = changed.num_rows - changed["cleared_offset"].null_count
-    return Recorded(len(found) - lasting, lasting, cleared)
+    return Recorded(len(findings_by_key) - lasting, lasting, cleared)
 
 
 _LASTING = """

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import steps_in_words
-from pipelines.ask.assignment_requests import ERROR_NAMES, LAST_ASKED, PROCESSES, requests_until
+from pipelines.ask.assignment_requests import ERROR_NAMES, LAST_REQUESTS, PROCESSES, requests_until
 from pipelines.ask.configs import features, min_isr, tiered_topics
 from pipelines.ask.lost_data import DataLoss, Losses, losses
 from pipelines.ask.moves import directory_changes
@@ -71,7 +71,7 @@ DERIVED: Mapping[str, str] = {
           AND (d.directory_id IS NULL OR b.broker_id IS NULL OR b.fenced)
     """,
     "error_names": ERROR_NAMES,
-    "last_asked": LAST_ASKED,
+    "last_asked": LAST_REQUESTS,
     # Replicas for whose directory their broker should have asked long ago.
     "stuck_assignments": """
         SELECT a.*, r.from_offset AS process_offset
@@ -302,18 +302,18 @@ def _move_rows(lake: Lake) -> Rows:
     names = [name if name != "at_time" else "epoch_us(at_time)" for name in MOVES.names]
     rows = lake.query(f"SELECT {', '.join(names)} FROM {directory_changes(lake)}")
     dicts = (dict(zip(MOVES.names, row, strict=True)) for row in rows)
-    return [one | {"at_time": time_of(one["at_time"])} for one in dicts]
+    return [move | {"at_time": time_of(move["at_time"])} for move in dicts]
 
 
 def _loss_rows(data: Losses) -> Rows:
     """The rows of ``losses``: partitions whose data is lost, or may lack writes, at the lake's offset."""
     # There is one finding per partition: it reports the newest loss, and the offset of the previous one.
     of_partition: dict[tuple[str, int, str], list[DataLoss]] = {}
-    for one in sorted(data.losses, key=lambda loss: loss.offset):
-        of_partition.setdefault((one.topic_id, one.partition, one.kind), []).append(one)
+    for data_loss in sorted(data.losses, key=lambda loss: loss.offset):
+        of_partition.setdefault((data_loss.topic_id, data_loss.partition, data_loss.kind), []).append(data_loss)
     rows = []
     for *earlier, newest in of_partition.values():
-        before = ", ".join(str(one.offset) for one in earlier)
+        before = ", ".join(str(data_loss.offset) for data_loss in earlier)
         rows.append(
             {
                 "topic_id": newest.topic_id,
@@ -350,34 +350,35 @@ def _disk_size_rows(lake: Lake) -> Rows:
     rates = growth(lake)
     return [
         {
-            **{name: one.get(name) for name in DISK_SIZES.names},
-            "directory_id": one["directory_id"] or one["path"],
-            "growth": rates.get((one["broker_id"], one["path"])),
-            "from_offset": one["log_offset"],
-            "from_time": one["time"],
+            **{name: disk.get(name) for name in DISK_SIZES.names},
+            "directory_id": disk["directory_id"] or disk["path"],
+            "growth": rates.get((disk["broker_id"], disk["path"])),
+            "from_offset": disk["log_offset"],
+            "from_time": disk["time"],
         }
-        for one in newest_sizes(lake)
+        for disk in newest_sizes(lake)
     ]
 
 
 def _held_back_rows(lake: Lake, settings: Settings) -> Rows:
     """The rows of ``held_back`` at the lake's offset."""
-    found = held_back(lake, timedelta(hours=settings.check.offline_hours))
+    all_blockers = held_back(lake, timedelta(hours=settings.check.offline_hours))
     of_subject: dict[tuple[bool, int | None], list[Blocker]] = {}
-    for one in found:
-        of_subject.setdefault((one.ghost, one.node_id if one.kind == BROKER else None), []).append(one)
+    for blocker in all_blockers:
+        of_subject.setdefault((blocker.ghost, blocker.node_id if blocker.kind == BROKER else None), []).append(blocker)
     rows = []
     for (ghost, broker), blockers in of_subject.items():
-        first = min(since for one in blockers if (since := one.state_since if ghost else one.registered))
+        first = min(since for blocker in blockers if (since := blocker.state_since if ghost else blocker.registered))
         rows.append(
             {
                 "ghost": ghost,
                 "broker_id": broker,
                 "from_offset": first.offset,
                 "from_time": first.time,
-                "finding": "; ".join(one.finding for one in blockers),
+                "finding": "; ".join(blocker.finding for blocker in blockers),
                 "advice": "; ".join(
-                    one.advice + (f": {one.command}" if ghost and one.command else "") for one in blockers
+                    blocker.advice + (f": {blocker.command}" if ghost and blocker.command else "")
+                    for blocker in blockers
                 ),
             }
         )
@@ -446,20 +447,20 @@ def _make(connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, r
 def _rewritten(lake: Lake) -> dict[str, Any]:
     """The newest rollback in the ledger up to the offset."""
     names = ("rewritten_from", "rewritten_offset", "rewritten_time")
-    found = [one for one in lake.rollbacks() if one[1] <= lake.offset + 1]
-    return dict(zip(names, found[-1] if found else (-1, -1, lake.time), strict=True))
+    rollbacks = [rollback for rollback in lake.rollbacks() if rollback[1] <= lake.offset + 1]
+    return dict(zip(names, rollbacks[-1] if rollbacks else (-1, -1, lake.time), strict=True))
 
 
 def _unknown(lake: Lake) -> dict[str, Any]:
     """Since when the lake is incomplete."""
-    found = lake.incomplete_since
-    if found is None:
+    incomplete = lake.incomplete_since
+    if incomplete is None:
         return {"unknown_offset": -1, "unknown_time": lake.time, "unknown_kinds": ""}
     ((micros,),) = lake.query(
-        f"SELECT epoch_us(min(append_time)) FROM {lake.setting_records()} WHERE log_offset = {found.offset}"
+        f"SELECT epoch_us(min(append_time)) FROM {lake.setting_records()} WHERE log_offset = {incomplete.offset}"
     )
     time = lake.time if micros is None else time_of(micros)
-    return {"unknown_offset": found.offset, "unknown_time": time, "unknown_kinds": ", ".join(found.kinds)}
+    return {"unknown_offset": incomplete.offset, "unknown_time": time, "unknown_kinds": ", ".join(incomplete.kinds)}
 
 
 _SQL_TYPES = {"int": "BIGINT", "str": "VARCHAR", "float": "DOUBLE", "datetime": "TIMESTAMPTZ"}

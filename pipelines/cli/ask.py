@@ -52,8 +52,12 @@ def offline(query: Inquiry, sizes: SizeSources = None) -> Reply:
     wanted = query.wanted
     if wanted.filters:
         data = answer.data.only(wanted.keeps) if {*wanted.filters} - {"reason"} else answer.data
-        rest = [one for one in answer.leaderless if wanted.keeps(one) and not {"dir", "reason"} & {*wanted.filters}]
-        rest = [one for one in rest if not wanted.brokers or {*wanted.brokers} & {*one.replicas}]
+        rest = [
+            partition
+            for partition in answer.leaderless
+            if wanted.keeps(partition) and not {"dir", "reason"} & {*wanted.filters}
+        ]
+        rest = [partition for partition in rest if not wanted.brokers or {*wanted.brokers} & {*partition.replicas}]
         why = causes(query.lake, chosen.matching, data.last_copies, bytes_known)
         answer = answer.only(chosen.matching, data, why, rest)
     return Reply(
@@ -103,13 +107,16 @@ def history(
     from pipelines.show.answers import show_history
 
     answer = histories(query.lake, partition, query.min_isr)
-    events = sorted((event for one in answer for event in one.partition_events), key=lambda event: event.offset)
+    events = sorted(
+        (event for partition_history in answer for event in partition_history.partition_events),
+        key=lambda event: event.offset,
+    )
     chosen = query.choose(HISTORY, events)
     of_topic = len(answer) != 1 or answer[0].name != partition
-    said = {"histories": answer} if of_topic else {"history": answer[0]}
+    content = {"histories": answer} if of_topic else {"history": answer[0]}
     return Reply(
         chosen,
-        lambda: {**query.position, **said, "events": query.objects(chosen)},
+        lambda: {**query.position, **content, "events": query.objects(chosen)},
         lambda out: show_history(out, query.lake.offset, answer, chosen),
     )
 
@@ -158,12 +165,12 @@ def incidents(
 
     lake = query.lake
     if number is not None:
-        one = details(lake, number, query.min_isr)
-        chosen = query.choose(OUTAGES, one.outages)
+        incident = details(lake, number, query.min_isr)
+        chosen = query.choose(OUTAGES, incident.outages)
         return Reply(
             chosen,
-            lambda: {**query.position, **one.as_json(), "outages": query.objects(chosen)},
-            lambda out: show_details(out, one, chosen, lake.time, query.every),
+            lambda: {**query.position, **incident.as_json(), "outages": query.objects(chosen)},
+            lambda out: show_details(out, incident, chosen, lake.time, query.every),
         )
     answer = ask(lake, query.min_isr)
     chosen = query.choose(INCIDENTS, answer)
@@ -196,8 +203,8 @@ def risk(query: Inquiry, sizes: SizeSources = None) -> Reply:
     chosen = query.choose(RISK, [*answer.brokers, *answer.directories])
     shown = replace(
         answer,
-        brokers=[one for one in chosen.rows if one.directory_id is None],
-        directories=[one for one in chosen.rows if one.directory_id is not None],
+        brokers=[exposure for exposure in chosen.rows if exposure.directory_id is None],
+        directories=[exposure for exposure in chosen.rows if exposure.directory_id is not None],
     )
     return Reply(
         chosen,

@@ -71,12 +71,12 @@ def check(
     chosen = query.choose(CHECK, findings)
 
     def as_json() -> dict[str, Any]:
-        said = {
+        document = {
             **query.position,
-            "checks": [one.id for one in ran],
+            "checks": [rule.id for rule in ran],
             "findings": query.objects(chosen),
         }
-        return said if validation is None else said | {"expectations": validation.as_json()}
+        return document if validation is None else document | {"expectations": validation.as_json()}
 
     def show(out: Screen) -> None:
         show_findings(out, lake.offset, lake.time, ran, findings, chosen, query.every)
@@ -92,7 +92,7 @@ def check(
     bad = at_least(fail_on.value)
     unmet = () if validation is None else validation.failures
     # Where the lake is incomplete, whatever was asked for may be missing.
-    failed = lake.incomplete_since is not None or any(one.severity in bad for one in (*chosen.matching, *unmet))
+    failed = lake.incomplete_since is not None or any(problem.severity in bad for problem in (*chosen.matching, *unmet))
     kept = keep and not query.is_log and not query.is_past
     return Reply(chosen, as_json, show, exit_code=int(failed), rest=keep_findings if kept else None)
 

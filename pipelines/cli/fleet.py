@@ -69,15 +69,15 @@ def replay(
     rounds = run.rounds(settings.replay.follow_seconds) if follow else run.round()
     with Interrupts() as interrupts:
         interrupts.stop = run.stop
-        found = _listen(rounds, len(clusters), _as_they_come(as_json) if follow else None, interrupts)
+        outcomes = _listen(rounds, len(clusters), _as_they_come(as_json) if follow else None, interrupts)
     progress.say("")
     if not follow:
         order = {cluster.name: at for at, cluster in enumerate(clusters)}
-        found.sort(key=lambda done: order[done.name])
-        _report(found, as_json)
+        outcomes.sort(key=lambda done: order[done.name])
+        _report(outcomes, as_json)
         if interrupts.signal:
             raise Stopped(interrupts.exit_code)
-        if code := max(done.code for done in found):
+        if code := max(done.code for done in outcomes):
             raise typer.Exit(code)
 
 
@@ -154,12 +154,12 @@ def metrics(
 def _ask(question: str, file: Path, as_json: bool) -> None:
     from pipelines.fleet.answers import states_of
 
-    found = _answers(question, file)
+    answers = _answers(question, file)
     if as_json:
-        print_json({"states": states_of(found), "clusters": [asdict(answer) for answer in found]})
+        print_json({"states": states_of(answers), "clusters": [asdict(answer) for answer in answers]})
     else:
-        _show(found)
-    _leave(question, found)
+        _show(answers)
+    _leave(question, answers)
 
 
 def _answers(question: str, file: Path) -> list[FleetAnswer]:
@@ -168,36 +168,36 @@ def _answers(question: str, file: Path) -> list[FleetAnswer]:
     from pipelines.fleet.clusters import read_fleet
 
     clusters = read_fleet(file)
-    found = []
+    answers = []
     for number, answer in enumerate(ask_all(question, clusters), 1):
-        found.append(answer)
+        answers.append(answer)
         progress.say(f"{number} of {len(clusters)} clusters")
     progress.say("")
-    return sorted(found, key=lambda answer: (answer.badness, answer.name))
+    return sorted(answers, key=lambda answer: (answer.badness, answer.name))
 
 
-def _leave(question: str, found: Sequence[FleetAnswer]) -> None:
+def _leave(question: str, answers: Sequence[FleetAnswer]) -> None:
     """Exit code 2 if a lake cannot be read; of check, 1 if something is wrong or stale."""
     from pipelines.fleet.answers import CLEAN, UNREACHABLE
 
-    states = {answer.state for answer in found}
+    states = {answer.state for answer in answers}
     if UNREACHABLE in states:
         raise typer.Exit(2)
     if question == "check" and states != {CLEAN}:
         raise typer.Exit(1)
 
 
-def _show(found: Sequence[FleetAnswer]) -> None:
+def _show(answers: Sequence[FleetAnswer]) -> None:
     from pipelines.fleet.answers import headline
     from pipelines.show.text import Screen, show_table
 
-    typer.echo(f"{headline(found)}.\n")
+    typer.echo(f"{headline(answers)}.\n")
     rows = []
-    for answer in found:
+    for answer in answers:
         age = "" if answer.time is None else f"{answer.time:%Y-%m-%d %H:%M:%SZ}"
         rows.append((answer.name, answer.state, age, answer.what))
     show_table(Screen(), ["CLUSTER", "STATE", "NEWEST RECORD", "WHAT"], rows)
-    todo = [answer for answer in found if answer.todo]
+    todo = [answer for answer in answers if answer.todo]
     if todo:
         typer.echo("\nThen:")
     for answer in todo[:_MOST_TODO]:
@@ -210,17 +210,17 @@ def _listen(
     rounds: Iterable[Done], clusters: int, tell: Callable[[Done], None] | None, interrupts: Interrupts
 ) -> list[Done]:
     """What the rounds did. With ``tell``, each is told at once and nothing is kept: rounds may go on for days."""
-    found: list[Done] = []
+    outcomes: list[Done] = []
     for number, done in enumerate(rounds, 1):
         interrupts.listen()  # a new session replaces the handler
         if tell is not None:
             tell(done)
         else:
-            found.append(done)
+            outcomes.append(done)
             progress.say(f"{number} of {clusters} clusters")
         for line in done.notices:
             progress.notice(f"{done.name}: {line}")
-    return found
+    return outcomes
 
 
 def _as_they_come(as_json: bool) -> Callable[[Done], None]:
@@ -235,22 +235,22 @@ def _as_they_come(as_json: bool) -> Callable[[Done], None]:
 
 
 def _object(done: Done) -> dict[str, Any]:
-    said = asdict(done)
-    said["exit_code"] = said.pop("code")
-    return said
+    fields = asdict(done)
+    fields["exit_code"] = fields.pop("code")
+    return fields
 
 
-def _report(found: Sequence[Done], as_json: bool) -> None:
+def _report(outcomes: Sequence[Done], as_json: bool) -> None:
     """The counts first, then what failed, then what was replayed."""
-    counts = Counter(done.state for done in found)
+    counts = Counter(done.state for done in outcomes)
     if as_json:
-        print_json({"states": dict(counts), "clusters": [_object(done) for done in found]})
+        print_json({"states": dict(counts), "clusters": [_object(done) for done in outcomes]})
         return
     from pipelines.show.text import many
 
-    said = ", ".join(f"{count} {state}" for state, count in counts.items())
-    typer.echo(f"{many(len(found), 'cluster', 'clusters')}: {said}")
-    for done in sorted(found, key=lambda done: -done.code):
+    states = ", ".join(f"{count} {state}" for state, count in counts.items())
+    typer.echo(f"{many(len(outcomes), 'cluster', 'clusters')}: {states}")
+    for done in sorted(outcomes, key=lambda done: -done.code):
         if done.state == "nothing new":
             progress.decision(str(done))
         else:

@@ -116,7 +116,7 @@ def _into_panels(app: typer.Typer) -> None:
         command.rich_help_panel = places[command.name or ""][0]
     for group in app.registered_groups:
         group.rich_help_panel = places[group.name or ""][0]
-    app.registered_commands.sort(key=lambda one: (order.index(places[one.name or ""][0]), places[one.name or ""][1]))
+    app.registered_commands.sort(key=lambda info: (order.index(places[info.name or ""][0]), places[info.name or ""][1]))
 
 
 def _show_version(wanted: bool) -> None:

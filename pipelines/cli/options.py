@@ -40,7 +40,7 @@ def take_pipe(context: typer.Context, given: Given) -> Given:
             "-: standard input is a terminal: tar cf - -C METADATA_LOG_DIR __cluster_metadata-0 | jbod COMMAND -"
         )
     folder: str = context.with_resource(_piped())
-    return folder if isinstance(given, str) else [folder if one == PIPE else one for one in given]
+    return folder if isinstance(given, str) else [folder if path == PIPE else path for path in given]
 
 
 def take_log(context: typer.Context, given: Given) -> Given:
@@ -49,7 +49,7 @@ def take_log(context: typer.Context, given: Given) -> Given:
     if context.resilient_parsing or given is None:
         return given
     logs = [given] if isinstance(given, str) else given
-    taken = [context.with_resource(_mirrored(one)) if one.startswith(KAFKA) else one for one in logs]
+    taken = [context.with_resource(_mirrored(log)) if log.startswith(KAFKA) else log for log in logs]
     return taken[0] if isinstance(given, str) else taken
 
 
@@ -233,8 +233,8 @@ class _Readable(Base):
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters, which show their types in the words of a shell."""
         parameters: list[Any] = super().get_params(ctx)
-        for one in parameters:
-            one.display_type_rich = partial(_type, one)
+        for parameter in parameters:
+            parameter.display_type_rich = partial(_type, parameter)
         return parameters
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -262,7 +262,7 @@ def _type(parameter: Any, ctx: Any) -> str | None:  # noqa: ARG001
         return str(parameter.metavar)
     kind = parameter.type_descriptor
     if kind.choices is not None:
-        return f"[{'|'.join(str(getattr(one, 'value', one)) for one in kind.choices)}]"
+        return f"[{'|'.join(str(getattr(choice, 'value', choice)) for choice in kind.choices)}]"
     return None if parameter.param_type_name == "argument" else _TYPES.get(kind.annotation, "TEXT")
 
 

@@ -32,15 +32,15 @@ def show_sight(places: Sequence[str]) -> bool:
 
     Returns False, and prints nothing, if there is neither.
     """
-    found = list(dict.fromkeys(_find_places(places)))
-    if not found:
+    lakes_and_logs = list(dict.fromkeys(_find_places(places)))
+    if not lakes_and_logs:
         return False
-    for option, place in found[:_MOST]:
+    for option, place in lakes_and_logs[:_MOST]:
         kind = "A lake" if option == "--lake" else "A metadata log"
         typer.echo(f"{kind}: {place}")
-    if len(found) > _MOST:
-        typer.echo(f"and {len(found) - _MOST} more")
-    option, place = found[0]
+    if len(lakes_and_logs) > _MOST:
+        typer.echo(f"and {len(lakes_and_logs) - _MOST} more")
+    option, place = lakes_and_logs[0]
     typer.echo("\nAsk:")
     for question, about in _QUESTIONS:
         typer.echo(f"  jbod {question} {option} {quote(place)}\n      {about}")
@@ -62,9 +62,9 @@ def _find_places(places: Sequence[str]) -> Iterator[tuple[str, str]]:
         if place.is_dir():
             here = [*_at(place)]
             yield from here
-            inside = [] if here else sorted(one for one in place.iterdir() if one.is_dir())
-            for one in inside:
-                yield from _at(one)
+            inside = [] if here else sorted(folder for folder in place.iterdir() if folder.is_dir())
+            for folder in inside:
+                yield from _at(folder)
 
 
 def _at(place: Path) -> Iterator[tuple[str, str]]:
@@ -83,10 +83,10 @@ def settings(
     as_json: AsJson = False,
 ) -> None:
     """The effective settings and the source of each: files in the order in which they are read, then variables."""
-    found = settings_in_force()
+    all_settings = settings_in_force()
     read = existing_files(named_files())
     if as_json:
-        values = {one.name: {"value": one.value, "source": one.source} for one in found}
+        values = {setting.name: {"value": setting.value, "source": setting.source} for setting in all_settings}
         sys.stdout.write(json.dumps({"files": [str(file) for file in read], "settings": values}) + "\n")
         return
     from pipelines.show.text import Screen, show_table
@@ -95,7 +95,11 @@ def settings(
     for file in (MACHINE_FILE, user_file(), *named_files()):
         typer.echo(f"  {file}{'' if file in read else '  (not there)'}")
     typer.echo("Then variables (JBOD_REPLAY__MAX_RECORDS=1000), then options.\n")
-    rows = [(one.name, json.dumps(one.value), one.source) for one in found if show_all or not one.is_default]
+    rows = [
+        (setting.name, json.dumps(setting.value), setting.source)
+        for setting in all_settings
+        if show_all or not setting.is_default
+    ]
     if not rows:
         typer.echo("Every setting has its default; --all shows them.")
         return

@@ -118,7 +118,7 @@ def makes(aim_of: Callable[..., Aim]) -> Callable[..., None]:
     options = [*inspect.signature(made, eval_str=True).parameters.values()][2:]
 
     def ask(query: Inquiry, **values: Any) -> Reply:
-        mine = {one.name: values.pop(one.name) for one in own[1:]}
+        mine = {parameter.name: values.pop(parameter.name) for parameter in own[1:]}
         return made(query, aim_of(query, **mine), **values)
 
     ask.__name__, ask.__doc__ = aim_of.__name__, aim_of.__doc__
@@ -213,8 +213,8 @@ def _topic(text: str) -> tuple[str, int]:
 
 def parse_bytes(option: str, text: str) -> int:
     """``50M``, ``1.5TB``, ``1Ti``. Raises UsageError for anything else, and for less than 1."""
-    found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?)\s*([KMGT]I?)?B?", text.strip().upper(), re.ASCII)
-    number = int(float(found[1]) * _UNITS[found[2] or ""]) if found else 0
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,3})?)\s*([KMGT]I?)?B?", text.strip().upper(), re.ASCII)
+    number = int(float(match[1]) * _UNITS[match[2] or ""]) if match else 0
     if not 0 < number < 1 << 62:
         raise UsageError(f"{option} {text}: not a number of bytes: write 50M, 1.5TB or 1Ti")
     return number

@@ -50,7 +50,7 @@ def open_lake(
     """
     if at_offset is not None and at_time is not None:
         raise UsageError("--at-offset and --at-time: give one of them")
-    log_dirs = [one for some in logs for one in some or ()]
+    log_dirs = [log_dir for some in logs for log_dir in some or ()]
     if path is not None and log_dirs:
         raise UsageError("--lake and --log: give one of them")
     if len(log_dirs) > 1:
@@ -62,8 +62,8 @@ def open_lake(
     if not log_dirs:
         from pipelines.lake.reader import Lake
 
-        found = Lake.open(settings.lake, at_offset, time)
-        progress.decision(f"asks the lake {settings.lake} at offset {found.offset}")
+        lake = Lake.open(settings.lake, at_offset, time)
+        progress.decision(f"asks the lake {settings.lake} at offset {lake.offset}")
     else:
         from pipelines.start.process import are_plain, choose_kernels
 
@@ -73,25 +73,25 @@ def open_lake(
 
         replay = settings.replay
         options = LogOptions(path=log_dirs[0], tail=replay.tail)
-        found = LogLake.of(options, at_offset, time, profile=replay.profile)
+        lake = LogLake.of(options, at_offset, time, profile=replay.profile)
         kernels = "plain functions, the log is small" if are_plain() else "numba"
-        progress.decision(f"replayed the log {log_dirs[0]} in memory by {kernels}, up to offset {found.offset}")
-        for line in found.log.notices:
+        progress.decision(f"replayed the log {log_dirs[0]} in memory by {kernels}, up to offset {lake.offset}")
+        for line in lake.log.notices:
             progress.notice(line)
-        if found.log.refusal is not None:
-            progress.notice(f"answered from the records up to offset {found.published.end_offset - 1}")
+        if lake.log.refusal is not None:
+            progress.notice(f"answered from the records up to offset {lake.published.end_offset - 1}")
     sources = [*(settings.labels.sources if log_dirs else ()), *labels]
     if sources:
         from pipelines.ask.log_dirs import read_sources
 
-        read = read_sources(found, sources, found.kept_names())
+        read = read_sources(lake, sources, lake.kept_names())
         for line in read.notes:
             progress.notice(f"labels: {line}")
-        found = replace(found, named=read.statements)
+        lake = replace(lake, named=read.statements)
     if at_time is not None and time is not None and not is_exact(at_time):
         meant = f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        progress.notice(f"--at-time {at_time} is {meant}: the answer is of offset {found.offset}")
-    return found, settings
+        progress.notice(f"--at-time {at_time} is {meant}: the answer is of offset {lake.offset}")
+    return lake, settings
 
 
 def refuse_damage(lake: Lake) -> None:
@@ -105,12 +105,12 @@ def print_json(answer: Any, lake: Lake | None = None) -> None:
     from pipelines.ask.json_values import jsonable
     from pipelines.show.text import with_names
 
-    said = jsonable(answer)
+    document = jsonable(answer)
     if lake is not None:
-        said = with_names(said, lake.names)
-    if lake is not None and lake.incomplete_since is not None and isinstance(said, dict):
-        said["incomplete_since"] = lake.incomplete_since.as_json()
-    sys.stdout.write(json.dumps(said) + "\n")
+        document = with_names(document, lake.names)
+    if lake is not None and lake.incomplete_since is not None and isinstance(document, dict):
+        document["incomplete_since"] = lake.incomplete_since.as_json()
+    sys.stdout.write(json.dumps(document) + "\n")
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ class Inquiry:
 
     @cached_property
     def _opened(self) -> tuple[Lake, Settings]:
-        one = self.given
-        return open_lake(one.lake, one.at_offset, one.at_time, one.logs, labels=one.labels)
+        given = self.given
+        return open_lake(given.lake, given.at_offset, given.at_time, given.logs, labels=given.labels)
 
     @property
     def lake(self) -> Lake:
@@ -240,7 +240,7 @@ def question(
     ``log_argument``: the command takes the directories of a log as its arguments.
     """
     filters = {name for table in tables for name in table.filters}
-    taken = [one for one in _COMMON if one[0] not in _FILTERS or _FILTERS[one[0]] in filters]
+    taken = [option for option in _COMMON if option[0] not in _FILTERS or _FILTERS[option[0]] in filters]
     if log_argument:
         taken.insert(0, ("log_dirs", options.LogDirs, None))
 
@@ -250,16 +250,16 @@ def question(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
             for name, kind, default in taken
         ]
-        own = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
 
         @wraps(ask)
         def command(**values: Any) -> None:
-            mine = {one.name: values.pop(one.name) for one in own}
-            _run(lambda asked: ask(asked, **mine), values)
+            mine = {parameter.name: values.pop(parameter.name) for parameter in own}
+            _run(lambda inquiry: ask(inquiry, **mine), values)
 
         both = [*own, *common]
         command.__signature__ = inspect.Signature(both)  # type: ignore[attr-defined]
-        command.__annotations__ = {one.name: one.annotation for one in both}
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in both}
         del command.__wrapped__
         return command
 
@@ -314,16 +314,18 @@ def _broker(text: str) -> int:
 
 def _answer(ask: _Ask, given: Given, *, heading: bool = True, watched: bool = False) -> int:
     """Asks, prints the reply, and returns the exit code. Raises the error of a damaged log, if it is not watched."""
-    asked = Inquiry(given)
-    reply = ask(asked)
+    inquiry = Inquiry(given)
+    reply = ask(inquiry)
     if reply is None:
         return 0
-    lake = asked.lake
+    lake = inquiry.lake
     if lake.names.conflicts and reply.chosen.table is DIRECTORIES:  # the list of names; other answers only use them
         progress.notice(f"sources of names disagree about {_directories(lake.names)}: see jbod label")
     if given.form is Format.json:
-        said = reply.as_json()
-        print_json(said if not reply.chosen.line else {**_object(said), "selection": reply.chosen.as_json}, lake)
+        document = reply.as_json()
+        print_json(
+            document if not reply.chosen.line else {**_object(document), "selection": reply.chosen.as_json}, lake
+        )
     elif given.form is Format.table:
         _show(lake, reply.show)
     else:
@@ -345,11 +347,11 @@ def _directories(names: Names) -> str:
     return f"directory {first}" + (f" and {len(others)} more" if others else "")
 
 
-def _object(said: Any) -> dict[str, Any]:
+def _object(content: Any) -> dict[str, Any]:
     from pipelines.ask.json_values import jsonable
 
-    found: dict[str, Any] = jsonable(said)
-    return found
+    fields: dict[str, Any] = jsonable(content)
+    return fields
 
 
 def _show(lake: Lake, answer: Callable[[Screen], None]) -> None:
@@ -424,10 +426,10 @@ def _redraw(ask: _Ask, given: Given, seconds: float) -> None:
     height = shutil.get_terminal_size().lines - 1
     lines = text.getvalue().splitlines()
     more = len(lines) - height
-    said = f"{datetime.now(UTC):%H:%M:%S}Z, every {seconds:g} s, Ctrl-C ends"
+    footer = f"{datetime.now(UTC):%H:%M:%S}Z, every {seconds:g} s, Ctrl-C ends"
     shown = lines if more <= 0 else lines[:height]
     if more > 0:
-        said = f"{more} lines more do not fit. {said}"
+        footer = f"{more} lines more do not fit. {footer}"
     erased = "".join(f"{line}\x1b[K\n" for line in shown)
-    sys.stdout.write(f"\x1b[H{erased}\x1b[2m{said}\x1b[0m\x1b[K\x1b[J")
+    sys.stdout.write(f"\x1b[H{erased}\x1b[2m{footer}\x1b[0m\x1b[K\x1b[J")
     sys.stdout.flush()

@@ -124,8 +124,8 @@ def replay(
     ended_well = not interrupts.signal or (runner is not None and runner.has_followed)
     outcome = nothing if runner is None else runner.outcome
     if outcome is not None and (as_json or ended_well):
-        asked = None if runner is None else runner.requests
-        _report(outcome, settings.lake, time.monotonic() - started, as_json, asked, ended_well)
+        request_query = None if runner is None else runner.requests
+        _report(outcome, settings.lake, time.monotonic() - started, as_json, request_query, ended_well)
     if runner is not None and runner.lake.ledger is not None and settings.labels.sources:
         _relabel(settings)
     if runner is not None and runner.outcome.batches and not interrupts.signal:
@@ -225,16 +225,16 @@ def _report(
     outcome: RunOutcome, lake: LakeUri, seconds: float, as_json: bool, requests: RequestQuery | None, ended_well: bool
 ) -> None:
     start, end = max(outcome.start_offset, 0), max(outcome.end_offset, 0)
-    asked = None if requests is None else dict(+requests.outcomes)
+    request_counts = None if requests is None else dict(+requests.outcomes)
     strange = 0 if requests is None else requests.strange
     if as_json:
-        said = {
+        document = {
             "lake": lake,
             "start_offset": start,
             "end_offset": end,
             "batches": outcome.batches,
             "rows": outcome.rows,
-            "rolled_back": [vars(one) for one in outcome.rolled_back],
+            "rolled_back": [vars(rollback) for rollback in outcome.rolled_back],
             "log_end_offset": outcome.log_end,
             "from_snapshot": outcome.snapshots[-1][1] if outcome.snapshots else None,
             "tail": None if outcome.tail is None else vars(outcome.tail),
@@ -242,9 +242,9 @@ def _report(
             "interrupted": not ended_well,
             "seconds": round(seconds, 1),
         }
-        if asked is not None:
-            said["requests"] = asked
-        typer.echo(json.dumps(said))
+        if request_counts is not None:
+            document["requests"] = request_counts
+        typer.echo(json.dumps(document))
         return
     if end == start and not outcome.rows:
         typer.echo(f"{lake}: nothing new, the lake stands at offset {end}")
@@ -258,11 +258,11 @@ def _report(
         typer.echo(f"{lake}: replayed offsets {start} to {end - 1} in {seconds:.1f} s, {batches}")
     for name, count in outcome.rows.items():
         typer.echo(f"  {name:<19}{count:>10,} rows written")
-    if asked:
+    if request_counts:
         typer.echo("requested assignments:")
-        for what, count in sorted(asked.items(), key=lambda each: -each[1]):
+        for what, count in sorted(request_counts.items(), key=lambda each: -each[1]):
             typer.echo(f"  {count:>10,} {what}")
-        if asked.get("pending"):
+        if request_counts.get("pending"):
             progress.notice("pending: later than the metadata log; if they are not, set requests.time_zone", "")
         if strange:
             progress.notice(f"{strange:,} are of topics that the log does not know: another cluster's log?", "")
@@ -291,7 +291,7 @@ def label(
     from pipelines.cli.question import open_lake, print_json
 
     opened, settings = open_lake(lake, None, None)
-    known = [one for one in opened.kept_names() if forget is None or not _is_about(one, forget)]
+    known = [statement for statement in opened.kept_names() if forget is None or not _is_about(statement, forget)]
     if forget and len(known) == len(opened.kept_names()):
         raise UsageError(f"--forget {', '.join(forget)}: it has no names: jbod label lists all names")
     read, kept = _read(opened, sources or settings.labels.sources, known)
@@ -306,8 +306,8 @@ def label(
     for line in (*read.notes, *names.conflicts):
         progress.notice(f"labels: {line}")
     if as_json:
-        said: list[dict[str, Any]] = [row._asdict() for row in kept]
-        print_json({"statements": said, "conflicts": names.conflicts, "notes": read.notes}, opened)
+        rows: list[dict[str, Any]] = [row._asdict() for row in kept]
+        print_json({"statements": rows, "conflicts": names.conflicts, "notes": read.notes}, opened)
     else:
         show_incomplete(Screen(), opened)
         _show(kept, names)
@@ -331,8 +331,8 @@ def _read(lake: Lake, sources: Sequence[str], known: Sequence[Statement]) -> tup
     return read, merged(known, read.statements)
 
 
-def _is_about(one: Statement, forget: Sequence[str]) -> bool:
-    return one.directory_id in forget or one.path in forget
+def _is_about(statement: Statement, forget: Sequence[str]) -> bool:
+    return statement.directory_id in forget or statement.path in forget
 
 
 def _show(kept: Sequence[Statement], names: Names) -> None:
@@ -340,10 +340,10 @@ def _show(kept: Sequence[Statement], names: Names) -> None:
 
     out = Screen()  # the ids are shown beside the names
     say(out, f"{many(len(names.by_id), 'directory', 'directories')} with a name.", "bold")
-    brokers = {one.directory_id: one.broker_id for one in kept if one.broker_id is not None}
+    brokers = {statement.directory_id: statement.broker_id for statement in kept if statement.broker_id is not None}
     kinds: dict[str | None, list[str]] = {}
-    for one in kept:
-        kinds.setdefault(one.directory_id, []).append(one.kind)
+    for statement in kept:
+        kinds.setdefault(statement.directory_id, []).append(statement.kind)
     rows = [
         (brokers.get(directory), name.path, name.label, directory, ", ".join(dict.fromkeys(kinds.get(directory, ()))))
         for directory, name in names.by_id.items()
@@ -352,12 +352,12 @@ def _show(kept: Sequence[Statement], names: Names) -> None:
     if rows:
         show_table(out, ("BROKER", "PATH", "LABEL", "DIRECTORY", "SAID BY"), rows, numbers=(0,))
     used = {name.path for name in names.by_id.values()}
-    unused = [one for one in kept if one.directory_id is None and one.path not in used]
+    unused = [statement for statement in kept if statement.directory_id is None and statement.path not in used]
     if unused:
         say(out, f"{many(len(unused), 'label')} of a path that no directory is known to have:", "yellow")
-    for one in unused:
-        place = "" if one.broker_id is None else f"broker {one.broker_id} "
-        say(out, f"  {place}{one.path} = {one.label} ({one.source})", hang=4)
+    for statement in unused:
+        place = "" if statement.broker_id is None else f"broker {statement.broker_id} "
+        say(out, f"  {place}{statement.path} = {statement.label} ({statement.source})", hang=4)
 
 
 _DELETE_SECONDS = 60.0
@@ -406,7 +406,7 @@ def mirror(
             security,
             stop=lambda: bool(stopped),
             patience=float("inf") if follow else 60.0,
-            told=progress.notice,
+            notice=progress.notice,
         )
         copy = Mirror(source, folder, progress.notice)
         try:

@@ -98,7 +98,7 @@ def static_configs(given: Sequence[str]) -> dict[str, str]:
     """``min.insync.replicas=2`` -> name and value. Raises UsageError for another name, or if there is no value."""
     from jbod_model.controller.cluster import TOPIC_CONFIG_DEFAULTS
 
-    configs = dict(one.partition("=")[::2] for one in given)
+    configs = dict(setting.partition("=")[::2] for setting in given)
     for name, value in configs.items():
         if name not in TOPIC_CONFIG_DEFAULTS or not value:
             raise UsageError(f"--config {name}={value}: give a value of {' or '.join(TOPIC_CONFIG_DEFAULTS)}")
@@ -111,10 +111,10 @@ def zone_of(name: str | None) -> tzinfo:
         from pipelines.settings import load
 
         name = load().requests.time_zone
-    found = re.fullmatch(r"([+-])([01]\d):?([0-5]\d)", name, re.ASCII)
-    if found is not None:
-        distance = timedelta(hours=int(found[2]), minutes=int(found[3]))
-        return timezone(-distance if found[1] == "-" else distance)
+    match = re.fullmatch(r"([+-])([01]\d):?([0-5]\d)", name, re.ASCII)
+    if match is not None:
+        distance = timedelta(hours=int(match[2]), minutes=int(match[3]))
+        return timezone(-distance if match[1] == "-" else distance)
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, KeyError):
@@ -143,11 +143,11 @@ def assignments(
     if partition is not None and queue is not None:
         raise UsageError("--queue is about brokers, not about a partition: give one of them")
     if partition is not None:
-        found = query.choose(REQUESTS, ask.requests_of(query.lake, partition))
+        chosen_requests = query.choose(REQUESTS, ask.requests_of(query.lake, partition))
         return Reply(
-            found,
-            lambda: {**query.position, "requests": query.objects(found)},
-            lambda out: _show_requests(out, partition, found),
+            chosen_requests,
+            lambda: {**query.position, "requests": query.objects(chosen_requests)},
+            lambda out: _show_requests(out, partition, chosen_requests),
         )
     if queue is not None:
         steps = query.choose(QUEUE, ask.queue(query.lake, timedelta(seconds=queue)))
@@ -161,8 +161,8 @@ def assignments(
     shown = replace(
         answer,
         unassigned=chosen.rows,
-        refused=[one for one in answer.refused if keeps(one)],
-        retry_loops=[one for one in answer.retry_loops if keeps(one)],
+        refused=[replica for replica in answer.refused if keeps(replica)],
+        retry_loops=[loop for loop in answer.retry_loops if keeps(loop)],
     )
     return Reply(
         chosen,
@@ -185,8 +185,11 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
     if not answer.seen:
         say(out, "This lake has no requests: jbod replay LOG_DIR --requests FILE adds them.")
     else:
-        said = ", ".join(f"{count:,} {outcome}" for outcome, count in answer.outcomes.items())
-        say(out, f"{many(sum(answer.outcomes.values()), 'assignment')} requested" + (f": {said}." if said else "."))
+        outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in answer.outcomes.items())
+        say(
+            out,
+            f"{many(sum(answer.outcomes.values()), 'assignment')} requested" + (f": {outcomes}." if outcomes else "."),
+        )
         if answer.median_ms is not None:
             say(
                 out,
@@ -204,14 +207,18 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
             ("PARTITION", "BROKER", "SINCE", "FOR", "IS", "ASKED", "DIRECTORY", "ANSWER"),
             (
                 (
-                    f"{one.topic}-{one.partition}",
-                    one.broker_id if one.broker == "online" else f"{one.broker_id} {one.broker}",
-                    one.from_offset,
-                    age(one.from_time, answer.time),
-                    one.state,
-                    *(_request_cells(one.last_request, answer.time) if one.last_request else (None, None, None)),
+                    f"{replica.topic}-{replica.partition}",
+                    replica.broker_id if replica.broker == "online" else f"{replica.broker_id} {replica.broker}",
+                    replica.from_offset,
+                    age(replica.from_time, answer.time),
+                    replica.state,
+                    *(
+                        _request_cells(replica.last_request, answer.time)
+                        if replica.last_request
+                        else (None, None, None)
+                    ),
                 )
-                for one in answer.unassigned
+                for replica in answer.unassigned
             ),
             numbers=(1, 2, 3),
         )
@@ -223,12 +230,12 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
             ("PARTITION", "BROKER", "RECORDED", "ASKED", "DIRECTORY", "ANSWER"),
             (
                 (
-                    f"{one.topic}-{one.partition}",
-                    one.broker_id,
-                    one.directory_id,
-                    *_request_cells(one.last_request, answer.time),
+                    f"{replica.topic}-{replica.partition}",
+                    replica.broker_id,
+                    replica.directory_id,
+                    *_request_cells(replica.last_request, answer.time),
                 )
-                for one in answer.refused
+                for replica in answer.refused
             ),
             numbers=(1,),
         )
@@ -241,45 +248,45 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
             ("PARTITION", "BROKER", "DIRECTORY", "ANSWER", "ATTEMPTS", "FIRST", "LAST"),
             (
                 (
-                    f"{one.topic or one.topic_id}-{one.partition}",
-                    one.broker_id,
-                    one.directory_id,
-                    one.error,
-                    one.attempts,
-                    when(one.first_time),
-                    when(one.last_time),
+                    f"{loop.topic or loop.topic_id}-{loop.partition}",
+                    loop.broker_id,
+                    loop.directory_id,
+                    loop.error,
+                    loop.attempts,
+                    when(loop.first_time),
+                    when(loop.last_time),
                 )
-                for one in answer.retry_loops
+                for loop in answer.retry_loops
             ),
             numbers=(1, 4),
         )
 
 
-def _request_cells(asked: LastRequest, now: datetime) -> tuple[str, str, str]:
+def _request_cells(request: LastRequest, now: datetime) -> tuple[str, str, str]:
     from pipelines.show.text import age
 
-    again = f", attempt {asked.attempt}" if asked.attempt > 1 else ""
-    return f"{age(asked.requested_time, now)} ago", asked.directory_id, (asked.error or asked.outcome) + again
+    again = f", attempt {request.attempt}" if request.attempt > 1 else ""
+    return f"{age(request.requested_time, now)} ago", request.directory_id, (request.error or request.outcome) + again
 
 
-def _show_requests(out: Screen, name: str, found: Chosen) -> None:
+def _show_requests(out: Screen, name: str, chosen: Chosen) -> None:
     from pipelines.show.text import many, say, show_table, when
 
-    say(out, f"{name}: {many(len(found.rows), 'assignment')} requested.", "bold")
+    say(out, f"{name}: {many(len(chosen.rows), 'assignment')} requested.", "bold")
     show_table(
         out,
         ("TIME", "BROKER", "DIRECTORY", "ATTEMPT", "ANSWER", "RECORD", "AFTER"),
         (
             (
-                when(one.last_request.requested_time),
-                one.broker_id,
-                one.last_request.directory_id,
-                one.last_request.attempt,
-                one.last_request.error or one.last_request.outcome,
-                one.last_request.realised_offset,
-                None if one.last_request.latency_ms is None else f"{one.last_request.latency_ms} ms",
+                when(request.last_request.requested_time),
+                request.broker_id,
+                request.last_request.directory_id,
+                request.last_request.attempt,
+                request.last_request.error or request.last_request.outcome,
+                request.last_request.realised_offset,
+                None if request.last_request.latency_ms is None else f"{request.last_request.latency_ms} ms",
             )
-            for one in found.rows
+            for request in chosen.rows
         ),
         numbers=(1, 3, 5, 6),
     )

@@ -86,16 +86,18 @@ def _waited(
     if wait is not None and query.is_past:
         raise UsageError("--wait looks at the newest offset: leave out --at-offset and --at-time")
     until = time.monotonic() + (0.0 if wait is None else parse_span("--wait", wait))
-    said = ""
+    last_line = ""
     while True:
         age = None if query.is_past else max_age
         answer = safe_to_restart(query.lake, nodes, query.min_isr, max_age=age, **how._asdict())
         if wait is None or answer.verdict in (SAFE, NOT_SAFE) or time.monotonic() >= until:
             return answer, query
-        line = f"{headline(answer)}: {'; '.join([*answer.undecided, *(one.finding for one in answer.blocking)])}"
-        if line != said:
+        line = (
+            f"{headline(answer)}: {'; '.join([*answer.undecided, *(blocker.finding for blocker in answer.blocking)])}"
+        )
+        if line != last_line:
             typer.echo(line, err=True)
-            said = line
+            last_line = line
         time.sleep(min(_LOOKS, max(0.0, until - time.monotonic())))
         query = Inquiry(query.given)
 

@@ -66,9 +66,11 @@ def _by_node(ensemble: Ensemble) -> list[Ensemble]:
     known = sorted(set(nodes.values()))
     if len(known) < 2:
         return [ensemble]
-    groups = [{path: one for path, one in ensemble.directories.items() if nodes.get(path) == node} for node in known]
-    rest = {path: one for path, one in ensemble.directories.items() if path not in nodes}
-    return [replace(ensemble, directories=found) for found in (*groups, rest) if found]
+    groups = [
+        {path: state for path, state in ensemble.directories.items() if nodes.get(path) == node} for node in known
+    ]
+    rest = {path: state for path, state in ensemble.directories.items() if path not in nodes}
+    return [replace(ensemble, directories=group) for group in (*groups, rest) if group]
 
 
 def _directories(
@@ -101,8 +103,8 @@ def _rows(ensemble: Ensemble, problems: Iterable[StorageProblem]) -> list[dict[s
     fatal = {problem.directory for problem in problems if problem.fatal}
     noted = {problem.directory for problem in problems}
     rows = []
-    for path, found in ensemble.directories.items():
-        meta = found if isinstance(found, MetaProperties) else None
+    for path, state in ensemble.directories.items():
+        meta = state if isinstance(state, MetaProperties) else None
         rows.append(
             {
                 "directory_path": path,

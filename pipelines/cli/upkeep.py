@@ -28,9 +28,9 @@ def optimize(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
     path = _path_of(lake)
     done = compact.optimize(path)
     if as_json:
-        print_json({"lake": path, "tables": [asdict(one) for one in done]})
+        print_json({"lake": path, "tables": [asdict(merge) for merge in done]})
         return
-    rows = [(one.table, one.before, one.after) for one in done]
+    rows = [(merge.table, merge.before, merge.after) for merge in done]
     show_table(Screen(), ["TABLE", "FILES BEFORE", "AFTER"], rows, numbers=(1, 2))
 
 
@@ -49,9 +49,9 @@ def vacuum(
     path = _path_of(lake)
     done = compact.vacuum(path, timedelta(hours=keep), dry_run=dry_run)
     if as_json:
-        print_json({"lake": path, "dry_run": dry_run, "tables": [asdict(one) for one in done]})
+        print_json({"lake": path, "dry_run": dry_run, "tables": [asdict(removal) for removal in done]})
         return
-    rows = [(one.table, f"{one.files:,}", f"{one.size:,}") for one in done]
+    rows = [(removal.table, f"{removal.files:,}", f"{removal.size:,}") for removal in done]
     show_table(Screen(), ["TABLE", "FILES TO DELETE" if dry_run else "FILES DELETED", "BYTES"], rows, numbers=(1, 2))
 
 
@@ -82,22 +82,22 @@ def verify(
     from pipelines.upkeep.verify import verify as run
 
     path = _path_of(lake)
-    found = run(path, by=by)
+    answer = run(path, by=by)
     if as_json:
-        print_json({"lake": path, "ok": not found.differences, **asdict(found)})
+        print_json({"lake": path, "ok": not answer.differences, **asdict(answer)})
     else:
         out = Screen()
-        for one in found.differences:
-            at = "" if one.offset is None else f" at offset {one.offset}"
-            say(out, f"{one.table}{at}: {one.key}: {one.what}")
-        for line in found.foreign:
+        for difference in answer.differences:
+            at = "" if difference.offset is None else f" at offset {difference.offset}"
+            say(out, f"{difference.table}{at}: {difference.key}: {difference.what}")
+        for line in answer.foreign:
             say(out, f"another engine made {line}")
-        counted = ", ".join(f"{count:,} {name}" for name, count in found.rows.items())
-        verdict = "differs from its records" if found.differences else "is what its records say"
-        say(out, f"{path} {verdict}, up to offset {found.end_offset - 1}, by the {found.by}: {found.files} files")
+        counted = ", ".join(f"{count:,} {name}" for name, count in answer.rows.items())
+        verdict = "differs from its records" if answer.differences else "is what its records say"
+        say(out, f"{path} {verdict}, up to offset {answer.end_offset - 1}, by the {answer.by}: {answer.files} files")
         if counted:
             say(out, f"rows: {counted}")
-    raise typer.Exit(1 if found.differences else 0)
+    raise typer.Exit(1 if answer.differences else 0)
 
 
 def warm(
@@ -189,8 +189,8 @@ def metrics(
 def _refuse_others(*given: bool) -> None:
     if sum(given) > 1:
         names = ("--out", "--json", "--listen", "--rules", "--dashboard")
-        told = [name for name, is_given in zip(names, given, strict=True) if is_given]
-        raise UsageError(f"{' and '.join(told)}: give one of them")
+        options = [name for name, is_given in zip(names, given, strict=True) if is_given]
+        raise UsageError(f"{' and '.join(options)}: give one of them")
 
 
 def _serve(address: str, path: str | None, log_dir: str | None) -> None:

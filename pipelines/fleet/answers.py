@@ -93,8 +93,8 @@ def states_of(answers: Iterable[FleetAnswer]) -> dict[str, int]:
 
 def headline(answers: Sequence[FleetAnswer]) -> str:
     """``3 clusters: 1 unreachable, 2 clean``"""
-    said = ", ".join(f"{count} {state}" for state, count in states_of(answers).items())
-    return f"{many(len(answers), 'cluster', 'clusters')}: {said}"
+    states = ", ".join(f"{count} {state}" for state, count in states_of(answers).items())
+    return f"{many(len(answers), 'cluster', 'clusters')}: {states}"
 
 
 Counts = tuple[dict[str, int], str]
@@ -104,18 +104,18 @@ Counts = tuple[dict[str, int], str]
 def _status(lake: Lake, settings: Settings) -> Counts:
     from pipelines.ask.lake_status import status
 
-    found = status(lake, settings.ask.min_insync_replicas, settings.check.losses_accepted_until)
+    totals = status(lake, settings.ask.min_insync_replicas, settings.check.losses_accepted_until)
     counts = {
-        "partitions_data_lost": found.partitions_data_lost,
-        "partitions_data_unreachable": found.partitions_data_unreachable,
-        "partitions_without_leader": found.partitions_without_leader,
-        "partitions_led_from_offline": found.partitions_led_from_offline,
-        "partitions_under_min_isr": found.partitions_under_min_isr,
-        "partitions_may_lack_writes": found.partitions_may_lack_writes,
-        "offline_replicas": found.offline_replicas,
-        "brokers_fenced": found.brokers_fenced,
+        "partitions_data_lost": totals.partitions_data_lost,
+        "partitions_data_unreachable": totals.partitions_data_unreachable,
+        "partitions_without_leader": totals.partitions_without_leader,
+        "partitions_led_from_offline": totals.partitions_led_from_offline,
+        "partitions_under_min_isr": totals.partitions_under_min_isr,
+        "partitions_may_lack_writes": totals.partitions_may_lack_writes,
+        "offline_replicas": totals.offline_replicas,
+        "brokers_fenced": totals.brokers_fenced,
     }
-    return counts, f"{found.brokers} brokers, {found.directories} directories, {found.partitions} partitions"
+    return counts, f"{totals.brokers} brokers, {totals.directories} directories, {totals.partitions} partitions"
 
 
 def _offline(lake: Lake, settings: Settings) -> Counts:  # noqa: ARG001
@@ -130,24 +130,24 @@ def _offline(lake: Lake, settings: Settings) -> Counts:  # noqa: ARG001
 def _check(lake: Lake, settings: Settings) -> Counts:
     from pipelines.check.catalogue import run_checks
 
-    found = run_checks(lake, [], settings)
-    severities = Counter(one.severity for one in found)
+    findings = run_checks(lake, [], settings)
+    severities = Counter(finding.severity for finding in findings)
     counts = {severity: severities[severity] for severity in ("critical", "warning")}
     order = ("critical", "warning", "info")
-    worst = min(found, key=lambda one: order.index(one.severity), default=None)
+    worst = min(findings, key=lambda finding: order.index(finding.severity), default=None)
     return counts, "" if worst is None else f"{worst.check.id} {worst.subject}: {worst.finding}"
 
 
 def _risk(lake: Lake, settings: Settings) -> Counts:
     from pipelines.ask.risk import risk
 
-    found = risk(lake, settings.ask.min_insync_replicas)
-    worst = next((one for one in (*found.directories, *found.brokers) if not one.harmless), None)
+    answer = risk(lake, settings.ask.min_insync_replicas)
+    worst = next((exposure for exposure in (*answer.directories, *answer.brokers) if not exposure.harmless), None)
     counts = {
         name: 0 if worst is None else getattr(worst, name)
         for name in ("without_leader", "last_replicas", "unclean", "under_min_isr")
     }
-    if not found.brokers:
+    if not answer.brokers:
         return counts, "no broker is unfenced: nothing more can fail"
     if worst is None:
         return counts, "the failure of one disk or broker would only change leaders"
@@ -182,19 +182,19 @@ def ask_all(question: str, clusters: Sequence[FleetCluster], *, now: datetime | 
 def _ask(question: str, cluster: FleetCluster, now: datetime, stamp: str) -> FleetAnswer:
     more = f"jbod {_MORE.get(question, question)} --lake {quote(cluster.lake)}"
     try:
-        found = Patience(PATIENCE).ask(cluster.lake, lambda: _kept(question, cluster, stamp))
+        answer = Patience(PATIENCE).ask(cluster.lake, lambda: _kept(question, cluster, stamp))
     except Exception as problem:  # whatever a damaged table raises
-        said = " ".join(first_line_of(problem).split())
+        reason = " ".join(first_line_of(problem).split())
         return FleetAnswer(
-            cluster.name, cluster.lake, UNREACHABLE, line=said, todo=f"jbod status --lake {quote(cluster.lake)}"
+            cluster.name, cluster.lake, UNREACHABLE, line=reason, todo=f"jbod status --lake {quote(cluster.lake)}"
         )
-    time, counts = datetime.fromisoformat(found["time"]), found["counts"]
-    state = STALE if now - time > STALE_AFTER else WRONG if any(counts.values()) or found["incomplete"] else CLEAN
+    time, counts = datetime.fromisoformat(answer["time"]), answer["counts"]
+    state = STALE if now - time > STALE_AFTER else WRONG if any(counts.values()) or answer["incomplete"] else CLEAN
     if state == STALE:
         more = f"jbod replay {quote(cluster.log)} --lake {quote(cluster.lake)}"
-    line = "; ".join(filter(None, (found["incomplete"], found["line"])))
+    line = "; ".join(filter(None, (answer["incomplete"], answer["line"])))
     return FleetAnswer(
-        cluster.name, cluster.lake, state, found["offset"], time, counts, line, "" if state == CLEAN else more
+        cluster.name, cluster.lake, state, answer["offset"], time, counts, line, "" if state == CLEAN else more
     )
 
 
@@ -210,24 +210,24 @@ def keep_status(cluster: FleetCluster) -> None:
 def _kept(question: str, cluster: FleetCluster, stamp: str) -> dict[str, Any]:
     """The answer that was kept if no record came since that may change it, or a new one."""
     settings = cluster.settings
-    said = json.dumps([question, cluster.lake, asdict(settings.ask), asdict(settings.check), stamp])
-    kept = cache_dir() / "fleet" / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.json"
+    key = json.dumps([question, cluster.lake, asdict(settings.ask), asdict(settings.check), stamp])
+    kept = cache_dir() / "fleet" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     ledger = open_ledger(cluster.lake)
     newest = [ledger.metadata().id, ledger.version()]  # another lake at the same place has another id
-    found = None
+    answer = None
     with suppress(OSError, ValueError, LookupError, TypeError):
         known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         if known["version"] == newest:
             return known
         if known["version"][0] == newest[0] and question != "check":  # checks look at ages, too
-            found = _advanced(cluster.lake, ledger, known)
-    found = {**(found or _answered(question, cluster)), "version": newest}
+            answer = _advanced(cluster.lake, ledger, known)
+    answer = {**(answer or _answered(question, cluster)), "version": newest}
     with suppress(OSError):  # without a cache, answers only take longer
         kept.parent.mkdir(parents=True, exist_ok=True)
         scratch = kept.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-        scratch.write_text(json.dumps(found), encoding="utf-8")
+        scratch.write_text(json.dumps(answer), encoding="utf-8")
         scratch.replace(kept)
-    return found
+    return answer
 
 
 def _answered(question: str, cluster: FleetCluster) -> dict[str, Any]:
@@ -250,14 +250,14 @@ def _advanced(lake: LakeUri, ledger: DeltaTable, known: Mapping[str, Any]) -> di
     newest = max(data_files(ledger), key=lambda file: file["max.end_offset"] or 0)
     columns = ["end_offset", "end_time", "published_time", "versions"]
     rows = files.read(lake, LEDGER, [newest["path"]], columns).to_pylist()
-    row = max(rows, key=lambda one: (one["end_offset"], one["published_time"]))
+    row = max(rows, key=lambda publication: (publication["end_offset"], publication["published_time"]))
     versions, offset = dict(row["versions"]), known["offset"]
     if row["end_offset"] <= offset or {**versions, RECORDS.name: 0} != {**known["tables"], RECORDS.name: 0}:
         return None
     records = open_table(lake, RECORDS.name, versions[RECORDS.name])
     later = [file["path"] for file in data_files(records) if (file["max.log_offset"] or row["end_offset"]) > offset]
-    found = files.read(lake, RECORDS, later, ["log_offset", "record_type"])
-    types = pc.unique(found.filter(pc.field("log_offset") > offset)["record_type"]).to_pylist()
+    later_records = files.read(lake, RECORDS, later, ["log_offset", "record_type"])
+    types = pc.unique(later_records.filter(pc.field("log_offset") > offset)["record_type"]).to_pylist()
     if types != [TYPE_NAMES[NoOpRecord]]:
         return None
     return {**known, "tables": versions, "offset": row["end_offset"] - 1, "time": row["end_time"].isoformat()}
@@ -280,7 +280,7 @@ class Patience:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._asked: dict[str, threading.Thread] = {}
+        self._threads: dict[str, threading.Thread] = {}
 
     def ask(self, where: str, question: Callable[[], T]) -> T:
         """What ``question`` returns or raises; JbodError if the storage at ``where`` hangs."""
@@ -292,18 +292,18 @@ class Patience:
             except Exception as problem:
                 answers.put((None, problem))
 
-        before = self._asked.get(where)
+        before = self._threads.get(where)
         if before is None or not before.is_alive():
-            self._asked[where] = threading.Thread(target=run, daemon=True)
-            self._asked[where].start()
+            self._threads[where] = threading.Thread(target=run, daemon=True)
+            self._threads[where].start()
             try:
-                found, problem = answers.get(timeout=self._seconds)
+                answer, problem = answers.get(timeout=self._seconds)
             except queue.Empty:
                 pass
             else:
                 if problem is not None:
                     raise problem
-                return found  # type: ignore[return-value]
+                return answer  # type: ignore[return-value]
         raise JbodError(f"{where}: no answer in {self._seconds:.0f} s: does its storage hang?")
 
 
@@ -345,9 +345,9 @@ def fleet_page(answers: Sequence[FleetAnswer], out: Path, now: datetime) -> str:
         answers=answers,
         headline=headline(answers),
         verdict=_verdict(answers),
-        tiles={label: sum((one.counts or {}).get(name, 0) for one in answers) for name, label in _TILES.items()},
+        tiles={label: sum((answer.counts or {}).get(name, 0) for answer in answers) for name, label in _TILES.items()},
         colors={UNREACHABLE: "critical", STALE: "warning", WRONG: "failed", CLEAN: "online"},
-        pages={one.name: page for one in answers if (page := _page_of(one.name, out))},
+        pages={answer.name: page for answer in answers if (page := _page_of(answer.name, out))},
         ago=lambda time: age(time, now),
         now=now,
         style=STYLE,
@@ -356,9 +356,9 @@ def fleet_page(answers: Sequence[FleetAnswer], out: Path, now: datetime) -> str:
 
 def _verdict(answers: Sequence[FleetAnswer]) -> str:
     """Critical if data is lost, clients are affected, or a lake cannot be read."""
-    if any((one.counts or {}).get(name) for one in answers for name in _CRITICAL):
+    if any((answer.counts or {}).get(name) for answer in answers for name in _CRITICAL):
         return "critical"
-    return _VERDICTS[min((one.state for one in answers), key=STATES.index)]
+    return _VERDICTS[min((answer.state for answer in answers), key=STATES.index)]
 
 
 def _page_of(name: str, out: Path) -> str:

@@ -52,13 +52,16 @@ def read_fleet(path: Path) -> list[FleetCluster]:
     if not isinstance(listed, list) or not listed:
         raise UsageError(f"{path}: clusters: is no list of clusters, each with name, log and lake")
     common = load()
-    found: list[FleetCluster] = []
+    clusters: list[FleetCluster] = []
     for number, raw in enumerate(listed, 1):
-        found += _clusters(path, f"{path}: cluster {number}", raw, common)
-    for what, values in (("name", [one.name for one in found]), ("lake", [one.lake for one in found])):
+        clusters += _clusters(path, f"{path}: cluster {number}", raw, common)
+    for what, values in (
+        ("name", [cluster.name for cluster in clusters]),
+        ("lake", [cluster.lake for cluster in clusters]),
+    ):
         if twice := next((value for value in values if values.count(value) > 1), None):
             raise UsageError(f"{path}: two clusters have the {what} {twice}")
-    return found
+    return clusters
 
 
 def _clusters(path: Path, where: str, raw: Any, common: Settings) -> Iterator[FleetCluster]:
@@ -99,7 +102,7 @@ def _own(path: Path, where: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     labels = raw.get("labels") or []
     if not isinstance(labels, list):
         raise UsageError(f"{where}: labels are a list of sources, as jbod label takes them")
-    return {**own, "labels": {"sources": [_placed(path, str(one)) for one in labels]}} if labels else dict(own)
+    return {**own, "labels": {"sources": [_placed(path, str(source)) for source in labels]}} if labels else dict(own)
 
 
 def _settings(where: str, own: Mapping[str, Any], common: Settings, lake: LakeUri) -> Settings:

@@ -28,25 +28,25 @@ class FleetMeasured(Collector):
         """``tell`` gets a line when a lake or a log cannot be read, and when it can be read again."""
         self._patience = Patience(patience)
         self._measured = {
-            one.name: Measured(
-                one.lake,
-                partial(_named, tell, one.name),
-                None if "://" in one.log else one.log,
-                one.settings.ask.min_insync_replicas,
-                one.settings.check.losses_accepted_until,
+            cluster.name: Measured(
+                cluster.lake,
+                partial(_named, tell, cluster.name),
+                None if "://" in cluster.log else cluster.log,
+                cluster.settings.ask.min_insync_replicas,
+                cluster.settings.check.losses_accepted_until,
             )
-            for one in clusters
+            for cluster in clusters
         }
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """The metrics as of now. Of a lake that cannot be read, only that it cannot."""
-        found: dict[str, GaugeMetricFamily] = {}
+        families: dict[str, GaugeMetricFamily] = {}
         for name, measured in self._measured.items():
             for family in self._collect(measured):
-                whole = found.setdefault(family.name, GaugeMetricFamily(family.name, family.documentation))
+                whole = families.setdefault(family.name, GaugeMetricFamily(family.name, family.documentation))
                 for sample in family.samples:
                     whole.add_sample(sample.name, {"cluster": name, **sample.labels}, sample.value)
-        return list(found.values())
+        return list(families.values())
 
     def _collect(self, measured: Measured) -> Sequence[GaugeMetricFamily]:
         try:

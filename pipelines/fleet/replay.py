@@ -186,7 +186,7 @@ class Fleet:
         """Whether another cluster can be begun. A look that takes long is no reason to wait."""
         if self._is_worn():
             return False
-        slow = sum(one.phase == "looks" and one.silence > _SLOW_SECONDS for one in [*self._running])
+        slow = sum(attempt.phase == "looks" and attempt.silence > _SLOW_SECONDS for attempt in [*self._running])
         return len(self._running) - slow < self._parallel + _LOOKS
 
     def _is_worn(self) -> bool:
@@ -258,8 +258,8 @@ class Fleet:
         try:
             outcome = self._replay(attempt)
         except Exception as problem:
-            code, said = _fault(attempt.cluster.lake, problem)
-            self._results.put((attempt, attempt.done(FAILED, code, problem=said)))
+            code, line = _fault(attempt.cluster.lake, problem)
+            self._results.put((attempt, attempt.done(FAILED, code, problem=line)))
             return
         new = outcome.end_offset != outcome.start_offset or bool(outcome.rolled_back)
         done = attempt.done(

@@ -76,7 +76,7 @@ class Quorum:
                 closed[name] += _replaced(held, wanted, event, why_ended(name, None if event.snapshot else records[0]))
         return {
             table.name: TableRows(
-                row_table(table, closed[table.name]), row_table(table, [held[one] for one in sorted(held)])
+                row_table(table, closed[table.name]), row_table(table, [held[node_id] for node_id in sorted(held)])
             )
             for table, held in ((tables.CONTROLLERS, self.controllers), (tables.VOTERS, self.voters))
         }
@@ -93,8 +93,10 @@ class Quorum:
         state = raw["state"]
         return cls(
             QuorumState(
-                controllers={one["controller_id"]: _controller(one) for one in state["controllers"]},
-                members={one["node_id"]: _member(one) for one in state["members"]},
+                controllers={
+                    controller["controller_id"]: _controller(controller) for controller in state["controllers"]
+                },
+                members={member["node_id"]: _member(member) for member in state["members"]},
                 leader_id=state["leader_id"],
                 elected=_moment(state["elected"]),
                 kraft_version=state["kraft_version"],
@@ -140,38 +142,38 @@ def _replaced(held: dict[int, Row], wanted: Mapping[int, Row], event: QuorumEven
 def controller_rows(state: QuorumState) -> dict[int, Row]:
     """The row of ``controllers`` for each registered controller, without the interval."""
     return {
-        one.controller_id: {
-            "controller_id": one.controller_id,
-            "incarnation_id": one.incarnation_id,
-            "zk_migration_ready": one.zk_migration_ready,
-            "endpoints": list(one.endpoints),
-            "features": [name for name, _, _ in one.features],
-            "lowest_levels": [lowest for _, lowest, _ in one.features],
-            "highest_levels": [highest for *_, highest in one.features],
-            _BEGINS: one.registered.offset,
+        controller.controller_id: {
+            "controller_id": controller.controller_id,
+            "incarnation_id": controller.incarnation_id,
+            "zk_migration_ready": controller.zk_migration_ready,
+            "endpoints": list(controller.endpoints),
+            "features": [name for name, _, _ in controller.features],
+            "lowest_levels": [lowest for _, lowest, _ in controller.features],
+            "highest_levels": [highest for *_, highest in controller.features],
+            _BEGINS: controller.registered.offset,
         }
-        for one in state.controllers.values()
+        for controller in state.controllers.values()
     }
 
 
 def voter_rows(state: QuorumState) -> dict[int, Row]:
     """The row of ``voters`` for each node that a control record named, without the interval."""
     return {
-        one.node_id: {
-            "node_id": one.node_id,
-            "directory_id": one.directory_id,
-            "endpoints": list(one.endpoints),
-            "kraft_lowest": one.kraft and one.kraft[0],
-            "kraft_highest": one.kraft and one.kraft[1],
-            "role": state.role(one.node_id),
-            "voter": one.voter,
-            "role_offset": one.since.offset,
-            "role_time": one.since.time,
-            **_of("elected", state.elected if one.node_id == state.leader_id else None),
-            **_of("heard", one.heard),
+        member.node_id: {
+            "node_id": member.node_id,
+            "directory_id": member.directory_id,
+            "endpoints": list(member.endpoints),
+            "kraft_lowest": member.kraft and member.kraft[0],
+            "kraft_highest": member.kraft and member.kraft[1],
+            "role": state.role(member.node_id),
+            "voter": member.voter,
+            "role_offset": member.since.offset,
+            "role_time": member.since.time,
+            **_of("elected", state.elected if member.node_id == state.leader_id else None),
+            **_of("heard", member.heard),
             "kraft_version": state.kraft_version,
         }
-        for one in state.members.values()
+        for member in state.members.values()
     }
 
 
@@ -242,7 +244,7 @@ def broker_changes(change: BrokerChange, gone: Mapping[str, str], generation: in
         ("directory", "online", (old and old.directories, new and new.directories)),
         ("cordon", "cordoned", (old and old.cordoned, new and new.cordoned)),
     ):
-        before_set, after_set = (set(one or ()) for one in listed)
+        before_set, after_set = (set(directories or ()) for directories in listed)
         for directory in sorted(before_set ^ after_set):
             came = directory in after_set
             yield {
@@ -375,7 +377,7 @@ def broker_rows(
                 {**_directory_row(change.broker_id, directory, epoch, since), **_end(at), "ended_by": why}
             )
         if generation is not None:
-            gone = {one: _why_gone(state, change, one) for one in before - after}
+            gone = {directory_id: _why_gone(state, change, directory_id) for directory_id in before - after}
             happened += broker_changes(change, gone, generation)
         if change.after is None:
             state.brokers.pop(change.broker_id, None)
@@ -389,9 +391,9 @@ def broker_rows(
         _directory_row(broker, directory, epoch, since)
         for (broker, directory), (epoch, since) in sorted(state.directory_since.items(), key=lambda item: item[0])
     ]
-    told = row_table(tables.CHANGES, happened)
+    change_table = row_table(tables.CHANGES, happened)
     return {
-        **({} if generation is None else {"changes": TableRows(told, told.slice(0, 0))}),
+        **({} if generation is None else {"changes": TableRows(change_table, change_table.slice(0, 0))}),
         "brokers": TableRows(row_table(tables.BROKERS, closed), row_table(tables.BROKERS, open_rows)),
         "directories": TableRows(row_table(tables.DIRECTORIES, closed_dirs), row_table(tables.DIRECTORIES, open_dirs)),
     }

@@ -88,7 +88,7 @@ class BrokerChange:
 
 
 def _ordered(ids: Iterable[Uuid]) -> tuple[str, ...]:
-    return tuple(str(one) for one in sorted(ids))
+    return tuple(str(directory) for directory in sorted(ids))
 
 
 def _apply(

@@ -279,27 +279,27 @@ class _ChangeColumns(NamedTuple):
 def change_rows(step: Step, topic_ids: pa.Array, names: pa.Array, directories: pa.Array, generation: int) -> pa.Table:
     """Rows of ``changes`` for a step, in log order."""
     table, texts = _of_versions(step, directories)
-    found = _joined(step, table, _of_intervals(step, len(directories)))
-    topics = arrow.column(found.topic)
-    some = bool(len(found.directory)) and int(found.directory.max()) >= 0
-    n = len(found.offsets)
+    changes = _joined(step, table, _of_intervals(step, len(directories)))
+    topics = arrow.column(changes.topic)
+    some = bool(len(changes.directory)) and int(changes.directory.max()) >= 0
+    n = len(changes.offsets)
     return pa.table(
         [
-            arrow.column(found.offsets),
-            arrow.column(found.batches),
-            arrow.column(found.times).view(tables.TIME),
-            pa.DictionaryArray.from_arrays(arrow.column(found.what), arrow.texts(WHATS)),
+            arrow.column(changes.offsets),
+            arrow.column(changes.batches),
+            arrow.column(changes.times).view(tables.TIME),
+            pa.DictionaryArray.from_arrays(arrow.column(changes.what), arrow.texts(WHATS)),
             pa.DictionaryArray.from_arrays(topics, topic_ids),
             pa.DictionaryArray.from_arrays(topics, names),
-            arrow.column(found.number),
-            arrow.nullable(found.broker),
-            pa.DictionaryArray.from_arrays(arrow.nullable(found.directory), directories)
+            arrow.column(changes.number),
+            arrow.nullable(changes.broker),
+            pa.DictionaryArray.from_arrays(arrow.nullable(changes.directory), directories)
             if some
             else pa.nulls(n, pa.string()),
-            pa.DictionaryArray.from_arrays(arrow.nullable(found.before), texts),
-            pa.DictionaryArray.from_arrays(arrow.nullable(found.after), texts),
-            pa.DictionaryArray.from_arrays(arrow.nullable(found.why), arrow.texts(WHYS)),
-            arrow.column(found.snapshot),
+            pa.DictionaryArray.from_arrays(arrow.nullable(changes.before), texts),
+            pa.DictionaryArray.from_arrays(arrow.nullable(changes.after), texts),
+            pa.DictionaryArray.from_arrays(arrow.nullable(changes.why), arrow.texts(WHYS)),
+            arrow.column(changes.snapshot),
             arrow.column(np.zeros(n, np.bool_)),
             arrow.column(np.full(n, generation, np.int32)),
         ],

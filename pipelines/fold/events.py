@@ -277,12 +277,12 @@ def join(parts: Sequence[Part]) -> Events:
 
 
 @njit(cache=True, nogil=True)
-def _renumber_parts(numbers: Any, ends: Any, shifts: Any, one: Any) -> None:
-    """Renumbers references into the tables of parts (-1: none): n of part i becomes ``one[n + shifts[i]]``."""
+def _renumber_parts(numbers: Any, ends: Any, shifts: Any, new_numbers: Any) -> None:
+    """Renumbers references into the tables of parts (-1: none): n of part i becomes ``new_numbers[n + shifts[i]]``."""
     for i in range(len(ends) - 1):
         for row in range(ends[i], ends[i + 1]):
             if numbers[row] >= 0:
-                numbers[row] = one[numbers[row] + shifts[i]]
+                numbers[row] = new_numbers[numbers[row] + shifts[i]]
 
 
 @njit(cache=True, nogil=True)

@@ -93,7 +93,7 @@ def _events_of_values(payload: bytes) -> Iterator[BrokerEvent]:
 
 def _quorum_events(ordered: list[Row]) -> list[QuorumEvent]:
     """The quorum's events in log order. Those of a rebuild come in two rows: metadata records, control records."""
-    found = []
+    events = []
     for _, sequence, kind, payload in ordered:
         if kind == QUORUM:
             arrays = unpack(payload)
@@ -102,10 +102,10 @@ def _quorum_events(ordered: list[Row]) -> list[QuorumEvent]:
             columns = (arrays[name].tolist() for name in ("offsets", "times", "types"))
             for row, (offset, time, number) in enumerate(zip(*columns, strict=True)):
                 record = _quorum_record(number, raw[ends[row] : ends[row + 1]])
-                found.append((sequence, False, QuorumEvent(offset, time, snapshot >= 0, record)))
+                events.append((sequence, False, QuorumEvent(offset, time, snapshot >= 0, record)))
             if closes:
-                found.append((sequence, True, QuorumEvent(snapshot, int(arrays["end_time"][0]), True, None)))
-    return [event for *_, event in sorted(found, key=lambda one: (one[0], one[1], one[2].offset))]
+                events.append((sequence, True, QuorumEvent(snapshot, int(arrays["end_time"][0]), True, None)))
+    return [event for *_, event in sorted(events, key=lambda triple: (triple[0], triple[1], triple[2].offset))]
 
 
 def _quorum_record(number: int, value: bytes) -> Record | ControlRecord:
@@ -139,7 +139,7 @@ def fold_rows(
     parts += [
         (sequence, kind == END, Part.of(payload)) for _, sequence, kind, payload in ordered if kind in (EVENTS, END)
     ]
-    happened = join([part for *_, part in sorted(parts, key=lambda one: one[:2])])
+    happened = join([part for *_, part in sorted(parts, key=lambda slice_part: slice_part[:2])])
     rest = None
     if keeps_open:
         shard_state, rest = split(shard_state, happened, {change.broker_id for change in folded.changes})

@@ -142,15 +142,15 @@ def is_absent(directories: Any, start: int, size: int, absent_directory: int) ->
 
 
 @helper
-def same_list(values: Any, starts: Any, sizes: Any, one: Any, other: Any) -> bool:
+def same_list(values: Any, starts: Any, sizes: Any, reference: Any, other: Any) -> bool:
     """Whether two references name equal lists (null, EMPTY and [] are equal)."""
-    if one == other:
+    if reference == other:
         return True
-    size = max(sizes[one], 0) if one >= 0 else 0
+    size = max(sizes[reference], 0) if reference >= 0 else 0
     if size != (max(sizes[other], 0) if other >= 0 else 0):
         return False
     for k in range(size):
-        if values[starts[one] + k] != values[starts[other] + k]:
+        if values[starts[reference] + k] != values[starts[other] + k]:
             return False
     return True
 
@@ -252,10 +252,10 @@ def repeats(lists: Lists, versions: Any, draft: int, before: int) -> bool:
             versions[before, c.V_LISTS + k],
         ):
             return False
-    one, other = versions[draft, c.V_LISTS + DIRECTORIES], versions[before, c.V_LISTS + DIRECTORIES]
-    if one < 0 or other < 0:
-        return bool(one == other)
-    return same_list(lists.directories, lists.directory_starts, lists.directory_sizes, one, other)
+    reference, other = versions[draft, c.V_LISTS + DIRECTORIES], versions[before, c.V_LISTS + DIRECTORIES]
+    if reference < 0 or other < 0:
+        return bool(reference == other)
+    return same_list(lists.directories, lists.directory_starts, lists.directory_sizes, reference, other)
 
 
 @helper

@@ -200,9 +200,9 @@ def zeros(count: int) -> np.ndarray:
 
 @lru_cache(maxsize=32)
 def _zeros(bits: int) -> np.ndarray:
-    found = np.zeros(1 << bits, np.int32)
-    found.flags.writeable = False
-    return found
+    ends = np.zeros(1 << bits, np.int32)
+    ends.flags.writeable = False
+    return ends
 
 
 @njit(cache=True, nogil=True)

@@ -146,7 +146,7 @@ class Walked(NamedTuple):
 
 
 @helper
-def _check_all(data: Any, starts: Any, ends: Any, entries: Any, table: Program, found: Walked) -> tuple[int, int, int]:
+def _check_all(data: Any, starts: Any, ends: Any, entries: Any, table: Program, fields: Walked) -> tuple[int, int, int]:
     for row in range(len(starts)):
         at, end, pc = starts[row], ends[row], np.int64(entries[row])
         if pc < 0:
@@ -161,16 +161,16 @@ def _check_all(data: Any, starts: Any, ends: Any, entries: Any, table: Program, 
             if status != OK:
                 return row, at, status
             if slot == BROKER_ID:
-                found.broker_ids[row] = load_i32(data, start)
+                fields.broker_ids[row] = load_i32(data, start)
             elif slot == TOPIC_ID:
-                found.topic_at[row] = start
+                fields.topic_at[row] = start
             elif slot == NAME:
                 size, name, _ = compact(data, start, end, 1, 1)
-                found.name_at[row], found.name_sizes[row] = name, size
+                fields.name_at[row], fields.name_sizes[row] = name, size
             if operation == STRING:
                 for k in range(start, at):
                     if data[k] >= 128:
-                        found.suspect[row] = True
+                        fields.suspect[row] = True
             pc += 1
         at, status = skip_tags(data, at, end, table.tags[table.steps[pc, 1]])
         if status != OK:
@@ -181,12 +181,12 @@ def _check_all(data: Any, starts: Any, ends: Any, entries: Any, table: Program, 
 
 
 @njit(cache=True, nogil=True)
-def check(data: Any, starts: Any, ends: Any, entries: Any, table: Program, found: Walked) -> tuple[int, int, int]:
-    """Walks bodies ``data[starts[i]:ends[i]]`` by the program at ``entries[i]`` and fills row i of ``found``.
+def check(data: Any, starts: Any, ends: Any, entries: Any, table: Program, fields: Walked) -> tuple[int, int, int]:
+    """Walks bodies ``data[starts[i]:ends[i]]`` by the program at ``entries[i]`` and fills row i of ``fields``.
 
     Returns (rows walked, index, status). If there are fewer rows than given, the next row is malformed at that index.
     """
-    return _check_all(data, starts, ends, entries, table, found)
+    return _check_all(data, starts, ends, entries, table, fields)
 
 
 _OPERATIONS = {
@@ -233,13 +233,13 @@ class Programs:
 
     def entries_of(self, types: np.ndarray, versions: np.ndarray) -> np.ndarray:
         """Entry of each record: int32[n], -1 if the type or version is unknown."""
-        found: np.ndarray = self.entries[np.minimum(types, _TYPES - 1), np.minimum(versions, _VERSIONS - 1)]
-        return found
+        entries: np.ndarray = self.entries[np.minimum(types, _TYPES - 1), np.minimum(versions, _VERSIONS - 1)]
+        return entries
 
     def is_plain(self, types: np.ndarray) -> np.ndarray:
         """Which records the plain codec must check: bool[n]."""
-        found: np.ndarray = self.plain[np.minimum(types, _TYPES - 1)]
-        return found
+        mask: np.ndarray = self.plain[np.minimum(types, _TYPES - 1)]
+        return mask
 
 
 @cache

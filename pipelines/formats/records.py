@@ -256,7 +256,7 @@ def _walk_others(
     """Walks the bodies of the records ``rows`` and returns the fields that Records keeps."""
     m = len(rows)
     table = programs()
-    found = Walked(
+    fields = Walked(
         broker_ids=np.full(m, -1, np.int32),
         topic_at=np.full(m, -1, np.int64),
         name_at=np.full(m, -1, np.int64),
@@ -264,19 +264,19 @@ def _walk_others(
         suspect=np.zeros(m, np.bool_),
     )
     starts, ends = frames.bodies[rows], frames.ends[rows]
-    done, _, _ = check(data, starts, ends, entries[rows], table.walked, found)
+    done, _, _ = check(data, starts, ends, entries[rows], table.walked, fields)
     if done < m:
         raise _malformed(data, frames, int(rows[done]), file)
     # Text that is not ASCII, and nested structs, are rare: the plain codec checks them.
-    for row in rows[found.suspect | table.is_plain(frames.types[rows])].tolist():
+    for row in rows[fields.suspect | table.is_plain(frames.types[rows])].tolist():
         value = bytes(data[frames.starts[row] : frames.ends[row]])
         codec.decode(value, file=file, offset=int(frames.offsets[row]))
     n = len(frames.offsets)
     return {
-        "broker_ids": _spread(found.broker_ids, rows, n, -1),
-        "topic_at": _spread(found.topic_at, rows, n, -1),
-        "name_at": _spread(found.name_at, rows, n, -1),
-        "name_sizes": _spread(found.name_sizes, rows, n, 0),
+        "broker_ids": _spread(fields.broker_ids, rows, n, -1),
+        "topic_at": _spread(fields.topic_at, rows, n, -1),
+        "name_at": _spread(fields.name_at, rows, n, -1),
+        "name_sizes": _spread(fields.name_sizes, rows, n, 0),
     }
 
 
@@ -309,7 +309,7 @@ def type_names(types: np.ndarray) -> pa.Array:
     """Kafka's names of record types: dictionary<string>[n]."""
     distinct, numbers = np.unique(types, return_inverse=True)
     return pa.DictionaryArray.from_arrays(
-        column(numbers.astype(np.int16)), texts([type_name(int(one)) for one in distinct])
+        column(numbers.astype(np.int16)), texts([type_name(int(record_type)) for record_type in distinct])
     )
 
 
@@ -330,17 +330,17 @@ def unknown_kinds(records: Records, kept: np.ndarray, snapshot: int | None) -> d
 
     ``snapshot``: last contained offset where they are those of a snapshot.
     """
-    found: dict[str, int] = {}
+    first_offsets: dict[str, int] = {}
     for row in np.flatnonzero(kept & ~records.known).tolist():
         kind = kind_of(int(records.types[row]), int(records.versions[row]))
-        found.setdefault(kind, int(records.offsets[row]) if snapshot is None else snapshot)
-    return found
+        first_offsets.setdefault(kind, int(records.offsets[row]) if snapshot is None else snapshot)
+    return first_offsets
 
 
-def first_of(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def first_of(kinds_of_slices: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """The kinds of unknown records of several slices, each with the offset of the first."""
     first: dict[str, int] = {}
-    for kinds in found:
+    for kinds in kinds_of_slices:
         for kind, offset in kinds.items():
             first[kind] = min(offset, first.get(kind, offset))
     return first

@@ -90,12 +90,12 @@ def lines(source: Source, start: int, end: int) -> Iterator[tuple[int, bytes | T
         if not chunk:
             return
         if passing:
-            found = chunk.find(b"\n")
-            if found < 0:
+            newline = chunk.find(b"\n")
+            if newline < 0:
                 at += len(chunk)
                 continue
-            at += found + 1
-            chunk = chunk[found + 1 :]
+            at += newline + 1
+            chunk = chunk[newline + 1 :]
             if begun is not None:
                 yield begun, TooLong(at - begun)
             passing, begun = False, None
@@ -293,8 +293,8 @@ Entry = tuple[str, str, int]
 """Directory, topic and partition of an entry."""
 
 
-def _entries(said: AssignReplicasToDirsRequest | AssignReplicasToDirsResponse) -> Iterator[tuple[Entry, Any]]:
-    for directory in said.directories:
+def _entries(message: AssignReplicasToDirsRequest | AssignReplicasToDirsResponse) -> Iterator[tuple[Entry, Any]]:
+    for directory in message.directories:
         name = str(directory.id)
         for topic in directory.topics:
             topic_id = str(topic.topic_id)
@@ -309,16 +309,16 @@ def assignments_table(lines: Sequence[RequestLine]) -> pa.Table:
         request = line.request
         if not isinstance(request, AssignReplicasToDirsRequest):
             continue
-        asked = [entry for entry, _ in _entries(request)]
+        entries = [entry for entry, _ in _entries(request)]
         answers: Mapping[Entry, int] = {}
         if isinstance(line.response, AssignReplicasToDirsResponse):
             answers = {entry: result.error_code for entry, result in _entries(line.response)}
         whole = line.error_code
-        columns["topic_id"] += [topic_id for _, topic_id, _ in asked]
-        columns["partition"] += [partition for _, _, partition in asked]
-        columns["directory_id"] += [directory for directory, _, _ in asked]
-        columns["error"] += [whole or answers.get(entry, UNANSWERED) for entry in asked]
-        columns["entry"] += range(len(asked))
+        columns["topic_id"] += [topic_id for _, topic_id, _ in entries]
+        columns["partition"] += [partition for _, _, partition in entries]
+        columns["directory_id"] += [directory for directory, _, _ in entries]
+        columns["error"] += [whole or answers.get(entry, UNANSWERED) for entry in entries]
+        columns["entry"] += range(len(entries))
         for name, value in (
             ("broker_id", request.broker_id),
             ("broker_epoch", request.broker_epoch),
@@ -327,9 +327,9 @@ def assignments_table(lines: Sequence[RequestLine]) -> pa.Table:
             ("controller", controller_of(line.connection)),
             ("connection", line.connection),
             ("correlation_id", line.correlation_id),
-            ("entries", len(asked)),
+            ("entries", len(entries)),
         ):
-            columns[name] += [value] * len(asked)
+            columns[name] += [value] * len(entries)
     return pa.Table.from_pydict(columns, schema=ASSIGNMENTS_SCHEMA)
 
 

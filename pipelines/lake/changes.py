@@ -52,19 +52,19 @@ def same_changes(lake: LakeUri, connection: duckdb.DuckDBPyConnection, rows: str
 
 def generation_of(lake: LakeUri, delta: DeltaTable) -> int:
     """The generation of the newest row, 0 for a table without rows."""
-    found = live_files(delta)
-    bounds: list[Any] = [file.statistics.get("max.generation") for file in found]
+    change_files = live_files(delta)
+    bounds: list[Any] = [file.statistics.get("max.generation") for file in change_files]
     if None not in bounds:
         return max(map(int, bounds), default=0)
     with connect(lake) as connection:
-        rows = connection.execute(f"SELECT max(generation) FROM {_all(lake, delta, found)}").fetchall()
+        rows = connection.execute(f"SELECT max(generation) FROM {_all(lake, delta, change_files)}").fetchall()
     return int(rows[0][0] or 0)
 
 
 def taken_back(lake: LakeUri, delta: DeltaTable, offset: int, before: int, at: datetime) -> list[DataFile]:
     """Writes rows that retract everything from ``offset`` on. The lake ended at ``before``, now at ``offset``."""
-    found = [file for file in live_files(delta) if not _ends_before(file, offset)]
-    wanted = f"(FROM {in_force(_all(lake, delta, found))} WHERE log_offset >= {offset})"
+    later_files = [file for file in live_files(delta) if not _ends_before(file, offset)]
+    wanted = f"(FROM {in_force(_all(lake, delta, later_files))} WHERE log_offset >= {offset})"
     generation = generation_of(lake, delta) + 1
     with connect(lake) as connection:
         rows = connection.sql(_retractions(wanted, generation)).to_arrow_table()
@@ -188,8 +188,8 @@ def _write(lake: LakeUri, parts: Sequence[pa.Table]) -> DataFile:
     )
 
 
-def _all(lake: LakeUri, delta: DeltaTable, found: Sequence[LiveFile]) -> str:
-    return read_parquet(lake, CHANGES.name, delta, [file.path for file in found])
+def _all(lake: LakeUri, delta: DeltaTable, change_files: Sequence[LiveFile]) -> str:
+    return read_parquet(lake, CHANGES.name, delta, [file.path for file in change_files])
 
 
 def _ends_before(file: LiveFile, offset: int) -> bool:

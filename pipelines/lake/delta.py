@@ -268,8 +268,8 @@ def stream_query(
 ) -> Iterator[list[tuple[Any, ...]]]:
     """The rows of a query in batches. The connection takes no other query until the last one is read."""
     with reading(lake):
-        found = connection.execute(sql, list(parameters))
-        while rows := found.fetchmany(STREAMED_ROWS):
+        cursor = connection.execute(sql, list(parameters))
+        while rows := cursor.fetchmany(STREAMED_ROWS):
             yield rows
 
 
@@ -288,11 +288,11 @@ class RowHash:
 
 def hashed(columns: Sequence[str]) -> str:
     """SQL for the three values of a RowHash of these columns."""
-    one = f"hash({', '.join(columns)})"
-    return f"count(*), coalesce(sum({one}), 0), coalesce(bit_xor({one}), 0)"
+    hash_of_row = f"hash({', '.join(columns)})"
+    return f"count(*), coalesce(sum({hash_of_row}), 0), coalesce(bit_xor({hash_of_row}), 0)"
 
 
 def row_hash(lake: LakeUri, connection: duckdb.DuckDBPyConnection, columns: Sequence[str], rows: str) -> RowHash:
     """The hash of ``rows`` (SQL), of these columns in this order. ``lake``: the lake that an error names."""
-    (found,) = run_query(lake, connection, f"SELECT {hashed(columns)} FROM {rows}")
-    return RowHash(*found)
+    (values,) = run_query(lake, connection, f"SELECT {hashed(columns)} FROM {rows}")
+    return RowHash(*values)

@@ -77,12 +77,14 @@ def write(lake: LakeUri, table: str, rows: pa.Table, *, shard: int = -1, order: 
 
     ``order``: the indices of the rows in the order to write them. A row group at a time is copied.
     """
-    said = _required(table, rows)
-    starts = range(0, max(1, said.num_rows), ROW_GROUP)
+    required_rows = _required(table, rows)
+    starts = range(0, max(1, required_rows.num_rows), ROW_GROUP)
     if order is None:
-        return _write(lake, table, said.schema, (said.slice(start, ROW_GROUP) for start in starts), shard)
-    schema = _small_dictionaries(table, said)
-    parts = (said.take(order.slice(start, ROW_GROUP)).cast(schema) for start in starts)
+        return _write(
+            lake, table, required_rows.schema, (required_rows.slice(start, ROW_GROUP) for start in starts), shard
+        )
+    schema = _small_dictionaries(table, required_rows)
+    parts = (required_rows.take(order.slice(start, ROW_GROUP)).cast(schema) for start in starts)
     return _write(lake, table, schema, parts, shard)
 
 
@@ -96,10 +98,11 @@ def merge(lake: LakeUri, table: Table, paths: Sequence[str]) -> DataFile:
 def _with_nulls(lake: LakeUri, table: Table, paths: Sequence[str]) -> pa.Schema:
     """The table's schema, where a column is nullable if a file may have a null in it."""
     fs, root = filesystem_of(lake)
-    found = [pq.read_schema(f"{root}/{table.name}/{path}", filesystem=fs) for path in paths]
+    schemas = [pq.read_schema(f"{root}/{table.name}/{path}", filesystem=fs) for path in paths]
     return pa.schema(
         field.with_nullable(
-            field.nullable or any(field.name not in one.names or one.field(field.name).nullable for one in found)
+            field.nullable
+            or any(field.name not in schema.names or schema.field(field.name).nullable for schema in schemas)
         )
         for field in table.schema
     )
@@ -108,9 +111,9 @@ def _with_nulls(lake: LakeUri, table: Table, paths: Sequence[str]) -> pa.Schema:
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The rows of tables in tables of ``ROW_GROUP`` rows, the last one of fewer."""
     held, number = [], 0
-    for one in tables:
-        held.append(one)
-        number += one.num_rows
+    for table in tables:
+        held.append(table)
+        number += table.num_rows
         while number > ROW_GROUP:
             rows = pa.concat_tables(held)
             yield rows.slice(0, ROW_GROUP)
@@ -236,8 +239,8 @@ def check_there(lake: LakeUri, written: Sequence[DataFile]) -> None:
         # Written files are readable by everyone.
         return
     fs, root = filesystem_of(lake)
-    found = fs.get_file_info([f"{root}/{file.table}/{file.path}" for file in written])
-    for file, info in zip(written, found, strict=True):
+    infos = fs.get_file_info([f"{root}/{file.table}/{file.path}" for file in written])
+    for file, info in zip(written, infos, strict=True):
         if info.size != file.size:
             raise _elsewhere(lake, f"{file.table}/{file.path} was written and is not there")
 
@@ -294,5 +297,7 @@ class Statistics:
 
     def to_json(self) -> str:
         """Their JSON."""
-        low, high = ({name: one[name] for name in self._bounded if name in one} for one in (self._low, self._high))
+        low, high = (
+            {name: bounds[name] for name in self._bounded if name in bounds} for bounds in (self._low, self._high)
+        )
         return json.dumps({"numRecords": self._rows, "minValues": low, "maxValues": high, "nullCount": self._nulls})

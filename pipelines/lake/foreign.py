@@ -88,52 +88,54 @@ def commit_info(marks: Mapping[str, str], what: str = "") -> dict[str, str]:
     Without ``what``, the marks say it.
     """
     if what:
-        said = f"jbod: {what}"
+        description = f"jbod: {what}"
     elif PUBLISHED in marks and STARTED in marks:
         first, last = int(marks[STARTED]), int(marks[PUBLISHED]) - 1
-        said = f"jbod: published offsets {first} to {last}" if first <= last else "jbod: published, no new offsets"
+        description = (
+            f"jbod: published offsets {first} to {last}" if first <= last else "jbod: published, no new offsets"
+        )
     elif RESTORED in marks or PUBLISHED in marks:
-        said = f"jbod: took the table back to version {marks.get(RESTORED, marks.get(PUBLISHED))}"
+        description = f"jbod: took the table back to version {marks.get(RESTORED, marks.get(PUBLISHED))}"
     elif REBUILT in marks:
-        said = "jbod: rebuilt the table from the records"
+        description = "jbod: rebuilt the table from the records"
     else:
-        said = "jbod: rewrote files, all rows are the same"
-    return {**marks, "userMetadata": said}
+        description = "jbod: rewrote files, all rows are the same"
+    return {**marks, "userMetadata": description}
 
 
 def since(lake: LakeUri, table: Table, delta: DeltaTable, published: int) -> CommitsSince:
     """Returns the commits of the table (opened at its newest version) after version ``published``."""
-    found = CommitsSince()
+    commits = CommitsSince()
     version = delta.version()
     if version < published:
-        found.refused = f"the ledger names version {published}, but the newest version is {version}"
-        return found
+        commits.refused = f"the ledger names version {published}, but the newest version is {version}"
+        return commits
     while version > published:
         commit = read_commit(lake, table.name, version)
         if commit is None:
-            found.refused = f"Delta's log no longer says what version {version} did, and the ledger names {published}"
-            return found
+            commits.refused = f"Delta's log no longer says what version {version} did, and the ledger names {published}"
+            return commits
         if REBUILT in commit.marks:
             break
         back = commit.restores
         if back is not None and published <= back < version and _same_files(lake, table.name, version, back):
             if not commit.marks:
-                found.foreign.append(commit)
+                commits.foreign.append(commit)
             version = back
             continue
         if RESTORED in commit.marks:
-            found.refused = f"{commit} took the table back to version {back}, which is no longer there"
+            commits.refused = f"{commit} took the table back to version {back}, which is no longer there"
         elif PUBLISHED in commit.marks:
-            found.restore_to = version - 1
+            commits.restore_to = version - 1
         elif not commit.marks:
-            found.foreign.append(commit)
-            if commit.changes_data and not found.refused:
-                found.refused = f"{commit} was not written by jbod and changes data"
+            commits.foreign.append(commit)
+            if commit.changes_data and not commits.refused:
+                commits.refused = f"{commit} was not written by jbod and changes data"
         version -= 1
-    if found.foreign and not found.refused and (misfit := _misfit_at(lake, table, delta, found.restore_to)):
-        culprit = next((commit for commit in found.foreign if commit.changes_metadata), found.foreign[0])
-        found.refused = f"{culprit} was not written by jbod, and now {misfit}"
-    return found
+    if commits.foreign and not commits.refused and (misfit := _misfit_at(lake, table, delta, commits.restore_to)):
+        culprit = next((commit for commit in commits.foreign if commit.changes_metadata), commits.foreign[0])
+        commits.refused = f"{culprit} was not written by jbod, and now {misfit}"
+    return commits
 
 
 def last_own(lake: LakeUri, ledger: DeltaTable) -> int | None:
@@ -162,7 +164,7 @@ def read_commit(lake: LakeUri, table: str, version: int) -> Commit | None:
         datetime.fromtimestamp(stamp / 1000, UTC) if isinstance(stamp, int) else None,
         _plain(" with ".join(filter(None, (info.get("userName"), info.get("engineInfo")))) or "nobody named"),
         marks,
-        any(one.get("dataChange", True) for one in files if one),
+        any(file.get("dataChange", True) for file in files if file),
         any("metaData" in action or "protocol" in action for action in actions),
         int(str(restores)) if str(restores).isdigit() else None,
     )
@@ -214,16 +216,16 @@ def _misfits(delta: DeltaTable, table: Table) -> Iterator[str]:
         yield f"the table is partitioned by {', '.join(map(_plain, metadata.partition_columns)) or 'nothing'}"
     if table.name == "ledger" and not _describes(metadata.description):
         yield "the description of the ledger, which identifies the lake, has changed"
-    wanted = {one.name: one for one in Schema.from_arrow(table.delta_schema).fields}
-    there = {one.name: one for one in delta.schema().fields}
+    wanted = {column.name: column for column in Schema.from_arrow(table.delta_schema).fields}
+    there = {column.name: column for column in delta.schema().fields}
     for name in wanted.keys() - there.keys():
         yield f"the column {name} is missing"
-    for name, one in there.items():
+    for name, column in there.items():
         if name not in wanted:
             yield f"there is a column {_plain(name)} that jbod does not know"
-        elif one.type != wanted[name].type:
+        elif column.type != wanted[name].type:
             yield f"the column {name} has another type"
-        elif (wanted[name].nullable and not one.nullable) or {*one.metadata} - {"comment"}:
+        elif (wanted[name].nullable and not column.nullable) or {*column.metadata} - {"comment"}:
             yield f"the column {name} has another rule"
 
 

@@ -34,5 +34,5 @@ def write_statements(lake: LakeUri, statements: Sequence[Statement]) -> None:
 
     Raises UsageError if that is not possible, and Retriable if another process wrote at the same time.
     """
-    rows = [one._asdict() for one in statements]
+    rows = [statement._asdict() for statement in statements]
     write_side_table(lake, TABLE, rows, mode="overwrite", other="another jbod label")

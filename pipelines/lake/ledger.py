@@ -70,12 +70,12 @@ def open_ledger(lake: LakeUri) -> DeltaTable:
     """
     ledger = open_table(lake, "ledger", None)
     try:
-        said = json.loads(ledger.metadata().description or "{}").get("format", FORMAT_VERSION)
+        format_version = json.loads(ledger.metadata().description or "{}").get("format", FORMAT_VERSION)
     except ValueError:
-        said = FORMAT_VERSION
-    if said != FORMAT_VERSION:
+        format_version = FORMAT_VERSION
+    if format_version != FORMAT_VERSION:
         raise UsageError(
-            f"{lake}: lake of format {said}, this jbod reads {FORMAT_VERSION}: replay the log into a new lake"
+            f"{lake}: lake of format {format_version}, this jbod reads {FORMAT_VERSION}: replay the log into a new lake"
         )
     own = last_own(lake, ledger)
     if own is None or own == ledger.version():
@@ -105,12 +105,12 @@ def read_ledger(
             spans.append((end, first, None))
     source = read_parquet(lake, "ledger", ledger, unread, by_name=True)
     rows = run_query(lake, connection, f"SELECT {_PUBLISHED} FROM {source} ORDER BY end_offset, published_time")
-    found = [
+    publications = [
         Published(start, end, time_of(ended), time_of(written), *rest) for start, end, ended, written, *rest in rows
     ]
-    if not found:
+    if not publications:
         return None, []
-    spans += [(row.end_offset, row.start_offset, row.from_snapshot) for row in found]
+    spans += [(row.end_offset, row.start_offset, row.from_snapshot) for row in publications]
     ranges: list[tuple[int, int]] = []
     # A publication of requests has a separate row with the same end offset and no records. It sorts after theirs.
     for end, start, snapshot in sorted(spans, key=lambda span: span[:2]):
@@ -118,17 +118,17 @@ def read_ledger(
             ranges.append((snapshot - 1, end))
         else:
             ranges.append((ranges.pop()[0] if ranges else start, end))
-    return found[-1], ranges
+    return publications[-1], ranges
 
 
 def log_end(lake: LakeUri, ledger: DeltaTable, connection: duckdb.DuckDBPyConnection, end_offset: int) -> int | None:
     """The log's end offset at the last run, if it was before the lake's end (``end_offset``), otherwise None."""
     newest = [file["path"] for file in data_files(ledger) if file["max.end_offset"] in (None, end_offset)]
     rows = read_parquet(lake, "ledger", ledger, newest, by_name=True)
-    found = run_query(
+    log_ends = run_query(
         lake, connection, f"SELECT log_end FROM {rows} WHERE end_offset = {end_offset} ORDER BY published_time"
     )
-    end: int | None = found[-1][0]
+    end: int | None = log_ends[-1][0]
     return end
 
 

@@ -126,12 +126,12 @@ class RunWatch:
 
     def _lives(self) -> bool:
         if is_object(self._lake):
-            found = holder(f"{self._lake}/{RUN}")
-            if found is None or found[0] != self._run:
+            lease = holder(f"{self._lake}/{RUN}")
+            if lease is None or lease[0] != self._run:
                 return False
             now = time.monotonic()
-            if self._seen is None or self._seen[0] != found[1]:
-                self._seen = found[1], now
+            if self._seen is None or self._seen[0] != lease[1]:
+                self._seen = lease[1], now
             return now - self._seen[1] < LEASE
         if "://" in self._lake:
             return True
@@ -243,16 +243,16 @@ class Lease:
                 if self._create():
                     return
                 continue
-            said = _parsed(content)
+            owner = _parsed(content)
             now = time.monotonic()
             if seen is None or seen[0] != tag:
                 lives = seen is not None
                 seen = tag, now
-            free = said is None or not said.get("held") or _is_dead_here(said) or now - seen[1] >= LEASE
+            free = owner is None or not owner.get("held") or _is_dead_here(owner) or now - seen[1] >= LEASE
             if free and self._try(tag):
                 return
             if lives and now - began >= patience:
-                raise HeldLease(f"{_named(said or {})} holds {self.location}")
+                raise HeldLease(f"{_named(owner or {})} holds {self.location}")
             time.sleep(min(POLL, BEAT / 4))
 
     def release(self) -> None:
@@ -350,29 +350,29 @@ def holder(location: str) -> tuple[str, Tag] | None:
         content, tag = objects.get_tagged(location)
     except FileNotFoundError:
         return None
-    said = _parsed(content)
-    if said is None or not said.get("held") or _is_dead_here(said):
+    owner = _parsed(content)
+    if owner is None or not owner.get("held") or _is_dead_here(owner):
         return None
-    return str(said.get("id")).partition(" ")[0], tag
+    return str(owner.get("id")).partition(" ")[0], tag
 
 
 def _parsed(content: bytes) -> dict[str, Any] | None:
     try:
-        said = json.loads(content)
+        owner = json.loads(content)
     except ValueError:
         return None
-    return said if isinstance(said, dict) else None
+    return owner if isinstance(owner, dict) else None
 
 
-def _named(said: dict[str, Any]) -> str:
-    pid, user, host, renewed = (said.get(name) for name in ("pid", "user", "host", "renewed"))
+def _named(owner: dict[str, Any]) -> str:
+    pid, user, host, renewed = (owner.get(name) for name in ("pid", "user", "host", "renewed"))
     return f"process {pid} of {user} on {host} (renewed {renewed})"
 
 
-def _is_dead_here(said: dict[str, Any]) -> bool:
+def _is_dead_here(owner: dict[str, Any]) -> bool:
     """Whether the owner was a process of this machine that is gone."""
-    machine, pid = said.get("machine"), said.get("pid")
-    return bool(machine) and machine == _machine() and isinstance(pid, int) and _started(pid) != said.get("process")
+    machine, pid = owner.get("machine"), owner.get("pid")
+    return bool(machine) and machine == _machine() and isinstance(pid, int) and _started(pid) != owner.get("process")
 
 
 def _machine() -> str:

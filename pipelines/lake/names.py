@@ -68,28 +68,30 @@ class Names:
     @classmethod
     def of(cls, statements: Iterable[Statement]) -> Names:
         """The statements combined. For each kind of source, the newest statement wins."""
-        listed = sorted(statements, key=lambda one: (_rank(one.kind), -one.read_time.timestamp()))
+        listed = sorted(statements, key=lambda statement: (_rank(statement.kind), -statement.read_time.timestamp()))
         paths: dict[str, Statement] = {}
         brokers: dict[str, int] = {}
         conflicts: list[str] = []
-        for one in listed:
-            if one.directory_id is None:
+        for statement in listed:
+            if statement.directory_id is None:
                 continue
-            if one.broker_id is not None:
-                brokers.setdefault(one.directory_id, one.broker_id)
-            if one.path is None:
+            if statement.broker_id is not None:
+                brokers.setdefault(statement.directory_id, statement.broker_id)
+            if statement.path is None:
                 continue
-            first = paths.setdefault(one.directory_id, one)
-            if first.path != one.path and first.kind != one.kind:
-                conflicts.append(_conflict(one.directory_id, "path", first, one))
+            first = paths.setdefault(statement.directory_id, statement)
+            if first.path != statement.path and first.kind != statement.kind:
+                conflicts.append(_conflict(statement.directory_id, "path", first, statement))
         labels: dict[str, Statement] = {}
-        known = [one for one in listed if one.label is not None]
+        known = [statement for statement in listed if statement.label is not None]
         # A key with an id is more exact than a path with a broker, and that more than a path alone.
-        for one in sorted(known, key=lambda one: (one.directory_id is None, one.broker_id is None)):
-            for directory in _meant(one, paths, brokers):
-                first = labels.setdefault(directory, one)
-                if first.label != one.label and _key_of(first) == _key_of(one):
-                    conflicts.append(_conflict(directory, "label", first, one))
+        for statement in sorted(
+            known, key=lambda statement: (statement.directory_id is None, statement.broker_id is None)
+        ):
+            for directory in _meant(statement, paths, brokers):
+                first = labels.setdefault(directory, statement)
+                if first.label != statement.label and _key_of(first) == _key_of(statement):
+                    conflicts.append(_conflict(directory, "label", first, statement))
         by_id = {
             directory: Name(
                 paths[directory].path if directory in paths else None,
@@ -104,19 +106,20 @@ def _rank(kind: str) -> int:
     return KINDS.index(kind) if kind in KINDS else len(KINDS)
 
 
-def _meant(one: Statement, paths: Mapping[str, Statement], brokers: Mapping[str, int]) -> list[str]:
+def _meant(label: Statement, paths: Mapping[str, Statement], brokers: Mapping[str, int]) -> list[str]:
     """The directories that a label is about."""
-    if one.directory_id is not None:
-        return [one.directory_id]
+    if label.directory_id is not None:
+        return [label.directory_id]
     return [
         directory
-        for directory, said in paths.items()
-        if said.path == one.path and (one.broker_id is None or brokers.get(directory, one.broker_id) == one.broker_id)
+        for directory, statement in paths.items()
+        if statement.path == label.path
+        and (label.broker_id is None or brokers.get(directory, label.broker_id) == label.broker_id)
     ]
 
 
-def _key_of(one: Statement) -> tuple[object, ...]:
-    return (one.directory_id is None, one.broker_id is None)
+def _key_of(statement: Statement) -> tuple[object, ...]:
+    return (statement.directory_id is None, statement.broker_id is None)
 
 
 def _conflict(directory: str, what: str, first: Statement, other: Statement) -> str:

@@ -97,9 +97,9 @@ class LakeWriter(WrittenLake):
 
         Raises UsageError if there is none. With ``mending``, tables may be damaged, or changed by another engine.
         """
-        said = described(path)
+        description = described(path)
         with alone(path):
-            lake = cls(path, Identity(*(said[part.name] for part in fields(Identity))))
+            lake = cls(path, Identity(*(description[part.name] for part in fields(Identity))))
             lake._load(mending=mending)
             if lake.ledger is None:
                 raise UsageError(f"{path}: nothing was published into this lake yet")
@@ -180,23 +180,23 @@ class LakeWriter(WrittenLake):
         return True
 
     def _check_identity(self) -> None:
-        said = described(self.path, self.tables[LEDGER.name])
-        if said["format"] != FORMAT_VERSION:
+        description = described(self.path, self.tables[LEDGER.name])
+        if description["format"] != FORMAT_VERSION:
             raise UsageError(
-                f"{self.path}: lake of format {said['format']}, this is {FORMAT_VERSION}: use a new --lake"
+                f"{self.path}: lake of format {description['format']}, this is {FORMAT_VERSION}: use a new --lake"
             )
-        self.keeps_changes = keeps_changes(said)
+        self.keeps_changes = keeps_changes(description)
         for name in ("profile", "ids", "cluster_id"):
-            mine, theirs = getattr(self.identity, name), said.get(name)
+            mine, theirs = getattr(self.identity, name), description.get(name)
             if mine != theirs and not (name == "cluster_id" and "" in (mine, theirs)):
                 raise UsageError(
                     f"{self.path}: lake was made with {name} {theirs!r}, this run has {mine!r}: use another --lake"
                 )
         self.identity = Identity(
-            self.identity.cluster_id or said["cluster_id"],
+            self.identity.cluster_id or description["cluster_id"],
             self.identity.profile,
             self.identity.ids,
-            said["shards"],
+            description["shards"],
         )
 
     def discard(self, *more: str) -> None:
@@ -355,9 +355,9 @@ class LakeWriter(WrittenLake):
 
 def read_ledger(lake: WrittenLake) -> None:
     """Reads the ledger's newest row. Raises LakeConflict if another engine changed the ledger."""
-    found = _since(lake, LEDGER)
-    if found.refused:
-        raise _conflict(lake, LEDGER, found)
+    commits = _since(lake, LEDGER)
+    if commits.refused:
+        raise _conflict(lake, LEDGER, commits)
     lake.take_newest_row()
 
 
@@ -367,25 +367,25 @@ def compare(lake: WrittenLake) -> bool:
     Raises LakeConflict if another engine changed data. Returns whether another engine committed anything.
     """
     judged = [(table, _since(lake, table)) for table in (*TABLES[:-1], *REQUESTS) if table.name in lake.tables]
-    for table, found in judged:
-        if found.refused:
-            raise _conflict(lake, table, found)
-    for table, found in judged:
-        if found.restore_to is not None and table is CHANGES:
+    for table, commits in judged:
+        if commits.refused:
+            raise _conflict(lake, table, commits)
+    for table, commits in judged:
+        if commits.restore_to is not None and table is CHANGES:
             settle_changes(lake)
-        elif found.restore_to is not None:
-            _restore(lake, table, found.restore_to)
-    return any(found.foreign for _, found in judged)
+        elif commits.restore_to is not None:
+            _restore(lake, table, commits.restore_to)
+    return any(commits.foreign for _, commits in judged)
 
 
 def mend(lake: WrittenLake, table: Table) -> None:
     """Restores a table to the version that the ledger names, whatever was committed since."""
-    found = _since(lake, table)
-    if found.refused or found.restore_to is not None:
+    commits = _since(lake, table)
+    if commits.refused or commits.restore_to is not None:
         delta = lake.tables[table.name]
         version = last_own(lake.path, delta) or 0 if table is LEDGER else lake.versions[table.name]
         if delta.version() < version:
-            raise _conflict(lake, table, found)
+            raise _conflict(lake, table, commits)
         _restore(lake, table, version)
 
 
@@ -406,9 +406,9 @@ def _since(lake: WrittenLake, table: Table) -> CommitsSince:
     return since(lake.path, table, lake.tables[table.name], published)
 
 
-def _conflict(lake: WrittenLake, table: Table, found: CommitsSince) -> LakeConflict:
+def _conflict(lake: WrittenLake, table: Table, commits: CommitsSince) -> LakeConflict:
     return LakeConflict(
-        f"{lake.path}/{table.name}: {found.refused}: nothing was published; jbod verify shows the "
+        f"{lake.path}/{table.name}: {commits.refused}: nothing was published; jbod verify shows the "
         "differences, jbod rebuild restores the tables"
     )
 

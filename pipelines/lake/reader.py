@@ -192,11 +192,11 @@ class Lake:
         """The end offset before each rollback, and the end offset and time after it, the newest end last."""
         ledger = open_ledger(self.path)
         rows = read_parquet(self.path, "ledger", ledger, [file["path"] for file in data_files(ledger)], by_name=True)
-        found = self.query(
+        ledger_rows = self.query(
             f"SELECT rolled_back_from, end_offset, epoch_us(end_time) FROM {rows} WHERE rolled_back_from IS NOT NULL "
             "ORDER BY end_offset, published_time"
         )
-        return [(before, end, time_of(micros)) for before, end, micros in found]
+        return [(before, end, time_of(micros)) for before, end, micros in ledger_rows]
 
     @cached_property
     def names(self) -> Names:
@@ -285,17 +285,17 @@ class Lake:
                 f"of {self.time:%Y-%m-%d %H:%M:%S} UTC (offset {self.offset})"
             )
         micros = (wanted - EPOCH) // timedelta(microseconds=1)
-        ((found, oldest),) = self.query(
+        ((offset, oldest),) = self.query(
             "SELECT max(log_offset) FILTER (append_time <= make_timestamptz($1)), epoch_us(min(append_time)) "
             f"FROM {self.records()}",
             [micros],
         )
-        if found is None:
+        if offset is None:
             raise UsageError(
                 f"{self.path}: {wanted.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC is before the oldest record of the lake, "
                 f"of {time_of(oldest or 0):%Y-%m-%d %H:%M:%S} UTC (offset {self.first})"
             )
-        return int(found)
+        return int(offset)
 
 
 def _at_most(bound: int | None, offset: int) -> bool:

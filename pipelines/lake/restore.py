@@ -59,11 +59,11 @@ def take_back(lake: LakeWriter, cut: Cut, shards_of: ShardsOf) -> None:
                 added, gone = _cut_history(lake, table, cut.offset, shards_of)
             lake.commit(table, added, gone, cut.offset, cut.offset)
             rows[table.name] = sum(file.rows for file in added)
-        told = []
+        change_files = []
         if lake.keeps_changes:
-            told = taken_back(lake.path, lake.tables[CHANGES.name], cut.offset, before, _last_time(lake))
-        lake.commit(CHANGES, told, (), cut.offset, cut.offset)
-        rows[CHANGES.name] = sum(file.rows for file in told)
+            change_files = taken_back(lake.path, lake.tables[CHANGES.name], cut.offset, before, _last_time(lake))
+        lake.commit(CHANGES, change_files, (), cut.offset, cut.offset)
+        rows[CHANGES.name] = sum(file.rows for file in change_files)
         rows |= _reopen_requests(lake, cut.offset, _last_time(lake))
         _cut_ledger(lake, cut, before, rows)
 
@@ -83,9 +83,9 @@ def _cut_records(lake: LakeWriter, offset: int) -> tuple[list[DataFile], list[Li
 def _cut_history(
     lake: LakeWriter, table: Table, offset: int, shards_of: ShardsOf
 ) -> tuple[list[DataFile], list[LiveFile]]:
-    found = live_files(lake.tables[table.name])
-    opened = [file for file in found if file.shard >= 0]
-    gone = [file for file in found if file.shard < 0 and not _less(file, "max.to_offset", offset)]
+    history_files = live_files(lake.tables[table.name])
+    opened = [file for file in history_files if file.shard >= 0]
+    gone = [file for file in history_files if file.shard < 0 and not _less(file, "max.to_offset", offset)]
     closed = _read(lake, table, gone).filter(pc.field("from_offset") < offset)
     again = closed.filter(pc.field("to_offset") >= offset)
     closed = closed.filter(pc.field("to_offset") < offset)
@@ -123,8 +123,8 @@ def shards_of_rows(shards: int, table: Table, rows: pa.Table, shards_of: ShardsO
     texts = topics.dictionary.to_pylist()
     raw = b"".join(base64.urlsafe_b64decode(text + "==") for text in texts)
     owners = shards_of(np.frombuffer(raw, np.uint64).reshape(len(texts), 2), shards)
-    found: np.ndarray = np.take(owners, topics.indices.to_numpy())
-    return found
+    row_shards: np.ndarray = np.take(owners, topics.indices.to_numpy())
+    return row_shards
 
 
 def _cut_ledger(lake: LakeWriter, cut: Cut, before: int, written: dict[str, int]) -> None:
@@ -168,19 +168,21 @@ def _versions(lake: LakeWriter) -> dict[str, int]:
 
 def _last_time(lake: LakeWriter) -> datetime:
     """Append time of the last remaining record, 1970 if none remains."""
-    found = live_files(lake.tables[RECORDS.name])
-    if not found:
+    record_files = live_files(lake.tables[RECORDS.name])
+    if not record_files:
         return datetime.fromtimestamp(0, UTC)
     # A file of another engine may have no upper bound in its statistics. It may be the last one.
-    last = [file for file in found if file.statistics.get("max.log_offset") is None]
-    last.append(max(found, key=lambda file: file.statistics.get("max.log_offset") or 0))
+    last = [file for file in record_files if file.statistics.get("max.log_offset") is None]
+    last.append(max(record_files, key=lambda file: file.statistics.get("max.log_offset") or 0))
     rows = _read(lake, RECORDS, last, ["log_offset", "append_time"]).sort_by("log_offset")
     time: datetime = rows["append_time"][rows.num_rows - 1].as_py()
     return time
 
 
-def _read(lake: LakeWriter, table: Table, found: Sequence[LiveFile], columns: Sequence[str] | None = None) -> pa.Table:
-    return files.read(lake.path, table, [file.path for file in found], columns)
+def _read(
+    lake: LakeWriter, table: Table, table_files: Sequence[LiveFile], columns: Sequence[str] | None = None
+) -> pa.Table:
+    return files.read(lake.path, table, [file.path for file in table_files], columns)
 
 
 def _less(file: LiveFile, bound: str, offset: int) -> bool:
@@ -197,12 +199,12 @@ def _reopen_requests(lake: LakeWriter, offset: int, time: datetime) -> dict[str,
     """
     if lake.ledger is None or _REQUESTS not in lake.ledger["versions"]:
         return {}
-    found = live_files(lake.tables[_REQUESTS])
-    opened = [file for file in found if file.shard >= 0]
+    request_files = live_files(lake.tables[_REQUESTS])
+    opened = [file for file in request_files if file.shard >= 0]
     added: list[DataFile] = []
     gone: list[LiveFile] = []
     waiting: list[pa.Table] = []
-    for file in found:
+    for file in request_files:
         if file in opened:
             continue
         rows = files.read(lake.path, ASSIGNMENT_REQUESTS, [file.path])

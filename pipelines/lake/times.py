@@ -34,8 +34,8 @@ def parse_time(text: str, now: datetime | None = None) -> datetime:
         if span > now - _OLDEST:
             raise UsageError(f"--at-time {text}: before Kafka existed")
         return now - span
-    if found := _DAY.fullmatch(words):
-        return _clock(text, found, now)
+    if match := _DAY.fullmatch(words):
+        return _clock(text, match, now)
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
@@ -84,18 +84,18 @@ def _span(words: str) -> timedelta | None:
     return timedelta(seconds=seconds) if at and seconds < 10**10 else None
 
 
-def _clock(text: str, found: re.Match[str], now: datetime) -> datetime:
+def _clock(text: str, match: re.Match[str], now: datetime) -> datetime:
     """An hour of today or yesterday."""
-    zone = _zone(found[5])
+    zone = _zone(match[5])
     here = now.astimezone(zone)
     try:
-        time = here.replace(hour=int(found[2]), minute=int(found[3]), second=int(found[4] or 0), microsecond=0, fold=0)
+        time = here.replace(hour=int(match[2]), minute=int(match[3]), second=int(match[4] or 0), microsecond=0, fold=0)
     except ValueError:
         raise UsageError(f"--at-time {text}: no such hour: write {_HOW}") from None
-    if found[1] == "yesterday":
+    if match[1] == "yesterday":
         day = (here - timedelta(days=1)).date()
         time = time.replace(year=day.year, month=day.month, day=day.day)
-    if found[5] == "local":  # the offset from UTC may differ between now and then
+    if match[5] == "local":  # the offset from UTC may differ between now and then
         time = time.replace(tzinfo=None).astimezone()
     if time > now:
         raise UsageError(f"--at-time {text}: {time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ} is in the future")

@@ -66,11 +66,11 @@ def live_files(delta: DeltaTable, shards: Iterable[int] | None = None) -> list[L
         if not partitioned or not len(wanted):
             return []
         actions = actions.filter(pc.is_in(actions[_SHARD].cast(pa.int32()), wanted))
-    found = []
+    version_files = []
     for row in actions.to_pylist():
         shard = row.get(_SHARD)
-        found.append(LiveFile(row["path"], row["size_bytes"], -1 if shard is None else int(shard), row))
-    return found
+        version_files.append(LiveFile(row["path"], row["size_bytes"], -1 if shard is None else int(shard), row))
+    return version_files
 
 
 def commit_files(
@@ -144,25 +144,25 @@ def described(lake: LakeUri, ledger: DeltaTable | None = None) -> dict[str, Any]
     uri = f"{lake}/{LEDGER.name}"
     try:
         ledger = ledger or delta_at(uri)
-        found = _parsed(ledger)
-        if found is None:
-            found = _parsed(delta_at(uri, last_own(lake, ledger) or 0))
+        description = _parsed(ledger)
+        if description is None:
+            description = _parsed(delta_at(uri, last_own(lake, ledger) or 0))
     except (DeltaError, OSError) as problem:
         if fault := fault_of_disk(lake, problem):
             raise fault from None
         what = first_line_of(problem)
         raise UsageError(f"{lake}: no lake there ({what}): make one with jbod replay LOG_DIR") from None
-    if found is None:
+    if description is None:
         raise UsageError(f"{lake}: the description of its ledger, which says what lake it is, is lost")
-    return found
+    return description
 
 
 def _parsed(ledger: DeltaTable) -> dict[str, Any] | None:
     try:
-        found: dict[str, Any] = json.loads(ledger.metadata().description or "")
+        description: dict[str, Any] = json.loads(ledger.metadata().description or "")
     except ValueError:
         return None
-    return found if isinstance(found, dict) and "format" in found else None
+    return description if isinstance(description, dict) and "format" in description else None
 
 
 def keeps_changes(description: Mapping[str, Any]) -> bool:
@@ -392,10 +392,10 @@ class WrittenLake:
 
     def take_newest_row(self) -> None:
         """Reads the ledger's newest row, even if another engine wrote it."""
-        found = live_files(self.tables[LEDGER.name])
-        ends = [file.statistics.get("max.end_offset") for file in found]
+        ledger_files = live_files(self.tables[LEDGER.name])
+        ends = [file.statistics.get("max.end_offset") for file in ledger_files]
         newest = max((end for end in ends if end is not None), default=None)
-        wanted = [file.path for file, end in zip(found, ends, strict=True) if end in (None, newest)]
+        wanted = [file.path for file, end in zip(ledger_files, ends, strict=True) if end in (None, newest)]
         rows = files.read(self.path, LEDGER, wanted)
         rows = rows.sort_by([("end_offset", "ascending"), ("published_time", "ascending")])
         self.ledger = rows.slice(rows.num_rows - 1).to_pylist()[0] if rows.num_rows else None
@@ -448,12 +448,12 @@ def newest_head(path: LakeUri) -> dict[str, Any] | None:
         return read_head(path)
     try:
         ledger = delta_at(f"{path}/{LEDGER.name}")
-        said = described(path, ledger)
-        lake = WrittenLake(path, Identity(*(said[part.name] for part in fields(Identity))))
+        description = described(path, ledger)
+        lake = WrittenLake(path, Identity(*(description[part.name] for part in fields(Identity))))
         lake.tables[LEDGER.name] = ledger
         lake.take_newest_row()
     except (JbodError, DeltaError, OSError, LookupError):
         return None
-    if lake.ledger is None or said["format"] != FORMAT_VERSION:
+    if lake.ledger is None or description["format"] != FORMAT_VERSION:
         return None
-    return {"identity": said, "row": lake.ledger}
+    return {"identity": description, "row": lake.ledger}

@@ -36,9 +36,9 @@ _declared: list[Metric] = []
 
 
 def _metric(name: str, help_text: str, labels: Sequence[str] = (), present: str = "") -> Metric:
-    found = Metric(f"jbod_{name}", help_text, tuple(labels), present)
-    _declared.append(found)
-    return found
+    metric = Metric(f"jbod_{name}", help_text, tuple(labels), present)
+    _declared.append(metric)
+    return metric
 
 
 LAKE_READABLE = _metric("lake_readable", "1 if the lake could be read. If not, only this metric has a sample.")

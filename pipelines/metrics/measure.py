@@ -104,10 +104,10 @@ def _seek(segment: SegmentFile, data: Data, offset: int | None) -> int:
         relative, at = _ENTRY.unpack_from(index, entry * _ENTRY.size)
         return not at or (offset is not None and segment.base_offset + relative > offset)
 
-    found = bisect_left(range(count), True, key=beyond) - 1
-    if found < 0:
+    entry_number = bisect_left(range(count), True, key=beyond) - 1
+    if entry_number < 0:
         return 0
-    relative, at = _ENTRY.unpack_from(index, found * _ENTRY.size)
+    relative, at = _ENTRY.unpack_from(index, entry_number * _ENTRY.size)
     try:
         header = read_header(data, at, file=str(segment.path)) if 0 < at < len(data) else None
     except MalformedLog:
@@ -237,27 +237,27 @@ def _published(lake: Lake) -> Iterator[GaugeMetricFamily]:
 
 
 def _brokers_and_directories(lake: Lake) -> Iterator[GaugeMetricFamily]:
-    found = directories(lake)
+    places = directories(lake)
     registered = lake.query(f"SELECT broker_id, fenced FROM {lake.at('brokers')}")
-    missing = {one.broker_id for one in found if one.broker == "missing"}
+    missing = {place.broker_id for place in places if place.broker == "missing"}
     states = Counter({("online",): 0, ("fenced",): 0, ("missing",): len(missing)})
     states.update(("fenced" if fenced else "online",) for _, fenced in registered)
     yield gauges(declared.BROKERS, states)
 
     kinds = ("unassigned", "lost", "migrating")
     nowhere = Counter({(broker, kind): 0 for broker, _ in registered for kind in kinds})
-    disks = [one for one in found if one.state not in kinds]
-    for one in found:
-        if one.state in kinds:
-            nowhere[(one.broker_id, one.state)] += one.replicas
+    disks = [place for place in places if place.state not in kinds]
+    for place in places:
+        if place.state in kinds:
+            nowhere[(place.broker_id, place.state)] += place.replicas
     yield gauges(declared.NO_DIRECTORY, nowhere)
-    online = {(one.broker_id, one.directory_id): one.state == one.broker == "online" for one in disks}
-    replicas = {(one.broker_id, one.directory_id): one.replicas for one in disks}
-    leaders = {(one.broker_id, one.directory_id): one.leaders for one in disks}
+    online = {(disk.broker_id, disk.directory_id): disk.state == disk.broker == "online" for disk in disks}
+    replicas = {(disk.broker_id, disk.directory_id): disk.replicas for disk in disks}
+    leaders = {(disk.broker_id, disk.directory_id): disk.leaders for disk in disks}
     yield gauges(declared.DIRECTORY_ONLINE, online)
     yield gauges(declared.DIRECTORY_REPLICAS, replicas)
     yield gauges(declared.DIRECTORY_LEADERS, leaders)
-    names = {(one.broker_id, one.directory_id): lake.names.get(one.directory_id) for one in disks}
+    names = {(disk.broker_id, disk.directory_id): lake.names.get(disk.directory_id) for disk in disks}
     known = {(*key, name.path or "", name.label or ""): 1 for key, name in names.items() if name is not None}
     yield gauges(declared.DIRECTORY_INFO, known)
 
@@ -296,17 +296,17 @@ def _risk(lake: Lake, default_min_isr: int) -> Iterator[GaugeMetricFamily]:
 
 
 def _exposed(exposures: Sequence[Exposure]) -> dict[tuple[object, ...], int]:
-    found: dict[tuple[object, ...], int] = {}
-    for one in exposures:
-        place = (one.broker_id,) if one.directory_id is None else (one.broker_id, one.directory_id)
-        found |= {(*place, effect): getattr(one, count) for effect, count in declared.EFFECTS.items()}
-    return found
+    counts: dict[tuple[object, ...], int] = {}
+    for exposure in exposures:
+        place = (exposure.broker_id,) if exposure.directory_id is None else (exposure.broker_id, exposure.directory_id)
+        counts |= {(*place, effect): getattr(exposure, count) for effect, count in declared.EFFECTS.items()}
+    return counts
 
 
-def _findings(found: RecordedFindings) -> Iterator[GaugeMetricFamily]:
+def _findings(findings: RecordedFindings) -> Iterator[GaugeMetricFamily]:
     counts: dict[tuple[str, str, str], int] = {(check.id, check.name, check.severity): 0 for check in CHECKS}
     names = {check.id: check.name for check in CHECKS}
-    for (check_id, severity), count in found.counts().items():
+    for (check_id, severity), count in findings.counts().items():
         counts[(check_id, names.get(check_id, ""), severity)] = count
     yield gauges(declared.FINDINGS, counts)
-    yield gauge(declared.FINDINGS_OFFSET, found.offset)
+    yield gauge(declared.FINDINGS_OFFSET, findings.offset)

@@ -54,8 +54,8 @@ class Probe:
         """The WSGI application."""
         if environ.get("PATH_INFO") != PATH:
             return self.otherwise(environ, start_response)
-        status, said = self._answer(environ.get("QUERY_STRING", ""))
-        body = json.dumps(said).encode() + b"\n"
+        status, answer = self._answer(environ.get("QUERY_STRING", ""))
+        body = json.dumps(answer).encode() + b"\n"
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         start_response(f"{status.value} {status.phrase}", headers)
         return [body]
@@ -156,12 +156,12 @@ class Measured(Collector):
 
     def _log(self, log_dir: str, seen: int) -> list[GaugeMetricFamily]:
         try:
-            found = list(of_log(behind(log_dir, seen)))
+            families = list(of_log(behind(log_dir, seen)))
         except (JbodError, OSError) as problem:
             self._say("log", str(problem))
             return [gauge(declared.LOG_READABLE, 0)]
         self._say("log", "")
-        return found
+        return families
 
     def _say(self, what: str, problem: str) -> None:
         """Reports a problem once, and its end."""

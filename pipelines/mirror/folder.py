@@ -75,8 +75,8 @@ class MirrorFolder:
 
     def snapshots(self, folder: str = PARTITION_DIRECTORY) -> list[tuple[SnapshotId, Path]]:
         """The snapshots in a folder of the mirror in the order of their offsets."""
-        found = ((_SNAPSHOT.fullmatch(path.name), path) for path in (self.folder / folder).glob("*.checkpoint"))
-        return sorted((SnapshotId(int(name[1]), int(name[2])), path) for name, path in found if name)
+        matches = ((_SNAPSHOT.fullmatch(path.name), path) for path in (self.folder / folder).glob("*.checkpoint"))
+        return sorted((SnapshotId(int(name[1]), int(name[2])), path) for name, path in matches if name)
 
     def write_cluster_id(self, cluster_id: str) -> None:
         """Writes meta.properties, once."""
@@ -137,7 +137,7 @@ class MirrorFolder:
                 self._size, self._began = size, time.time()
                 return end
             newest.unlink()
-        begins = [one for one, _ in self.snapshots() if one.end_offset > 0]
+        begins = [snapshot for snapshot, _ in self.snapshots() if snapshot.end_offset > 0]
         return EndOfLog(*begins[-1]) if begins else None
 
     # -- snapshots ------------------------------------------------------------------------------------------------
@@ -176,11 +176,11 @@ class MirrorFolder:
 
     def begin_with(self, waiting: SnapshotId) -> None:
         """Makes a snapshot that waits the beginning, and deletes what it replaces: the segments below it, last."""
-        path = next(path for one, path in self.snapshots(WAITING) if one == waiting)
+        path = next(path for snapshot, path in self.snapshots(WAITING) if snapshot == waiting)
         before = [old for _, old in self.snapshots()]
         path.replace(self.log / path.name)
         segments = self.segments()
-        below = [one for one, after in pairwise(segments) if int(after.stem) <= waiting.end_offset]
+        below = [segment for segment, after in pairwise(segments) if int(after.stem) <= waiting.end_offset]
         for old in (*below, *before):
             old.unlink()
 
@@ -189,7 +189,9 @@ class MirrorFolder:
     def take(self, seed: MetadataLog, end: EndOfLog) -> None:
         """Copies the files of another log up to ``end``, which lies between two batches."""
         first = seed.segments[0].base_offset
-        for snapshot in [one for one in seed.snapshots if one.end_offset >= first][:1] if first else ():
+        for snapshot in (
+            [candidate for candidate in seed.snapshots if candidate.end_offset >= first][:1] if first else ()
+        ):
             with self.snapshot_file(SnapshotId(snapshot.end_offset, snapshot.epoch)) as file:
                 _copy(snapshot.path, file)
         for segment in seed.segments:

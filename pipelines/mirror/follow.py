@@ -73,11 +73,11 @@ class Progress:
 class Mirror:
     """A folder that follows a quorum. ``begin`` comes first, then ``step`` again and again."""
 
-    def __init__(self, quorum: QuorumClient, folder: MirrorFolder, told: Callable[[str], None]) -> None:
+    def __init__(self, quorum: QuorumClient, folder: MirrorFolder, notice: Callable[[str], None]) -> None:
         self.quorum = quorum
         self.folder = folder
         self.progress = Progress()
-        self._told = told
+        self._notice = notice
         self._held: deque[tuple[BatchPlace, memoryview]] = deque()
         self._held_bytes = 0
         self._doubts = 0
@@ -102,20 +102,20 @@ class Mirror:
         if known is not None:
             self.quorum.cluster_id = known
             return
-        found = self.quorum.learn_cluster_id()
-        if found is not None:
-            self.folder.write_cluster_id(found)
+        cluster_id = self.quorum.learn_cluster_id()
+        if cluster_id is not None:
+            self.folder.write_cluster_id(cluster_id)
         else:
-            self._told(
+            self._notice(
                 "the quorum does not tell its cluster id (DescribeCluster wants ALTER, or the controller is still "
                 "starting): meta.properties is left out until a later start of the mirror learns it"
             )
 
     def _begin_new(self) -> None:
         """The first look at a quorum."""
-        found, first = self._first_batch(1)
-        if found.snapshot is not None:
-            self._begin_late(found)
+        answer, first = self._first_batch(1)
+        if answer.snapshot is not None:
+            self._begin_late(answer)
             return
         if first is None or first.base_offset == 0:
             self.folder.begin_at(EndOfLog(0, -1))
@@ -138,18 +138,18 @@ class Mirror:
         """The answer to a fetch, and the first of its batches. A garbled one is asked for again, MalformedLog in the
         end."""
         for attempt in range(_ATTEMPTS):
-            found = self.quorum.fetch(offset, None)
+            answer = self.quorum.fetch(offset, None)
             try:
-                return found, next(sound_batches(found.records, str(self.quorum.address)), None)
+                return answer, next(sound_batches(answer.records, str(self.quorum.address)), None)
             except MalformedLog:
                 self.quorum.close()
                 if attempt + 1 == _ATTEMPTS:
                     raise
         raise ValueError(_ATTEMPTS)
 
-    def _begin_late(self, found: Fetched) -> None:
+    def _begin_late(self, answer: Fetched) -> None:
         """The log of the quorum begins later than 0."""
-        start = found.log_start
+        start = answer.log_start
         _, first = self._first_batch(start + 1)
         for epoch in range(first.epoch, max(first.epoch - _EPOCHS, -1), -1) if first is not None else ():
             with suppress(SnapshotGone):
@@ -157,11 +157,11 @@ class Mirror:
                 self.folder.begin_at(EndOfLog(start, epoch))
                 self.progress.begins = f"history from offset {start} on: the quorum deleted what was before"
                 return
-        if found.snapshot is None:
+        if answer.snapshot is None:
             raise Fault(str(self.quorum.address), "has no snapshot at the beginning of its log")
-        self._begin_with(found.snapshot)
+        self._begin_with(answer.snapshot)
         self.progress.begins = (
-            f"history from offset {found.snapshot.end_offset} on, the quorum's newest snapshot: the one at the "
+            f"history from offset {answer.snapshot.end_offset} on, the quorum's newest snapshot: the one at the "
             f"beginning of its log ({start}) is not to be had"
         )
 
@@ -185,15 +185,15 @@ class Mirror:
         ends = [EndOfLog(0, -1)]
         for segment in log.segments:
             data = segment.path.read_bytes()
-            ends += [EndOfLog(one.last_offset + 1, one.epoch) for one in sound_batches(data, str(segment.path))]
+            ends += [EndOfLog(batch.last_offset + 1, batch.epoch) for batch in sound_batches(data, str(segment.path))]
         while len(ends) > 1:
-            found = self.quorum.fetch(ends[-1].offset, min(ends[-1].epoch, self.quorum.leader_epoch))
-            if found.snapshot is not None:
+            answer = self.quorum.fetch(ends[-1].offset, min(ends[-1].epoch, self.quorum.leader_epoch))
+            if answer.snapshot is not None:
                 break
-            most = found.high_watermark if found.diverging is None else found.diverging.offset
-            if ends[-1].offset <= most and found.diverging is None:
+            most = answer.high_watermark if answer.diverging is None else answer.diverging.offset
+            if ends[-1].offset <= most and answer.diverging is None:
                 self.folder.take(log, ends[-1])
-                self._told(f"began with {seed}, up to offset {ends[-1].offset}")
+                self._notice(f"began with {seed}, up to offset {ends[-1].offset}")
                 return
             del ends[-1]
             while len(ends) > 1 and ends[-1].offset > max(most, 0):
@@ -222,18 +222,18 @@ class Mirror:
         end = self._end()
         waits_for_commit = self._held and not self.quorum.learns_commits()
         wait = min(wait_ms, _WAIT_FOR_COMMIT_MS) if waits_for_commit else wait_ms
-        found = self._fetch(end, wait)
+        answer = self._fetch(end, wait)
         try:
-            took = self._take(found, end)
+            took = self._take(answer, end)
         except MalformedLog as problem:
             self._doubt(problem)
             return False
-        self._note_answer(found)
+        self._note_answer(answer)
         return took and (bool(self._held) or self._end().offset >= self.progress.high_watermark)
 
     def _fetch(self, end: EndOfLog, wait_ms: int) -> Fetched:
-        found = self.quorum.fetch(end.offset, max(end.epoch, 0), wait_ms, self.progress.high_watermark)
-        return found if end.offset or found.snapshot is None else self.quorum.fetch(1, None)
+        answer = self.quorum.fetch(end.offset, max(end.epoch, 0), wait_ms, self.progress.high_watermark)
+        return answer if end.offset or answer.snapshot is None else self.quorum.fetch(1, None)
 
     def _end(self) -> EndOfLog:
         if self._held:
@@ -242,23 +242,23 @@ class Mirror:
             raise ValueError("step before begin")
         return self.folder.end
 
-    def _take(self, found: Fetched, end: EndOfLog) -> bool:
+    def _take(self, answer: Fetched, end: EndOfLog) -> bool:
         """Returns whether the leader said what comes next, or that nothing does."""
-        if (found.diverging is not None or found.snapshot is not None) and self._held:
+        if (answer.diverging is not None or answer.snapshot is not None) and self._held:
             self._drop()
             return False
-        if found.diverging is not None:
-            raise MalformedLog(str(self.folder.folder), end.offset, _other_history(end, found.diverging))
-        if found.snapshot is not None:
-            self._resync(found, end)
+        if answer.diverging is not None:
+            raise MalformedLog(str(self.folder.folder), end.offset, _other_history(end, answer.diverging))
+        if answer.snapshot is not None:
+            self._resync(answer, end)
             return False
         source, begins = str(self.quorum.address), end.offset
         batches = []
-        for batch in sound_batches(found.records, source):
-            end = check_follows(batch, end, found.leader_epoch, source)
+        for batch in sound_batches(answer.records, source):
+            end = check_follows(batch, end, answer.leader_epoch, source)
             batches.append(batch)
         self._doubts = 0
-        mark = max(self.progress.high_watermark, found.high_watermark)
+        mark = max(self.progress.high_watermark, answer.high_watermark)
         self.progress.high_watermark = mark
         while self._held and self._held[0][0].last_offset < mark:
             held, data = self._held.popleft()
@@ -269,9 +269,9 @@ class Mirror:
             early -= 1
         if early:
             last = batches[early - 1]
-            self.folder.append(found.records[: last.end], begins, EndOfLog(last.last_offset + 1, last.epoch))
+            self.folder.append(answer.records[: last.end], begins, EndOfLog(last.last_offset + 1, last.epoch))
         for batch in batches[early:]:
-            self._held.append((batch, memoryview(bytes(found.records[batch.start : batch.end]))))
+            self._held.append((batch, memoryview(bytes(answer.records[batch.start : batch.end]))))
             self._held_bytes += batch.end - batch.start
         if self._held_bytes > _HELD_BYTES:
             self._drop()
@@ -281,14 +281,14 @@ class Mirror:
         self._held.clear()
         self._held_bytes = 0
 
-    def _resync(self, found: Fetched, end: EndOfLog) -> None:
+    def _resync(self, answer: Fetched, end: EndOfLog) -> None:
         """The quorum deleted what comes next. What is here is set aside, and the mirror begins anew."""
-        if found.log_start <= end.offset and end.offset:
+        if answer.log_start <= end.offset and end.offset:
             raise MalformedLog(str(self.folder.folder), end.offset, "the quorum answers with a snapshot for no reason")
         aside = self.folder.set_aside()
-        self._begin_late(found)
-        self._told(
-            f"offsets {end.offset} to {found.log_start - 1} are lost: the quorum deleted them; {aside} is before"
+        self._begin_late(answer)
+        self._notice(
+            f"offsets {end.offset} to {answer.log_start - 1} are lost: the quorum deleted them; {aside} is before"
         )
 
     def _doubt(self, problem: MalformedLog) -> None:
@@ -301,9 +301,9 @@ class Mirror:
 
     # -- what others see ------------------------------------------------------------------------------------------
 
-    def _note_answer(self, found: Fetched) -> None:
+    def _note_answer(self, answer: Fetched) -> None:
         controller = "" if self.quorum.address is None else str(self.quorum.address)
-        self._state = WatchedQuorum(self.progress.high_watermark, found.leader, controller, datetime.now(UTC))
+        self._state = WatchedQuorum(self.progress.high_watermark, answer.leader, controller, datetime.now(UTC))
         self._state.write(self.folder.folder)
 
     def _note_silence(self, seconds: float) -> None:
@@ -331,13 +331,13 @@ class Mirror:
         newest = waiting[-1][1].stat().st_mtime if waiting else 0.0
         if time.time() - newest < max(seconds / 10, 1.0):
             return
-        found = self.quorum.fetch(0, 0)
-        if found.snapshot is None or self.folder.end is None or found.snapshot.end_offset > self.folder.end.offset:
+        answer = self.quorum.fetch(0, 0)
+        if answer.snapshot is None or self.folder.end is None or answer.snapshot.end_offset > self.folder.end.offset:
             return
-        known = {one for one, _ in (*waiting, *self.folder.snapshots())}
-        if found.snapshot not in known:
+        known = {snapshot_id for snapshot_id, _ in (*waiting, *self.folder.snapshots())}
+        if answer.snapshot not in known:
             with suppress(SnapshotGone):
-                self._fetch_snapshot(found.snapshot, WAITING)
+                self._fetch_snapshot(answer.snapshot, WAITING)
 
 
 def _other_history(end: EndOfLog, diverging: EndOfLog) -> str:
@@ -358,7 +358,7 @@ def mirrored(
     url: str,
     folder: str,
     command_config: str,
-    told: Callable[[str], None],
+    notice: Callable[[str], None],
     *,
     failed: Callable[[], bool] | None = None,
 ) -> Iterator[Mirror]:
@@ -371,9 +371,9 @@ def mirrored(
     patience = _PATIENCE if failed is None else float("inf")
     files = MirrorFolder(folder)
     quorum = QuorumClient(
-        addresses_of(url), security_of(command_config), stop=ended.is_set, patience=patience, told=told
+        addresses_of(url), security_of(command_config), stop=ended.is_set, patience=patience, notice=notice
     )
-    mirror = Mirror(quorum, files, told)
+    mirror = Mirror(quorum, files, notice)
     problems: list[JbodError] = []
 
     def follow() -> None:
@@ -405,14 +405,14 @@ def mirrored(
         raise problems[0]
 
 
-def committed(url: str, command_config: str, told: Callable[[str], None]) -> tuple[TemporaryDirectory[str], str]:
+def committed(url: str, command_config: str, notice: Callable[[str], None]) -> tuple[TemporaryDirectory[str], str]:
     """A private folder with all that a quorum has committed now, and from where on it has history.
 
     The caller removes it. Raises JbodError if the quorum cannot be read.
     """
     folder = TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
     try:
-        with mirrored(url, folder.name, command_config, told) as mirror:
+        with mirrored(url, folder.name, command_config, notice) as mirror:
             return folder, mirror.progress.begins
     except BaseException:
         folder.cleanup()

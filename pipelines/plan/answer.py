@@ -82,58 +82,58 @@ class MovePlan:
     @property
     def replicas(self) -> int:
         """Copies that are made."""
-        return sum(one.replicas for one in self.steps)
+        return sum(step.replicas for step in self.steps)
 
     @property
     def partitions(self) -> int:
         """Partitions that are touched."""
-        return sum(one.partitions for one in self.steps)
+        return sum(step.partitions for step in self.steps)
 
     @property
     def bytes(self) -> int | None:
         """None if sizes are not known."""
-        return sum(one.bytes or 0 for one in self.steps) if self.sized else None
+        return sum(step.bytes or 0 for step in self.steps) if self.sized else None
 
     @property
     def seconds(self) -> float | None:
         """Of all steps, one after another."""
-        return sum(one.seconds or 0 for one in self.steps) if self.sized else None
+        return sum(step.seconds or 0 for step in self.steps) if self.sized else None
 
     @property
     def commands(self) -> Sequence[str]:
         """What has to be typed, in order, each step when the one before is done."""
-        found = [*self.before]
-        for one in self.steps:
-            if one.waits:
-                found.append(files.WAIT)
-            file = self.path_of(files.STEP.format(one.number))
-            across = one.replicas > one.between_disks
-            found.append(
-                files.executes(BOOTSTRAP, file, self.rate, across, one.between_disks > 0, throttled=not self.down)
+        lines = [*self.before]
+        for step in self.steps:
+            if step.waits:
+                lines.append(files.WAIT)
+            file = self.path_of(files.STEP.format(step.number))
+            across = step.replicas > step.between_disks
+            lines.append(
+                files.executes(BOOTSTRAP, file, self.rate, across, step.between_disks > 0, throttled=not self.down)
             )
-            found.append(files.verifies(BOOTSTRAP, file))
-        return [*found, *self.after]
+            lines.append(files.verifies(BOOTSTRAP, file))
+        return [*lines, *self.after]
 
     @property
     def after(self) -> Sequence[str]:
         """Commands after the last step."""
-        found = files.unthrottles(BOOTSTRAP, self.brokers, self.topics) if self.down else []
+        lines = files.unthrottles(BOOTSTRAP, self.brokers, self.topics) if self.down else []
         if self.measure == LEADERS:
-            found.append(files.elects(BOOTSTRAP))
-        return found
+            lines.append(files.elects(BOOTSTRAP))
+        return lines
 
     @property
     def undo(self) -> Sequence[str]:
         """What undoes it: cordons are as before, then the files, from the last step that was begun to the first."""
-        found = [*self.uncordons]
-        for one in reversed(self.steps):
-            for part, waits in enumerate(one.undo_waits, 1):
-                name = files.undo_name(one.number, part)
+        lines = [*self.uncordons]
+        for step in reversed(self.steps):
+            for part, waits in enumerate(step.undo_waits, 1):
+                name = files.undo_name(step.number, part)
                 if name in self.documents:
                     file = self.path_of(name)
-                    found += [files.WAIT] if waits else []
-                    found += [files.undoes(BOOTSTRAP, file), files.verifies(BOOTSTRAP, file)]
-        return found
+                    lines += [files.WAIT] if waits else []
+                    lines += [files.undoes(BOOTSTRAP, file), files.verifies(BOOTSTRAP, file)]
+        return lines
 
     def path_of(self, name: str) -> str:
         """Where a file is, or its name."""
@@ -225,12 +225,14 @@ class Undo:
 
 def undo(lake: Lake, file: str, sources: Sequence[str] = (), into: str | None = None) -> Undo:
     """The file that brings the partitions of another one back to where they are now."""
-    asked = read_plan(file)
+    reassignment = read_plan(file)
     it = problem(lake, sources)
-    found = files.undo(it, np.array([*it.state.among(asked)], np.int64))
-    left_out = [f"{topic}-{number}" for topic, number in asked if (topic, number) not in found]
-    written = files.write(into, {files.UNDO: files.document(found)}) if into and found else {}
-    rows = [Back(topic, number, one.replicas, one.log_dirs) for (topic, number), one in found.items()]
+    reversal = files.undo(it, np.array([*it.state.among(reassignment)], np.int64))
+    left_out = [f"{topic}-{number}" for topic, number in reassignment if (topic, number) not in reversal]
+    written = files.write(into, {files.UNDO: files.document(reversal)}) if into and reversal else {}
+    rows = [
+        Back(topic, number, partition.replicas, partition.log_dirs) for (topic, number), partition in reversal.items()
+    ]
     return Undo(lake.offset, lake.time, rows, left_out, written.get(files.UNDO, ""))
 
 
@@ -247,11 +249,11 @@ def _answer(
     listed, now = steps(it, solution, step, limits)
     moved = np.flatnonzero(step > 0)
     documents, undone = {}, 0
-    for one in listed:
-        documents[files.STEP.format(one.number)] = files.document(files.entries(it, solution, one.rows))
-        for part, rows in enumerate(one.undo, 1):
+    for plan_step in listed:
+        documents[files.STEP.format(plan_step.number)] = files.document(files.entries(it, solution, plan_step.rows))
+        for part, rows in enumerate(plan_step.undo, 1):
             if back := files.undo(it, rows, solution):
-                documents[files.undo_name(one.number, part)] = files.document(back)
+                documents[files.undo_name(plan_step.number, part)] = files.document(back)
                 undone += len(back)
     written = files.write(into, documents) if into and listed else {}
     before, uncordons, notes = _cordons(lake, it, goal) if listed else ([], [], [])
@@ -260,7 +262,7 @@ def _answer(
     brokers, topics = [], []
     if down:
         both = [*_brokers(it, across), *it.disks.broker[solution.target[across][solution.target[across] >= 0]]]
-        brokers = [int(one) for one in it.state.brokers[np.unique(both)] if int(one) not in down]
+        brokers = [int(broker_id) for broker_id in it.state.brokers[np.unique(both)] if int(broker_id) not in down]
         topics = sorted({*it.state.table["topic"].take(across).to_pylist()})
         before = [*before, *files.throttles(BOOTSTRAP, brokers, topics, limits.rate)]
     after = spread(it, goal, solution.target, solution.first)
@@ -270,7 +272,7 @@ def _answer(
         title=goal.title,
         aim=goal.aim,
         steps=listed,
-        lacks=sorted(lacks, key=lambda one: (one.bytes == 0, one.bytes, one.replicas)),
+        lacks=sorted(lacks, key=lambda lack: (lack.bytes == 0, lack.bytes, lack.replicas)),
         notes=[
             *it.notes,
             *goal.notes,
@@ -315,8 +317,8 @@ def _removed(it: Problem, solution: Solution, rows: Any) -> int:
 
 def _brokers(it: Problem, rows: Any) -> Any:
     """The numbers of the brokers that hold replicas of ``rows``."""
-    found = it.state.replicas[rows]
-    return np.unique(found[found >= 0])
+    numbers = it.state.replicas[rows]
+    return np.unique(numbers[numbers >= 0])
 
 
 def _cordons(lake: Lake, it: Problem, goal: Goal) -> tuple[list[str], list[str], list[str]]:
@@ -325,15 +327,15 @@ def _cordons(lake: Lake, it: Problem, goal: Goal) -> tuple[list[str], list[str],
     if not shut:
         return [], [], []
     if not cordons_supported(features(lake).get(METADATA_VERSION, 0)):
-        said = "Kafka may put new replicas on what is to be empty: cordons need metadata.version 4.3-IV0 (KIP-1066)"
-        return [], [], [said]
+        note = "Kafka may put new replicas on what is to be empty: cordons need metadata.version 4.3-IV0 (KIP-1066)"
+        return [], [], [note]
     broker = int(it.state.brokers[it.disks.broker[shut[0]]])
     mine = np.flatnonzero((it.disks.broker == it.disks.broker[shut[0]]) & (it.disks.state == CORDONED)).tolist()
     known, new = [it.disks.paths[disk] for disk in mine], [it.disks.paths[disk] for disk in shut]
     whole = len(goal.emptied) > 1
     if not all(known) or (not whole and new in ([""], [ANY])):
-        said = "the path of what is to be empty, or of a cordoned directory beside it, is not known: cordon it yourself"
-        return [], [], [said]
+        note = "the path of what is to be empty, or of a cordoned directory beside it, is not known: cordon it yourself"
+        return [], [], [note]
     back = files.cordons(BOOTSTRAP, broker, ",".join(known)) if known else files.uncordons(BOOTSTRAP, broker)
     return [files.cordons(BOOTSTRAP, broker, "*" if whole else ",".join([*known, *new]))], [back], []
 
@@ -354,7 +356,7 @@ def _pathless(it: Problem, solution: Solution, rows: Any) -> list[str]:
 
 def _tight(it: Problem, listed: Sequence[PlanStep], documents: Mapping[str, Any]) -> list[str]:
     """Files that undo a step, and may fill a disk."""
-    last = [(files.undo_name(one.number, len(one.undo)), one.undo_full.tolist()) for one in listed]
+    last = [(files.undo_name(step.number, len(step.undo)), step.undo_full.tolist()) for step in listed]
     return [
         f"{name}: {CHOICE.format(it.disk_names(disks))} before you execute the file"
         for name, disks in last
@@ -365,8 +367,8 @@ def _tight(it: Problem, listed: Sequence[PlanStep], documents: Mapping[str, Any]
 def _used(it: Problem, solution: Solution, rows: Any) -> list[int]:
     """The disks that get replicas of ``rows``."""
     place, target, _ = final_state(it, solution)
-    found: list[int] = np.unique(target[rows][(target != place)[rows] & (target >= 0)[rows]]).tolist()
-    return found
+    disks: list[int] = np.unique(target[rows][(target != place)[rows] & (target >= 0)[rows]]).tolist()
+    return disks
 
 
 def _doubts(it: Problem, solution: Solution, rows: Any) -> list[str]:
@@ -381,8 +383,8 @@ def _doubts(it: Problem, solution: Solution, rows: Any) -> list[str]:
 def _boundless(it: Problem, solution: Solution, rows: Any) -> list[str]:
     """Targets of which no source says the size."""
     disks = [disk for disk in _used(it, solution, rows) if it.sized and it.disks.total[disk] < 0]
-    said = "how large they are: a source kafka://HOST:PORT says it, kafka-log-dirs does not"
-    return [f"room is not checked on {it.disk_names(disks)}, as it is not known {said}"] if disks else []
+    clause = "how large they are: a source kafka://HOST:PORT says it, kafka-log-dirs does not"
+    return [f"room is not checked on {it.disk_names(disks)}, as it is not known {clause}"] if disks else []
 
 
 def _without(it: Problem, solution: Solution, rows: Any) -> Solution:
@@ -408,15 +410,15 @@ def blocked(
     """What the controller would refuse or never end among ``rows``, by reason; and these rows."""
     first, kind = kinds(it, solution, rows)
     checked = judge(lake, entries(it, solution, first), default_min_isr)
-    by_name = {one.name: one for one in checked.partitions}
-    found: dict[str, list[int]] = {}
+    by_name = {partition.name: partition for partition in checked.partitions}
+    reasons: dict[str, list[int]] = {}
     for number, row in enumerate(first.tolist()):
-        one = by_name[it.state.name(row)]
-        if one.blocks:
-            why = ", ".join(finding for finding in one.findings if finding in BLOCKING)
-            found.setdefault(f"{why}: {one.refused or one.reason}", []).append(number)
+        partition = by_name[it.state.name(row)]
+        if partition.blocks:
+            why = ", ".join(finding for finding in partition.findings if finding in BLOCKING)
+            reasons.setdefault(f"{why}: {partition.refused or partition.reason}", []).append(number)
     lacks, bad = [], np.zeros(len(first), bool)
-    for reason, numbers in found.items():
+    for reason, numbers in reasons.items():
         bad[numbers] = True
         hit = np.isin(kind, numbers)
         lacks.append(Lack(reason, int(hit.sum()), it.state.name(int(rows[hit][0]))))

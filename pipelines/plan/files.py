@@ -55,8 +55,8 @@ def can_go_back(it: Problem, rows: Rows, solution: Solution | None) -> Flags:
     """Of ``rows`` those that are as now if they are undone."""
     offline = (it.disks.state == OFFLINE) & ~it.disks.nowhere
     back = it.runs[it.state.replicas[rows]] | ~it.state.there[rows]
-    found: Flags = (back & ~(_moved(it, rows, solution) & offline[it.state.directory[rows]])).all(axis=1)
-    return found
+    reversible: Flags = (back & ~(_moved(it, rows, solution) & offline[it.state.directory[rows]])).all(axis=1)
+    return reversible
 
 
 def _moved(it: Problem, rows: Rows, solution: Solution | None) -> Flags:
@@ -78,8 +78,13 @@ def document(of: dict[Target, ReassignedPartition]) -> dict[str, Any]:
     return {
         "version": 1,
         "partitions": [
-            {"topic": topic, "partition": number, "replicas": list(one.replicas), "log_dirs": list(one.log_dirs)}
-            for (topic, number), one in of.items()
+            {
+                "topic": topic,
+                "partition": number,
+                "replicas": list(partition.replicas),
+                "log_dirs": list(partition.log_dirs),
+            }
+            for (topic, number), partition in of.items()
         ],
     }
 
@@ -90,8 +95,8 @@ def write(folder: str, documents: Mapping[str, Any]) -> dict[str, str]:
     into.mkdir(parents=True, exist_ok=True)
     if [*into.glob(STEP.format("*"))] or any((into / name).exists() for name in documents):
         raise UsageError(f"--into {folder}: has a plan already: name another folder, or remove its files")
-    for name, one in documents.items():
-        (into / name).write_text(json.dumps(one) + "\n", encoding="utf-8")
+    for name, content in documents.items():
+        (into / name).write_text(json.dumps(content) + "\n", encoding="utf-8")
     return {name: str(into / name) for name in documents}
 
 
@@ -196,22 +201,24 @@ def check_with_sizes(
 
     Raises UsageError if the file is none that ``kafka-reassign-partitions`` takes, or a source is none.
     """
-    asked = read_plan(file)
+    reassignment = read_plan(file)
     it = problem(lake, sources, default_min_isr, headroom)
-    checked = judge(lake, asked, default_min_isr, _paths(it))
+    checked = judge(lake, reassignment, default_min_isr, _paths(it))
     why: dict[str, list[str]] = {}
-    coming = _coming(it, asked)
+    coming = _coming(it, reassignment)
     for disk, sizes in coming.items():
         lacks = it.disks.load[disk] + sum(sizes.values()) - it.limit[disk]
         for name in sizes if lacks > 0 else ():
             why.setdefault(name, []).append(f"{it.disk_name(disk)} lacks {math.ceil(lacks):,} bytes for all that comes")
     unknown = [disk for disk in coming if it.disks.total[disk] < 0]
-    said = [f"room is not checked on {it.disk_names(unknown)}: no source says how large they are"] if unknown else []
-    found = [
-        replace(one, why={**one.why, NO_ROOM: "; ".join(why[one.name])}) if one.name in why else one
-        for one in checked.partitions
+    notes = [f"room is not checked on {it.disk_names(unknown)}: no source says how large they are"] if unknown else []
+    partitions = [
+        replace(partition, why={**partition.why, NO_ROOM: "; ".join(why[partition.name])})
+        if partition.name in why
+        else partition
+        for partition in checked.partitions
     ]
-    return replace(checked, partitions=by_finding(found), notes=[*it.notes, *said])
+    return replace(checked, partitions=by_finding(partitions), notes=[*it.notes, *notes])
 
 
 def _paths(it: Problem) -> Mapping[tuple[int, str], str]:
@@ -221,7 +228,7 @@ def _paths(it: Problem) -> Mapping[tuple[int, str], str]:
     return {(broker, path): directory for broker, path, directory in named if path not in ("", ANY)}
 
 
-def _coming(it: Problem, asked: Mapping[Target, ReassignedPartition]) -> Mapping[int, Mapping[str, int]]:
+def _coming(it: Problem, reassignment: Mapping[Target, ReassignedPartition]) -> Mapping[int, Mapping[str, int]]:
     """Disk -> partition -> the bytes of it that come.
 
     Kafka chooses the disk of a new replica without a path: that with the fewest replicas, of several the fullest here.
@@ -233,14 +240,18 @@ def _coming(it: Problem, asked: Mapping[Target, ReassignedPartition]) -> Mapping
     for disk in np.flatnonzero(it.chosen).tolist():
         chosen.setdefault(brokers[disk], []).append(disk)
     coming: dict[int, dict[str, int]] = {}
-    for row, key in it.state.among(asked).items():
-        slots = {int(one): slot for slot, one in enumerate(it.state.replicas[row].tolist()) if one >= 0}
-        wanted, paths = asked[key].replicas, asked[key].log_dirs
+    for row, key in it.state.among(reassignment).items():
+        slots = {
+            int(broker_number): slot
+            for slot, broker_number in enumerate(it.state.replicas[row].tolist())
+            if broker_number >= 0
+        }
+        wanted, paths = reassignment[key].replicas, reassignment[key].log_dirs
         for broker, path in zip(wanted, paths or [ANY] * len(wanted), strict=True):
             at = number.get(broker, -1)
             slot, into = slots.get(at), named.get((at, path))
             if path == ANY and slot is None and at in chosen:
-                into = min(chosen[at], key=lambda one: (count[one], -held[one]))
+                into = min(chosen[at], key=lambda candidate: (count[candidate], -held[candidate]))
             if into is None or (slot is not None and it.place[row, slot] == into):
                 continue
             size = int(it.largest[row] if slot is None else it.bytes[row, slot])

@@ -88,8 +88,8 @@ def _unplaced(it: Problem, broker: int) -> list[str]:
     """Replicas of which the log does not know the directory: one of them may be in the one that is to be empty."""
     mine = it.disks.nowhere & (it.state.brokers[it.disks.broker] == broker)
     number = int((mine[it.state.directory] & (it.state.directory >= 0)).sum())
-    said = f"replicas of broker {broker} without a directory in the log: {number:,}; they may be on this disk, too"
-    return [said] if number else []
+    note = f"replicas of broker {broker} without a directory in the log: {number:,}; they may be on this disk, too"
+    return [note] if number else []
 
 
 def _never_onto_itself(it: Problem, emptied: Sequence[int], takes: Flags) -> None:
@@ -170,10 +170,10 @@ def replicas(it: Problem, wanted: Mapping[str, int]) -> Goal:
     for topic, number in wanted.items():
         if number > brokers:
             raise UsageError(f"{topic}={number}: only {brokers} brokers run")
-    said = ", ".join(f"{topic}={number}" for topic, number in wanted.items())
+    counts = ", ".join(f"{topic}={number}" for topic, number in wanted.items())
     done = " or ".join(word for word, some in (("made", (more > 0).any()), ("removed", (more < 0).any())) if some)
     return _with(
-        Goal.of(it, f"are {done} for {said}", f"have {said}"),
+        Goal.of(it, f"are {done} for {counts}", f"have {counts}"),
         adds=np.maximum(more, 0),
         drops=_dropped(it, np.maximum(-more, 0)),
     )
@@ -188,10 +188,10 @@ def _dropped(it: Problem, fewer: Numbers) -> Flags:
     for _ in range(int(fewer.max(initial=0))):
         left = state.there & ~drops
         twice = np.zeros_like(left)
-        for one in slots:
+        for slot in slots:
             for other in slots:
-                same = (rack[:, one] == rack[:, other]) & (rack[:, one] >= 0) if one != other else False
-                twice[:, one] |= same & left[:, other] & left[:, one]
+                same = (rack[:, slot] == rack[:, other]) & (rack[:, slot] >= 0) if slot != other else False
+                twice[:, slot] |= same & left[:, other] & left[:, slot]
         score = 4 * ~state.online + 2 * twice + (slots + 1) / (len(slots) + 1)
         score = np.where(left & (slots != state.leader[:, None]), score, -1.0)
         rows = np.flatnonzero(fewer > drops.sum(axis=1))
@@ -205,17 +205,17 @@ def _disks(it: Problem, place: Place) -> list[int]:
     mine = [disk for disk in range(len(it.disks)) if it.disks.broker[disk] == broker]
     if place.directory_id is None:
         return mine
-    found = [disk for disk in mine if it.disks.ids[disk] == place.directory_id]
-    if not found:
+    disks = [disk for disk in mine if it.disks.ids[disk] == place.directory_id]
+    if not disks:
         raise UsageError(f"broker {place.broker_id} neither lists {place.directory_id} nor has a replica in it")
-    return found
+    return disks
 
 
 def _measured(it: Problem) -> Flags:
     """The disks whose loads can be compared: they are online, and a source says their sizes, if any does."""
     closed = np.isin(it.disks.state, (DOWN, OFFLINE, NO_PATH, NO_SIZE))
-    found: Flags = ~closed & ((it.disks.total > 0) | (not it.by_size)) & _solved(it)
-    return found
+    comparable: Flags = ~closed & ((it.disks.total > 0) | (not it.by_size)) & _solved(it)
+    return comparable
 
 
 def _solved(it: Problem) -> Flags:
@@ -228,9 +228,9 @@ def _solved(it: Problem) -> Flags:
 
 def _closed(it: Problem, mine: Flags) -> str:
     shut = np.flatnonzero(mine & (it.disks.state != OPEN)).tolist()
-    said = [it.why_closed(disk) for disk in shut[:MOST_NAMED]]
-    said += [f"and {len(shut) - MOST_NAMED:,} more"] if len(shut) > MOST_NAMED else []
-    return "; ".join(said) or "it has one"
+    reasons = [it.why_closed(disk) for disk in shut[:MOST_NAMED]]
+    reasons += [f"and {len(shut) - MOST_NAMED:,} more"] if len(shut) > MOST_NAMED else []
+    return "; ".join(reasons) or "it has one"
 
 
 def _bytes(it: Problem) -> str:

@@ -68,23 +68,23 @@ def _copy(it: Any, row: int, slot: int, disk: int) -> int:
 @njit(nogil=True)
 def _racks(it: Any, row: int, slot: int, disk: int) -> int:
     """Racks of the partition if the replica in ``slot`` were on ``disk``; -1: without it."""
-    found = 0
+    count = 0
     width = it.place.shape[1]
-    for one in range(width):
-        at = disk if one == slot else it.place[row, one]
+    for position in range(width):
+        at = disk if position == slot else it.place[row, position]
         if at < 0:
             continue
         rack = it.rack[it.broker[at]]
         if rack < 0:
             continue
         new = True
-        for other in range(one):
+        for other in range(position):
             before = disk if other == slot else it.place[row, other]
             if before >= 0 and it.rack[it.broker[before]] == rack:
                 new = False
         if new:
-            found += 1
-    return found
+            count += 1
+    return count
 
 
 @njit(nogil=True)
@@ -204,8 +204,8 @@ def _give(it: Any, disk: int, excess: float, high: float, first: int, last: int,
     low, up = first, last
     while low < up:
         middle = (low + up) // 2
-        one = order[middle]
-        if it.weight[one // width, one % width] <= excess:
+        replica = order[middle]
+        if it.weight[replica // width, replica % width] <= excess:
             low = middle + 1
         else:
             up = middle
@@ -240,13 +240,13 @@ def even(it: Any, gives: Any, low: float, high: float, starts: Any, order: Any, 
 @njit(nogil=True)
 def _outside(it: Any, among: Any, level: float, sign: int) -> int:
     """The fullest disk above a level if ``sign`` is 1, the emptiest below it if it is -1; else -1."""
-    found, most = -1, 0.0
+    extreme, most = -1, 0.0
     for disk in range(among.shape[0]):
         if among[disk]:
             gap = sign * (it.load[disk] / it.fit[disk] - level)
             if gap > most:
-                found, most = disk, gap
-    return found
+                extreme, most = disk, gap
+    return extreme
 
 
 @njit(nogil=True)

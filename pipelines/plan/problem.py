@@ -101,8 +101,8 @@ class Problem:
     @cached_property
     def largest(self) -> Bytes:
         """What a new replica of each partition takes."""
-        found: Bytes = self.bytes.max(axis=1, initial=0)
-        return found
+        maximum: Bytes = self.bytes.max(axis=1, initial=0)
+        return maximum
 
     @cached_property
     def limit(self) -> Loads:
@@ -113,8 +113,8 @@ class Problem:
     @cached_property
     def chosen(self) -> Flags:
         """The disks that Kafka may choose for a new replica: that with the fewest (LogManager.nextLogDirs)."""
-        found: Flags = np.isin(self.disks.state, _CHOSEN) & ~self.disks.nowhere
-        return found
+        candidates: Flags = np.isin(self.disks.state, _CHOSEN) & ~self.disks.nowhere
+        return candidates
 
     @cached_property
     def count(self) -> Bytes:
@@ -124,17 +124,17 @@ class Problem:
     @cached_property
     def runs(self) -> Flags:
         """Which brokers run: they are unfenced, and not shutting down."""
-        able = [one for one, said in self.state.registered.items() if said.is_active]
-        found: Flags = np.isin(self.state.brokers, np.array(able, np.int64))
-        return found
+        able = [broker for broker, registration in self.state.registered.items() if registration.is_active]
+        active: Flags = np.isin(self.state.brokers, np.array(able, np.int64))
+        return active
 
     @cached_property
     def racks(self) -> Numbers:
         """A number for the rack of each broker, -1 if it has none."""
         names: dict[str, int] = {}
         known = (self.state.registered.get(broker) for broker in self.state.brokers.tolist())
-        said = [None if one is None else one.rack for one in known]
-        return np.array([-1 if one is None else names.setdefault(one, len(names)) for one in said], np.int32)
+        rack_names = [None if registration is None else registration.rack for registration in known]
+        return np.array([-1 if rack is None else names.setdefault(rack, len(names)) for rack in rack_names], np.int32)
 
     @cached_property
     def by_size(self) -> bool:
@@ -171,12 +171,12 @@ class Problem:
 def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, headroom: int = HEADROOM) -> Problem:
     """The cluster at the lake's offset. ``sources``: of sizes, as for jbod sizes; without any, replicas are counted."""
     state = columns(lake, default_min_isr)
-    said = sizes(lake, sources) if sources else None
-    made = _Table.of(lake, state, said)
+    source_sizes = sizes(lake, sources) if sources else None
+    made = _Table.of(lake, state, source_sizes)
     busy = (state.adding | state.removing).any(axis=1) | state.strange
     bytes_of = np.where(state.there, 1, 0).astype(np.int64)
-    rows = _rows_of(state, () if said is None else said.log_dirs)
-    if said is not None:
+    rows = _rows_of(state, () if source_sizes is None else source_sizes.log_dirs)
+    if source_sizes is not None:
         if len(rows.row) and not (rows.row >= 0).any():
             raise UsageError(
                 f"{', '.join(sources)}: none of its {len(rows.row):,} replicas is in the log at offset {lake.offset}: "
@@ -187,13 +187,15 @@ def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, h
         # a move between disks ends with the disk that it copies from
         busy[rows.row[moving[state.online[rows.row[moving], rows.slot[moving]]]]] = True
     held = state.directory
-    load = _load(made, said)
-    if said is not None:
-        _reserve(load, made, said, rows, bytes_of)
-    disks = made.disks(load, said is not None, ID_TABLES[lake.published.ids])
+    load = _load(made, source_sizes)
+    if source_sizes is not None:
+        _reserve(load, made, source_sizes, rows, bytes_of)
+    disks = made.disks(load, source_sizes is not None, ID_TABLES[lake.published.ids])
     place = held if not made.merged else np.where(held >= 0, np.array(made.merged_into(), np.int32)[held], -1)
-    notes = [] if said is None else list(said.notes)
-    return Problem(state, disks, place.astype(np.int32), bytes_of, busy, headroom / 100, said is not None, notes)
+    notes = [] if source_sizes is None else list(source_sizes.notes)
+    return Problem(
+        state, disks, place.astype(np.int32), bytes_of, busy, headroom / 100, source_sizes is not None, notes
+    )
 
 
 # DISKS
@@ -213,50 +215,54 @@ class _Table:
     parts: list[int]
     merged: dict[int, int]
     """Broker -> the disk that stands for all its directories that are online."""
-    said: dict[tuple[int, str], Any]
+    reports: dict[tuple[int, str], Any]
     """(number of the broker, directory id) -> what the sources say of it."""
 
     lost: Sequence[int]
     """Brokers of which the sources say that a directory cannot be read."""
 
     @classmethod
-    def of(cls, lake: Lake, state: Columns, said: Sizes | None) -> _Table:
+    def of(cls, lake: Lake, state: Columns, source_sizes: Sizes | None) -> _Table:
         keys = {directory: number for number, directory in enumerate(state.directories)}
         where = {broker: number for number, broker in enumerate(state.brokers.tolist())}
         for broker, registered in state.registered.items():
             for directory in registered.directories or ():
                 keys.setdefault((where[broker], str(directory)), len(keys))
         described = {}
-        for one in () if said is None else said.directories:
-            if one.path is not None and one.directory_id is not None and one.pairing in (CERTAIN, LIKELY):
-                described[where.get(one.broker_id, -1), one.directory_id] = one
-        lost = [] if said is None else [where.get(one.broker_id, -1) for one in said.directories if one.error]
+        for report in () if source_sizes is None else source_sizes.directories:
+            if report.path is not None and report.directory_id is not None and report.pairing in (CERTAIN, LIKELY):
+                described[where.get(report.broker_id, -1), report.directory_id] = report
+        lost = (
+            []
+            if source_sizes is None
+            else [where.get(report.broker_id, -1) for report in source_sizes.directories if report.error]
+        )
         made = cls(state, keys, [], [], [], [], [], {}, described, lost)
         for number, name in [*keys]:
             made._add(lake, number, name)
         for broker in range(len(state.brokers)):
-            made._choose(broker, said is not None)
+            made._choose(broker, source_sizes is not None)
         return made
 
     def _add(self, lake: Lake, broker: int, directory: str) -> None:
         registered = self.state.registered.get(int(self.state.brokers[broker]))
-        one = self.said.get((broker, directory))
+        report = self.reports.get((broker, directory))
         name = lake.names.get(directory)
-        path = one.path if one is not None else (name.path if name is not None and name.path else "")
+        path = report.path if report is not None else (name.path if name is not None and name.path else "")
         listed = [] if registered is None else [str(each) for each in registered.directories or ()]
         cordoned = [] if registered is None else [str(each) for each in registered.cordoned_directories or ()]
         if registered is None or not registered.is_active:
             closed = DOWN
-        elif directory not in listed or (one is not None and one.error):
+        elif directory not in listed or (report is not None and report.error):
             closed = OFFLINE
         elif directory in cordoned:
             closed = CORDONED
         else:
             closed = OPEN
         self.path.append(path)
-        self.likely.append(one is not None and one.pairing == LIKELY)
+        self.likely.append(report is not None and report.pairing == LIKELY)
         self.closed.append(closed)
-        self.total.append(-1 if one is None or one.total_bytes is None else one.total_bytes)
+        self.total.append(-1 if report is None or report.total_bytes is None else report.total_bytes)
         self.parts.append(1)
 
     def _choose(self, broker: int, sized: bool) -> None:
@@ -279,24 +285,24 @@ class _Table:
 
     def merged_into(self) -> list[int]:
         """Disk -> the disk that stands for it."""
-        found = [*range(len(self.path))]
+        stand_ins = [*range(len(self.path))]
         for (broker, directory), disk in self.keys.items():
             usable = self.closed[disk] in (OPEN, CORDONED) or not directory
             if broker in self.merged and usable:
-                found[disk] = self.merged[broker]
+                stand_ins[disk] = self.merged[broker]
         for broker, into in self.merged.items():
             nowhere = not self.state.registered[int(self.state.brokers[broker])].directories
             for (of, _), disk in self.keys.items():
                 if of == broker and nowhere:
-                    found[disk] = into
-        return found
+                    stand_ins[disk] = into
+        return stand_ins
 
     def disks(self, load: Loads, sized: bool, ids: IdTable) -> PlanDisks:
         closed = np.array(self.closed, np.int8)
         unknown = np.array([not path for path in self.path], bool)
         closed = np.where((closed == OPEN) & unknown, NO_PATH, closed)
         if sized:
-            described = np.array([key in self.said and not self.said[key].error for key in self.keys], bool)
+            described = np.array([key in self.reports and not self.reports[key].error for key in self.keys], bool)
             closed = np.where((closed == OPEN) & ~described, NO_SIZE, closed)
         broker = np.array([number for number, _ in self.keys], np.int32)
         nowhere = np.array([bool(name) and ids.kind(Uuid.parse(name)) in NOWHERE for _, name in self.keys], bool)
@@ -333,15 +339,15 @@ class _Rows:
 
 
 def _rows_of(state: Columns, log_dirs: Sequence[BrokerLogDir]) -> _Rows:
-    told = [one for one in log_dirs if one.broker_id is not None]
-    counts = [len(one.replicas) for one in told]
-    every = [replica for one in told for replica in one.replicas]
+    broker_dirs = [log_dir for log_dir in log_dirs if log_dir.broker_id is not None]
+    counts = [len(log_dir.replicas) for log_dir in broker_dirs]
+    every = [replica for log_dir in broker_dirs for replica in log_dir.replicas]
     number = pc.cast(state.table["partition"], pa.string())
     names = pc.binary_join_element_wise(pc.cast(state.table["topic"], pa.string()), number, "-").combine_chunks()
-    found = pc.index_in(pa.array([one.partition for one in every], pa.string()), value_set=names)
-    row = found.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    broker = np.repeat(np.searchsorted(state.brokers, [one.broker_id or 0 for one in told]), counts)
-    ids = np.repeat(np.array([one.broker_id or 0 for one in told], np.int64), counts)
+    positions = pc.index_in(pa.array([replica_info.partition for replica_info in every], pa.string()), value_set=names)
+    row = positions.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    broker = np.repeat(np.searchsorted(state.brokers, [log_dir.broker_id or 0 for log_dir in broker_dirs]), counts)
+    ids = np.repeat(np.array([log_dir.broker_id or 0 for log_dir in broker_dirs], np.int64), counts)
     real = (broker < len(state.brokers)) & (row >= 0)
     real[real] = state.brokers[broker[real]] == ids[real]
     matches = np.zeros((len(every), state.replicas.shape[1]), bool)
@@ -350,48 +356,54 @@ def _rows_of(state: Columns, log_dirs: Sequence[BrokerLogDir]) -> _Rows:
     return _Rows(
         np.where(there, row, -1),
         np.where(there, matches.argmax(axis=1) if len(every) else 0, -1),
-        np.array([one.bytes for one in every], np.int64),
-        np.array([one.future for one in every], bool),
-        np.repeat([at for at, one in enumerate(log_dirs) if one.broker_id is not None], counts).astype(np.int64),
+        np.array([replica_info.bytes for replica_info in every], np.int64),
+        np.array([replica_info.future for replica_info in every], bool),
+        np.repeat([at for at, log_dir in enumerate(log_dirs) if log_dir.broker_id is not None], counts).astype(
+            np.int64
+        ),
     )
 
 
 def _bytes(state: Columns, rows: _Rows) -> Bytes:
-    found = np.full(state.replicas.shape, -1, np.int64)
+    reported_bytes = np.full(state.replicas.shape, -1, np.int64)
     current = (rows.row >= 0) & ~rows.future
-    found[rows.row[current], rows.slot[current]] = rows.bytes[current]
-    largest = found.max(axis=1, initial=0)
-    filled: Bytes = np.where(state.there, np.where(found < 0, largest[:, None], found), 0)
+    reported_bytes[rows.row[current], rows.slot[current]] = rows.bytes[current]
+    largest = reported_bytes.max(axis=1, initial=0)
+    filled: Bytes = np.where(state.there, np.where(reported_bytes < 0, largest[:, None], reported_bytes), 0)
     return filled
 
 
-def _load(made: _Table, said: Sizes | None) -> Loads:
+def _load(made: _Table, source_sizes: Sizes | None) -> Loads:
     """What is on each disk, in bytes if there are sizes."""
     size = len(made.path)
-    if said is None:
+    if source_sizes is None:
         into, held = np.array(made.merged_into(), np.int64), made.state.directory
         counted: Loads = np.bincount(into[held[held >= 0]], minlength=size).astype(np.float64)
         return counted
     load: Loads = np.zeros(size, np.float64)
-    for key, one in made.said.items():
+    for key, report in made.reports.items():
         disk = made.keys.get(key)
         if disk is None:
             continue
-        known = one.total_bytes is not None and one.free_bytes is not None
-        load[disk] = one.total_bytes - one.free_bytes if known else (one.bytes or 0) + (one.future_bytes or 0)
+        known = report.total_bytes is not None and report.free_bytes is not None
+        load[disk] = (
+            report.total_bytes - report.free_bytes if known else (report.bytes or 0) + (report.future_bytes or 0)
+        )
     return load
 
 
-def _reserve(load: Loads, made: _Table, said: Sizes, rows: _Rows, bytes_of: Bytes) -> None:
+def _reserve(load: Loads, made: _Table, source_sizes: Sizes, rows: _Rows, bytes_of: Bytes) -> None:
     """Adds what moves under way will add: the rest of replicas that join, and of copies between disks."""
     state = made.state
     rest = np.where(state.adding, bytes_of.max(axis=1, initial=0)[:, None] - bytes_of, 0)
     np.add.at(load, state.directory[state.there], rest[state.there])
-    where = {(one.broker_id, one.path): one.directory_id for one in said.directories}
+    where = {(report.broker_id, report.path): report.directory_id for report in source_sizes.directories}
     number = {broker: at for at, broker in enumerate(state.brokers.tolist())}
     disk = [
-        made.keys.get((number.get(one.broker_id or 0, -1), where.get((one.broker_id or 0, one.path)) or ""), -1)
-        for one in said.log_dirs
+        made.keys.get(
+            (number.get(log_dir.broker_id or 0, -1), where.get((log_dir.broker_id or 0, log_dir.path)) or ""), -1
+        )
+        for log_dir in source_sizes.log_dirs
     ]
     copying = np.flatnonzero(rows.future & (rows.row >= 0))
     into = np.array(disk, np.int64)[rows.source[copying]] if len(copying) else copying

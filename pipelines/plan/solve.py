@@ -82,8 +82,8 @@ def _copies(it: Problem, place: Numbers, cluster: ClusterArrays) -> Bytes:
     was, now = np.where(place >= 0, place, 0), np.where(cluster.place >= 0, cluster.place, 0)
     stays = (place >= 0) & (it.disks.broker[was] == it.disks.broker[now])
     size = np.where(stays, cluster.bytes, it.largest[:, None])
-    found: Bytes = np.where((cluster.place >= 0) & (cluster.place != place), size, 0)
-    return found
+    copied_bytes: Bytes = np.where((cluster.place >= 0) & (cluster.place != place), size, 0)
+    return copied_bytes
 
 
 def _cluster(it: Problem, goal: Goal, place: Numbers, bytes_of: Bytes) -> ClusterArrays:
@@ -165,12 +165,12 @@ def _barred(it: Problem, goal: Goal) -> Mapping[str, Flags]:
 
 def _reasons(it: Problem, goal: Goal, rows: Bytes, why: Bytes, lack: Loads, near: Bytes) -> list[Lack]:
     """Why replicas have no target. Of those without room, what the nearest disk lacks."""
-    found = []
+    reasons = []
     hit = np.flatnonzero(why == NO_ROOM)
     if len(hit):
         least = int(hit[lack[hit].argmin()])
         disk, lacks = it.disk_name(int(near[least])), int(np.ceil(lack[least]))
-        found.append(Lack(FULL, len(hit), it.state.name(int(rows[least])), disk, lacks))
+        reasons.append(Lack(FULL, len(hit), it.state.name(int(rows[least])), disk, lacks))
     closed = _closed(it, goal)
     for reason, text in (
         (NO_RACK, "every disk that could take it would leave it in fewer racks"),
@@ -178,16 +178,16 @@ def _reasons(it: Problem, goal: Goal, rows: Bytes, why: Bytes, lack: Loads, near
     ):
         hit = np.flatnonzero(why == reason)
         if len(hit):
-            found.append(Lack(text, len(hit), it.state.name(int(rows[hit[0]]))))
-    return found
+            reasons.append(Lack(text, len(hit), it.state.name(int(rows[hit[0]]))))
+    return reasons
 
 
 def _closed(it: Problem, goal: Goal) -> str:
     """The disks that would be asked if their state allowed it."""
     shut = [disk for disk in np.flatnonzero(it.disks.state != OPEN).tolist() if disk not in goal.emptied]
-    said = [it.why_closed(disk) for disk in shut[:MOST_NAMED]]
-    more = f"; and {len(shut) - len(said):,} more" if len(shut) > len(said) else ""
-    return f" ({'; '.join(said)}{more})" if said else ""
+    reasons = [it.why_closed(disk) for disk in shut[:MOST_NAMED]]
+    more = f"; and {len(shut) - len(reasons):,} more" if len(shut) > len(reasons) else ""
+    return f" ({'; '.join(reasons)}{more})" if reasons else ""
 
 
 # EVEN DISKS
@@ -246,7 +246,10 @@ def spread(it: Problem, goal: Goal, place: Numbers, first: Bytes | None) -> Spre
         number = _first_replicas(it, np.zeros(len(place), np.int64) if first is None else first).astype(np.float64)
         brokers = np.flatnonzero(_brokers(it, goal))
         return _spread(
-            number, brokers, max(1.0, SPREAD * number.max(initial=0)), lambda one: f"broker {it.state.brokers[one]}"
+            number,
+            brokers,
+            max(1.0, SPREAD * number.max(initial=0)),
+            lambda broker: f"broker {it.state.brokers[broker]}",
         )
     pool = goal.gives | (goal.takes & (it.disks.state == OPEN))
     began = _cluster(it, goal, it.place, it.bytes)
@@ -307,13 +310,13 @@ def _even_leaders(it: Problem, goal: Goal) -> Solution:
 
 def _brokers(it: Problem, goal: Goal) -> Flags:
     """The brokers of the disks of a goal."""
-    found = np.zeros(len(it.state.brokers), bool)
-    found[it.disks.broker[goal.gives]] = True
-    return found
+    brokers = np.zeros(len(it.state.brokers), bool)
+    brokers[it.disks.broker[goal.gives]] = True
+    return brokers
 
 
 def _first_replicas(it: Problem, first: Bytes) -> Bytes:
     """Of how many partitions each broker is the first replica."""
     leads = it.state.replicas[np.arange(len(first)), first]
-    found: Bytes = np.bincount(leads[leads >= 0], minlength=len(it.state.brokers))
-    return found
+    counts: Bytes = np.bincount(leads[leads >= 0], minlength=len(it.state.brokers))
+    return counts

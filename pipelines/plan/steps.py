@@ -91,10 +91,10 @@ def final_state(it: Problem, solution: Solution) -> tuple[Numbers, Numbers, Byte
 def changed(it: Problem, solution: Solution) -> Flags:
     """Partitions that the plan touches."""
     place, target, _ = final_state(it, solution)
-    found: Flags = (place != target).any(axis=1)
+    changes: Flags = (place != target).any(axis=1)
     if solution.first is not None:
-        found |= solution.first > 0
-    return found
+        changes |= solution.first > 0
+    return changes
 
 
 def in_steps(it: Problem, solution: Solution, limits: Limits) -> tuple[Numbers, Flags, Rows]:
@@ -161,14 +161,14 @@ def steps(
     order = np.argsort(step, kind="stable")
     ends = np.searchsorted(step[order], np.arange(1, int(step.max(initial=0)) + 2))
     parts = [np.sort(order[start:end]) for start, end in pairwise(ends)]
-    found = []
+    plan_steps = []
     for number, (rows, room) in enumerate(zip(parts, _rooms(it, solution, parts), strict=True), 1):
         safety.done(rows)
         disk, broker = safety.worst()
         copies = copied[rows]
         own = copies & _own(it, place[rows], target[rows])
         amount = int(size[rows][copies].sum())
-        found.append(
+        plan_steps.append(
             PlanStep(
                 number=number,
                 rows=rows,
@@ -187,7 +187,7 @@ def steps(
                 undo_full=room.undo_full,
             )
         )
-    return found, now
+    return plan_steps, now
 
 
 class _Room(NamedTuple):
@@ -239,7 +239,7 @@ def _parted(order: Order, rows: Rows) -> tuple[Sequence[Rows], Rows]:
     step = np.zeros(len(order.place), np.int32)
     number = sequence(order, rows, len(order.place) * order.place.shape[1], np.iinfo(np.int64).max, step)
     mine = step[rows]
-    parts = [part for one in (*range(1, number + 1), 0) if len(part := rows[mine == one])]
+    parts = [part for step_number in (*range(1, number + 1), 0) if len(part := rows[mine == step_number])]
     return parts, _full(order, rows[mine == 0])
 
 
@@ -257,8 +257,8 @@ def _full(order: Order, rows: Rows) -> Rows:
 def _new(order: Order, rows: Rows) -> Flags:
     """Replicas that come to a broker which has none of the partition."""
     place, target = order.place[rows], order.target[rows]
-    found: Flags = (target >= 0) & (target != place) & ((place < 0) | (order.broker[place] != order.broker[target]))
-    return found
+    newcomers: Flags = (target >= 0) & (target != place) & ((place < 0) | (order.broker[place] != order.broker[target]))
+    return newcomers
 
 
 @dataclass(frozen=True)
@@ -301,8 +301,8 @@ class _Flow:
 
 def _own(it: Problem, place: Numbers, target: Numbers) -> Flags:
     """Replicas whose broker stays the same."""
-    found: Flags = (place >= 0) & (target >= 0) & (it.disks.broker[place] == it.disks.broker[target])
-    return found
+    same_broker: Flags = (place >= 0) & (target >= 0) & (it.disks.broker[place] == it.disks.broker[target])
+    return same_broker
 
 
 def _busiest(it: Problem, rows: Rows, target: Numbers, size: Bytes, own: Flags) -> float:
@@ -339,9 +339,9 @@ class _Safety:
         self._elr = np.pad(state.elr, more)
         self._last_known = np.pad(state.last_known_elr, more)
         self._leads = np.arange(target.shape[1]) == state.leader[:, None]
-        wanted = np.array([one.min_isr for one in state.settings] or [1], np.int32)
+        wanted = np.array([setting.min_isr for setting in state.settings] or [1], np.int32)
         self._wanted = wanted[state.setting]
-        self._unclean = np.array([one.unclean for one in state.settings] or [False], bool)[state.setting]
+        self._unclean = np.array([setting.unclean for setting in state.settings] or [False], bool)[state.setting]
         self._with_elr = state.features.get(ELR_FEATURE, 0) >= 1
         self._counts = np.zeros((2, len(COSTS), len(it.disks)), np.int64)
         self._count(np.arange(len(place)), 1)
@@ -386,14 +386,18 @@ class _Safety:
     def _places(self) -> tuple[Flags, Flags, Flags]:
         """The disks that can fail, those among them that are the only ones of their brokers; and the brokers."""
         it = self._it
-        alive = [one for one in it.state.registered.values() if not one.fenced]
-        online = {(one.broker_id, str(directory)): one for one in alive for directory in one.directories or ()}
+        alive = [registration for registration in it.state.registered.values() if not registration.fenced]
+        online = {
+            (registration.broker_id, str(directory)): registration
+            for registration in alive
+            for directory in registration.directories or ()
+        }
         brokers = it.state.brokers[it.disks.broker].tolist()
         of = [online.get((broker, directory)) for broker, directory in zip(brokers, it.disks.ids, strict=True)]
         return (
-            np.array([one is not None for one in of], bool),
-            np.array([one is not None and len(one.directories) == 1 for one in of], bool),
-            np.isin(it.state.brokers, [one.broker_id for one in alive]),
+            np.array([registration is not None for registration in of], bool),
+            np.array([registration is not None and len(registration.directories) == 1 for registration in of], bool),
+            np.isin(it.state.brokers, [registration.broker_id for registration in alive]),
         )
 
     def worst(self) -> tuple[WorstFailure, WorstFailure]:
@@ -416,8 +420,8 @@ class _Safety:
 
 def _others(flags: Flags) -> Numbers:
     """Of each slot: in how many others of its partition a flag is set."""
-    found: Numbers = flags.sum(axis=1, dtype=np.int32)[:, None] - flags
-    return found
+    others: Numbers = flags.sum(axis=1, dtype=np.int32)[:, None] - flags
+    return others
 
 
 def _failure(name: str, counts: Rows, at: int) -> WorstFailure:

@@ -155,13 +155,13 @@ class SnapshotGone(Exception):
 
 def addresses_of(url: str) -> tuple[Address, ...]:
     """``kafka://HOST:PORT[,HOST:PORT...]``. Raises UsageError for anything else."""
-    found = []
-    for one in url.removeprefix(KAFKA).rstrip("/").split(","):
-        host, _, port = one.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 1 << 16 or "@" in one or "/" in one:
+    addresses = []
+    for node in url.removeprefix(KAFKA).rstrip("/").split(","):
+        host, _, port = node.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 1 << 16 or "@" in node or "/" in node:
             raise UsageError(f"{url}: write kafka://HOST:PORT[,HOST:PORT...], the nodes and their listener's port")
-        found.append(Address(host.removeprefix("[").removesuffix("]"), int(port)))
-    return tuple(found)
+        addresses.append(Address(host.removeprefix("[").removesuffix("]"), int(port)))
+    return tuple(addresses)
 
 
 class QuorumClient:
@@ -174,7 +174,7 @@ class QuorumClient:
         *,
         stop: Callable[[], bool] = lambda: False,
         patience: float = 60.0,
-        told: Callable[[str], object] = str,
+        notice: Callable[[str], object] = str,
     ) -> None:
         self.cluster_id: str | None = None
         """Sent with each request, which the leader of another cluster refuses. None as long as it is not known."""
@@ -184,7 +184,7 @@ class QuorumClient:
         self._security = security
         self._stop = stop
         self._patience = patience
-        self._told = told
+        self._notice = notice
         self._silent: Callable[[float], object] = float
         self._connection: Connection | None = None
         self._leads: Connection | None = None
@@ -224,12 +224,12 @@ class QuorumClient:
         def ask(connection: Connection) -> Fetched | None:
             epoch = self.leader_epoch if last_epoch is None else last_epoch
             partition = self._partition(offset, epoch, high_watermark)
-            said = self._call(connection, FETCH, _fetch(partition, wait_ms), wait_ms / 1000, _MOST_OF_RECORDS)
-            answer = _only(said["topics"], connection)
-            return _fetched(answer) if self._may_use(connection, said, answer) else None
+            response = self._call(connection, FETCH, _fetch(partition, wait_ms), wait_ms / 1000, _MOST_OF_RECORDS)
+            answer = _only(response["topics"], connection)
+            return _fetched(answer) if self._may_use(connection, response, answer) else None
 
-        found: Fetched = self._ask(ask)
-        return found
+        leader_answer: Fetched = self._ask(ask)
+        return leader_answer
 
     def fetch_snapshot(self, snapshot: SnapshotId, position: int) -> SnapshotPiece:
         """A piece of a snapshot. Raises SnapshotGone, Fault and Halted.
@@ -244,44 +244,44 @@ class QuorumClient:
         def ask(connection: Connection) -> SnapshotPiece | None:
             if self._leads is not connection and not self._is_leader(connection):
                 return None
-            asked = self._snapshot_request(snapshot, position)
-            said = connection.call(FETCH_SNAPSHOT, asked, _SECONDS, _MOST_OF_RECORDS)
-            if said["error_code"] == _UNKNOWN:
+            request = self._snapshot_request(snapshot, position)
+            response = connection.call(FETCH_SNAPSHOT, request, _SECONDS, _MOST_OF_RECORDS)
+            if response["error_code"] == _UNKNOWN:
                 if failed:
                     raise SnapshotGone
                 failed.append(connection)
                 self._leads = None  # it may be the leader no more: once again
                 return None
-            self._refuse(connection, said["error_code"])
-            answer = _only(said["topics"], connection)
+            self._refuse(connection, response["error_code"])
+            answer = _only(response["topics"], connection)
             if answer["error_code"] in (_SNAPSHOT_GONE, _POSITION):
                 raise SnapshotGone
-            if not self._may_use(connection, said, answer):
+            if not self._may_use(connection, response, answer):
                 return None
             if answer["position"] != position or answer["size"] < position or not answer["records"]:
                 raise Fault(str(connection.address), "answers with another piece of a snapshot than asked for")
             return SnapshotPiece(answer["records"], answer["size"])
 
-        found: SnapshotPiece = self._ask(ask)
-        return found
+        piece: SnapshotPiece = self._ask(ask)
+        return piece
 
     def describe(self) -> Message:
         """DescribeQuorum: the partition, as the leader has it. Raises Fault and Halted."""
 
         def ask(connection: Connection) -> Message | None:
-            asked = {"topics": [{"name": TOPIC, "partitions": [{"index": 0}]}]}
+            request = {"topics": [{"name": TOPIC, "partitions": [{"index": 0}]}]}
             if self._leads is not connection and not self._is_leader(connection):
                 return None
-            said = connection.call(DESCRIBE_QUORUM, asked, _SECONDS)
-            if said["error_code"] == _DENIED:
+            response = connection.call(DESCRIBE_QUORUM, request, _SECONDS)
+            if response["error_code"] == _DENIED:
                 raise Fault(str(connection.address), "denies Describe on the cluster to this principal", passes=False)
-            self._refuse(connection, said["error_code"])
-            answer: Message = _only(said["topics"], connection)
+            self._refuse(connection, response["error_code"])
+            answer: Message = _only(response["topics"], connection)
             answer["leader"] = {"id": answer["leader_id"], "epoch": answer["leader_epoch"]}
-            return answer if self._may_use(connection, said, answer) else None
+            return answer if self._may_use(connection, response, answer) else None
 
-        found: Message = self._ask(ask)
-        return found
+        partition: Message = self._ask(ask)
+        return partition
 
     def learn_cluster_id(self) -> str | None:
         """The cluster id, which DescribeCluster tells who may ALTER the cluster; None for all others."""
@@ -304,7 +304,7 @@ class QuorumClient:
                     self._has_led = True
                     self._lasting.clear()
                     if has_told:
-                        self._told(f"a leader answers again, after {time.monotonic() - began:.0f} s")
+                        self._notice(f"a leader answers again, after {time.monotonic() - began:.0f} s")
                     return answer
                 problem = Fault(str(connection.address), "is not the leader, and names none that can be reached")
                 if self._connection is not None or self._next:
@@ -319,7 +319,7 @@ class QuorumClient:
             self._silent(waited)
             if waited > _TELL_AFTER and not has_told:
                 has_told = True
-                self._told(f"no leader for {waited:.0f} s, asking on; the last answer: {problem}")
+                self._notice(f"no leader for {waited:.0f} s, asking on; the last answer: {problem}")
             self._wait(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -338,9 +338,9 @@ class QuorumClient:
         self._connection = Connection(address, self._security, self._stop, _CONNECT_SECONDS, known=self._has_led)
         return self._connection
 
-    def _may_use(self, connection: Connection, said: Message, answer: Message) -> bool:
+    def _may_use(self, connection: Connection, response: Message, answer: Message) -> bool:
         """Whether an answer is the leader's. If not, the next attempt asks whom it names. Raises Fault."""
-        error, leader, asked = answer["error_code"], answer.get("leader"), self.leader_epoch
+        error, leader, request_epoch = answer["error_code"], answer.get("leader"), self.leader_epoch
         if leader is not None and leader["epoch"] >= 0:
             self.leader_epoch = leader["epoch"]
         if error == 0:
@@ -348,17 +348,21 @@ class QuorumClient:
             if leader is not None:
                 self.leader = leader["id"]
             return True
-        if error in (FENCED_EPOCH, UNKNOWN_EPOCH, _INVALID) and leader is not None and self.leader_epoch != asked:
+        if (
+            error in (FENCED_EPOCH, UNKNOWN_EPOCH, _INVALID)
+            and leader is not None
+            and self.leader_epoch != request_epoch
+        ):
             return False  # asked with an epoch that is not the leader's: ask again with the one that it told
         if error == NOT_LEADER:
             self.close()
             self.leader = None
             named = [
                 Address(node["host"], node["port"])
-                for node in said.get("nodes") or ()
+                for node in response.get("nodes") or ()
                 if leader is not None and node["node_id"] == leader["id"] and "host" in node
             ]
-            self._next = [one for one in named if one != connection.address] + self._next
+            self._next = [address for address in named if address != connection.address] + self._next
             return False
         self._refuse(connection, error)
         return False
@@ -369,20 +373,20 @@ class QuorumClient:
         if error:
             raise Fault(str(connection.address), f"answers with error {error} ({_PASSING.get(error, 'of Kafka')})")
 
-    def _call(self, connection: Connection, api: int, asked: dict[str, Any], wait: float, most: int) -> Message:
+    def _call(self, connection: Connection, api: int, request: dict[str, Any], wait: float, most: int) -> Message:
         if self.cluster_id is not None:
-            asked["cluster_id"] = self.cluster_id
-        said = connection.call(api, asked, _SECONDS + wait, most)
-        if said["throttle_time_ms"] > 0:
-            self._wait(min(said["throttle_time_ms"] / 1000, _SECONDS))
-        self._refuse(connection, said["error_code"])
-        return said
+            request["cluster_id"] = self.cluster_id
+        response = connection.call(api, request, _SECONDS + wait, most)
+        if response["throttle_time_ms"] > 0:
+            self._wait(min(response["throttle_time_ms"] / 1000, _SECONDS))
+        self._refuse(connection, response["error_code"])
+        return response
 
     def _is_leader(self, connection: Connection) -> bool:
         """Asks by a fetch, whose errors can be read."""
         partition = self._partition(1, self.leader_epoch)
-        said = self._call(connection, FETCH, _fetch(partition, 0), 0, _MOST_OF_RECORDS)
-        return self._may_use(connection, said, _only(said["topics"], connection))
+        response = self._call(connection, FETCH, _fetch(partition, 0), 0, _MOST_OF_RECORDS)
+        return self._may_use(connection, response, _only(response["topics"], connection))
 
     def _partition(self, offset: int, last_epoch: int, high_watermark: int = -1) -> dict[str, Any]:
         return {
@@ -407,10 +411,10 @@ class QuorumClient:
 
     def _learn_nodes(self, connection: Connection) -> bool:
         if connection.version(DESCRIBE_CLUSTER) is not None:
-            asked = {"include_operations": False, "endpoint_type": _OF_CONTROLLERS}
-            said = connection.call(DESCRIBE_CLUSTER, asked, _SECONDS)
-            if said["error_code"] == 0 and said["cluster_id"]:
-                self.cluster_id = said["cluster_id"]
+            request = {"include_operations": False, "endpoint_type": _OF_CONTROLLERS}
+            response = connection.call(DESCRIBE_CLUSTER, request, _SECONDS)
+            if response["error_code"] == 0 and response["cluster_id"]:
+                self.cluster_id = response["cluster_id"]
         return True
 
     def _wait(self, seconds: float) -> None:
@@ -440,8 +444,8 @@ def _only(topics: Sequence[Message], connection: Connection) -> Message:
     """The answer for the one partition that was asked for."""
     if len(topics) != 1 or len(topics[0]["partitions"]) != 1 or topics[0]["partitions"][0]["index"] != 0:
         raise Fault(str(connection.address), "answers for other partitions than the one asked for")
-    found: Message = topics[0]["partitions"][0]
-    return found
+    partition: Message = topics[0]["partitions"][0]
+    return partition
 
 
 def _fetched(answer: Message) -> Fetched:

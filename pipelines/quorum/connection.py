@@ -93,7 +93,7 @@ class Exchange:
         self._versions: dict[int, int] = {api: low for api, (low, _) in VERSIONS.items() if api in _BEFORE_FLEXIBLE}
         self._received = bytearray()
         self._number = 0
-        self._asked: tuple[int, int, int] | None = None
+        self._open_request: tuple[int, int, int] | None = None
         """The API of the request that waits, its version, and the most bytes of its answer."""
 
     def version(self, api: int) -> int | None:
@@ -102,11 +102,11 @@ class Exchange:
 
     def request(self, api: int, message: Mapping[str, Any], most: int = MOST_BYTES) -> bytes:
         """The bytes of a request, whose answer may have ``most`` bytes."""
-        if self._asked is not None:
+        if self._open_request is not None:
             raise ValueError("the request before waits for its answer")
         version = self._versions[api]
         self._number += 1
-        self._asked = api, version, most
+        self._open_request = api, version, most
         head = _HEAD.pack(api, version, self._number) + struct.pack(">h", len(CLIENT_ID)) + CLIENT_ID
         if api == SASL_HANDSHAKE:
             name: bytes = message["mechanism"].encode()
@@ -120,9 +120,9 @@ class Exchange:
         self._received += data
         if len(self._received) < _LENGTH.size:
             return None
-        if self._asked is None:
+        if self._open_request is None:
             raise BadMessage("bytes came that nobody asked for")
-        api, version, most = self._asked
+        api, version, most = self._open_request
         (size,) = _LENGTH.unpack_from(self._received)
         if not _LENGTH.size <= size <= most:
             raise BadMessage(self._what_else(size))
@@ -132,7 +132,7 @@ class Exchange:
             raise BadMessage("more bytes came than the answer has")
         answer = memoryview(self._received)[_LENGTH.size :]  # records are a part of it, without a copy
         self._received = bytearray()
-        self._asked = None
+        self._open_request = None
         return self._answer(api, version, answer)
 
     def _answer(self, api: int, version: int, answer: memoryview) -> Message:
@@ -155,12 +155,12 @@ class Exchange:
         return message
 
     def _learn(self, message: Message) -> None:
-        for one in message["api_keys"]:
-            api = one["api_key"]
+        for version_range in message["api_keys"]:
+            api = version_range["api_key"]
             if api in VERSIONS and api not in _BEFORE_FLEXIBLE:
                 low, high = VERSIONS[api]
-                common = min(high, one["max_version"])
-                if max(low, one["min_version"]) <= common:
+                common = min(high, version_range["max_version"])
+                if max(low, version_range["min_version"]) <= common:
                     self._versions[api] = common
 
     def _what_else(self, size: int) -> str:
@@ -278,8 +278,8 @@ class Connection:
                     self._answered = True
                     return answer
         except BadMessage as problem:
-            said = f"answers what no {'broker' if self._broker else 'controller'} of Kafka does ({problem})"
-            raise Fault(str(self.address), said, passes=self._answered) from None
+            sentence = f"answers what no {'broker' if self._broker else 'controller'} of Kafka does ({problem})"
+            raise Fault(str(self.address), sentence, passes=self._answered) from None
         except OSError as problem:
             self._fail(problem)
 
@@ -299,8 +299,8 @@ class Connection:
             self._fail(problem)
 
     def _prepare(self, security: Security) -> None:
-        asked = {"software_name": "jbod", "software_version": "1.0.0"}
-        self.call(API_VERSIONS, asked, self._left())
+        request = {"software_name": "jbod", "software_version": "1.0.0"}
+        self.call(API_VERSIONS, request, self._left())
         if security.uses_sasl:
             self._log_in(security)
         needed = (DESCRIBE_LOG_DIRS, DESCRIBE_CLUSTER) if self._broker else (FETCH_SNAPSHOT, FETCH)
@@ -320,14 +320,14 @@ class Connection:
             raise Fault(str(self.address), f"takes no {security.mechanism}, but: {ascii(offered)[1:-1]}", passes=False)
         talk = conversation(security)
         try:
-            said = next(talk)
+            auth_bytes = next(talk)
             while True:
-                answer = self.call(SASL_AUTHENTICATE, {"auth_bytes": said}, self._left())
+                answer = self.call(SASL_AUTHENTICATE, {"auth_bytes": auth_bytes}, self._left())
                 if answer["error_code"]:
                     raise Fault(
                         str(self.address), f"refuses the login by {security.mechanism}: user, password or token", False
                     )
-                said = talk.send(answer["auth_bytes"])
+                auth_bytes = talk.send(answer["auth_bytes"])
         except StopIteration:
             return
         except NotProven:
@@ -364,12 +364,12 @@ class Connection:
             raise Fault(str(self.address), _tls(problem), passes=False) from None
         if isinstance(problem, TimeoutError):
             raise Fault(str(self.address), "does not answer in time") from None
-        said = "closes the connection"
+        sentence = "closes the connection"
         if not self._answered and self._is_tls:
-            said += ": does the port speak TLS, and does it know the client's certificate (ssl.keystore.location)?"
+            sentence += ": does the port speak TLS, and does it know the client's certificate (ssl.keystore.location)?"
         elif not self._answered:
-            said += ": does it want TLS (security.protocol=SSL or SASL_SSL), or SASL?"
-        raise Fault(str(self.address), said) from None
+            sentence += ": does it want TLS (security.protocol=SSL or SASL_SSL), or SASL?"
+        raise Fault(str(self.address), sentence) from None
 
 
 def _tls(problem: ssl.SSLError) -> str:

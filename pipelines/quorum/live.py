@@ -49,27 +49,33 @@ class LiveQuorum:
 
 def live_quorum(quorum: QuorumClient) -> LiveQuorum:
     """Asks the leader. Raises Fault."""
-    said = quorum.describe()
-    end = max([one["log_end_offset"] for one in said["voters"]], default=-1)
+    description = quorum.describe()
+    end = max([voter["log_end_offset"] for voter in description["voters"]], default=-1)
     followers = [
-        _follower(kind, one, end) for kind, key in (("voter", "voters"), ("observer", "observers")) for one in said[key]
+        _follower(kind, replica, end)
+        for kind, key in (("voter", "voters"), ("observer", "observers"))
+        for replica in description[key]
     ]
     return LiveQuorum(
-        said["leader_id"], said["leader_epoch"], said["high_watermark"], datetime.now(UTC), tuple(followers)
+        description["leader_id"],
+        description["leader_epoch"],
+        description["high_watermark"],
+        datetime.now(UTC),
+        tuple(followers),
     )
 
 
-def _follower(kind: str, one: Message, end: int) -> Follower:
-    directory: Uuid | None = one.get("directory_id")
-    known = one["log_end_offset"] >= 0
+def _follower(kind: str, replica: Message, end: int) -> Follower:
+    directory: Uuid | None = replica.get("directory_id")
+    known = replica["log_end_offset"] >= 0
     return Follower(
         kind,
-        one["replica_id"],
+        replica["replica_id"],
         None if directory is None or directory == _NO_DIRECTORY else str(directory),
-        one["log_end_offset"] if known else None,
-        max(end - one["log_end_offset"], 0) if known else None,
-        _time(one.get("last_fetch_timestamp", -1)),
-        _time(one.get("last_caught_up_timestamp", -1)),
+        replica["log_end_offset"] if known else None,
+        max(end - replica["log_end_offset"], 0) if known else None,
+        _time(replica.get("last_fetch_timestamp", -1)),
+        _time(replica.get("last_caught_up_timestamp", -1)),
     )
 
 
@@ -116,15 +122,15 @@ def describe_log_dirs(bootstrap: Sequence[Address], security: Security) -> Descr
     Raises Fault if none of the addresses answers, or if no broker does.
     """
     cluster_id, nodes = _brokers(bootstrap, security)
-    found, faults = [], []
+    brokers, faults = [], []
     for broker, address in nodes:
         try:
-            found.append(BrokerDirs(broker, address, _directories(address, security)))
+            brokers.append(BrokerDirs(broker, address, _directories(address, security)))
         except Fault as fault:
             faults.append((broker, fault))
-    if not found and faults:
+    if not brokers and faults:
         raise faults[0][1]
-    return Described(cluster_id, found, faults)
+    return Described(cluster_id, brokers, faults)
 
 
 def error_name(code: int) -> str:
@@ -138,13 +144,13 @@ def _brokers(bootstrap: Sequence[Address], security: Security) -> tuple[str, lis
     for address in bootstrap:
         try:
             with closing(_connect(address, security)) as connection:
-                asked = {"include_operations": False, "endpoint_type": _OF_BROKERS}
-                said = connection.call(DESCRIBE_CLUSTER, asked, _SECONDS)
-            _refuse(address, said["error_code"])
-            nodes = [(one["node_id"], Address(one["host"], one["port"])) for one in said["brokers"]]
+                request = {"include_operations": False, "endpoint_type": _OF_BROKERS}
+                response = connection.call(DESCRIBE_CLUSTER, request, _SECONDS)
+            _refuse(address, response["error_code"])
+            nodes = [(node["node_id"], Address(node["host"], node["port"])) for node in response["brokers"]]
             if not nodes:
                 raise Fault(str(address), "knows no broker that is not fenced")
-            return said["cluster_id"], sorted(nodes)
+            return response["cluster_id"], sorted(nodes)
         except Fault as fault:
             problems.append(fault)
     raise problems[0]
@@ -152,10 +158,10 @@ def _brokers(bootstrap: Sequence[Address], security: Security) -> tuple[str, lis
 
 def _directories(address: Address, security: Security) -> Sequence[Message]:
     with closing(_connect(address, security)) as connection:
-        said = connection.call(DESCRIBE_LOG_DIRS, {"topics": None}, _SECONDS, _MOST_BYTES)
-    _refuse(address, said["error_code"])
-    found: Sequence[Message] = said["results"]
-    return found
+        response = connection.call(DESCRIBE_LOG_DIRS, {"topics": None}, _SECONDS, _MOST_BYTES)
+    _refuse(address, response["error_code"])
+    log_dirs: Sequence[Message] = response["results"]
+    return log_dirs
 
 
 def _connect(address: Address, security: Security) -> Connection:

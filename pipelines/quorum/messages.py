@@ -286,10 +286,10 @@ def decode(name: str, version: int, data: Data, at: int = 0) -> Message:
 
 @cache
 def _table() -> Mapping[str, list[_Field]]:
-    found: dict[str, list[_Field]] = {}
+    structures: dict[str, list[_Field]] = {}
     for line in TABLE.strip().splitlines():
         if not line.startswith(" "):
-            fields = found.setdefault(line.strip(), [])
+            fields = structures.setdefault(line.strip(), [])
             continue
         name, kind, *rest = line.split()
         versions = next((word for word in rest if word[0] != "#"), "0+")
@@ -299,7 +299,7 @@ def _table() -> Mapping[str, list[_Field]]:
         fields.append(
             _Field(name, bare, kind.startswith("[]"), kind.endswith("?"), int(since), int(until or 1 << 15), tag)
         )
-    return found
+    return structures
 
 
 @cache
@@ -311,11 +311,11 @@ def _encoded(field: _Field, version: int, value: Any) -> bytes:
     if field.array and value is None:
         return b"\0"
     if field.array:
-        return write_uvarint(len(value) + 1) + b"".join(_one(field, version, each) for each in value)
-    return _one(field, version, value)
+        return write_uvarint(len(value) + 1) + b"".join(_encoded_value(field, version, each) for each in value)
+    return _encoded_value(field, version, value)
 
 
-def _one(field: _Field, version: int, value: Any) -> bytes:
+def _encoded_value(field: _Field, version: int, value: Any) -> bytes:
     if field.type in PRIMITIVES or field.type == RECORDS:
         return PRIMITIVES["bytes" if field.type == RECORDS else field.type].write(value)
     return encode(field.type, version, value)
@@ -372,8 +372,8 @@ def _read_array(field: _Field, version: int, data: Any, at: int) -> tuple[list[A
         return None, at
     if count - 1 > len(data) - at:
         raise Undecodable(f"{count - 1} elements are announced, {len(data) - at} bytes remain")
-    found = []
+    values = []
     for _ in range(count - 1):
         value, at = _read_one(field, version, data, at)
-        found.append(value)
-    return found, at
+        values.append(value)
+    return values, at

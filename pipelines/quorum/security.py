@@ -81,8 +81,8 @@ def security_of(file: str) -> Security:
     try:
         given = parse_properties(Path(file).read_bytes())
     except (OSError, ValueError) as problem:
-        said = problem.strerror if isinstance(problem, OSError) else problem
-        raise UsageError(f"{file}: cannot be read ({said})") from None
+        reason = problem.strerror if isinstance(problem, OSError) else problem
+        raise UsageError(f"{file}: cannot be read ({reason})") from None
     settings = {key: _with_variables(file, key, value) for key, value in given.items()}
     for key in settings:
         if key not in _KNOWN and not _OF_OTHERS.fullmatch(key):
@@ -121,10 +121,10 @@ def _unescaped(text: str) -> str:
 def _with_variables(file: str, key: str, value: str) -> str:
     """``${env:NAME}`` stands for a variable of the environment, as with Kafka's EnvVarConfigProvider."""
 
-    def named(found: re.Match[str]) -> str:
-        if found[1] not in os.environ:
-            raise UsageError(f"{file}: {key}: the variable {found[1]} is not set")
-        return os.environ[found[1]]
+    def named(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
+            raise UsageError(f"{file}: {key}: the variable {match[1]} is not set")
+        return os.environ[match[1]]
 
     return _VARIABLE.sub(named, value)
 

@@ -164,12 +164,15 @@ def gather(lake: Lake, settings: Settings, sources: Sequence[str] = ()) -> Conte
     counts = status(lake, default_min_isr, accepted)
     answer = offline(lake, default_min_isr, accepted, bytes_known)
     dark = Counter((replica.broker_id, replica.directory_id) for replica in answer.replicas)
-    cells = [Cell(one, _state(one), dark[one.broker_id, one.directory_id]) for one in directories(lake)]
+    cells = [
+        Cell(directory, _state(directory), dark[directory.broker_id, directory.directory_id])
+        for directory in directories(lake)
+    ]
     cells.sort(key=lambda cell: (cell.directory.broker_id, cell.state == "waiting"))
     findings = run_checks(lake, settings=settings)
-    series, moved, asked = over_time(lake), moves(lake), asking(lake)
-    step = _step(series, asked)
-    verdict, headline = judge(counts, sum(one.severity == "critical" for one in findings))
+    series, moved, assignments = over_time(lake), moves(lake), asking(lake)
+    step = _step(series, assignments)
+    verdict, headline = judge(counts, sum(finding.severity == "critical" for finding in findings))
     return Content(
         verdict=verdict,
         headline=headline,
@@ -183,7 +186,7 @@ def gather(lake: Lake, settings: Settings, sources: Sequence[str] = ()) -> Conte
         incidents=incidents(lake, default_min_isr)[::-1],
         moves=moved[::-1][:MOST_ROWS],
         moved=count_moves(moved),
-        asking=asked,
+        asking=assignments,
         queue=queue(lake, step),
         queue_step=step,
         risk=risk(lake, default_min_isr, bytes_known),
@@ -192,11 +195,11 @@ def gather(lake: Lake, settings: Settings, sources: Sequence[str] = ()) -> Conte
     )
 
 
-def _step(series: OverTime, asked: Asking | None) -> timedelta:
+def _step(series: OverTime, assignments: Asking | None) -> timedelta:
     """The time range of the queue: requests may be earlier or later than the log, or from a wrong clock."""
     times = [series.times[0], series.times[-1]]
-    if asked is not None:
-        times += [time for time in (asked.first_time, asked.last_time) if time is not None]
+    if assignments is not None:
+        times += [time for time in (assignments.first_time, assignments.last_time) if time is not None]
     return step_for(max(times) - min(times))
 
 
@@ -247,16 +250,16 @@ def _are(count: int, of: int, what: str, state: str) -> str:
     return f"{count:,} of {many(of, what)} {'is' if count == 1 else 'are'} {state}"
 
 
-def _state(one: Directory) -> str:
-    if one.broker == "missing":
+def _state(directory: Directory) -> str:
+    if directory.broker == "missing":
         return "missing"
-    if one.state in ("unassigned", "migrating"):
+    if directory.state in ("unassigned", "migrating"):
         return "waiting"
-    if one.state in ("failed", "lost"):
+    if directory.state in ("failed", "lost"):
         return "failed"
-    if one.state != "online":
+    if directory.state != "online":
         return "gone"
-    return "fenced" if one.broker == "fenced" else "online"
+    return "fenced" if directory.broker == "fenced" else "online"
 
 
 def _hurt(partitions: Sequence[Troubled]) -> list[tuple[str, Sequence[Troubled]]]:
@@ -265,5 +268,7 @@ def _hurt(partitions: Sequence[Troubled]) -> list[tuple[str, Sequence[Troubled]]
         ("led by a replica that is offline: reads and writes fail until another leads", "led_from_offline"),
         ("under min.insync.replicas: writes with acks=all fail", "under_min_isr"),
     )
-    found = [(said, [one for one in partitions if getattr(one, chosen)]) for said, chosen in kinds]
-    return [(said, members) for said, members in found if members]
+    effects = [
+        (effect, [partition for partition in partitions if getattr(partition, chosen)]) for effect, chosen in kinds
+    ]
+    return [(effect, members) for effect, members in effects if members]

@@ -57,8 +57,8 @@ def page(content: Content) -> str:
         "number": _number,
         "lasted": lasted,
         "kind_of": kind_of,
-        "told_moves": moves_in_words,
-        "told_queue": queue_in_words,
+        "moves_in_words": moves_in_words,
+        "queue_in_words": queue_in_words,
         "sentence": _sentence,
     }
     packed, script = _PLOTLY.read_bytes(), (_HERE / "page.js").read_text(encoding="utf-8")
@@ -71,9 +71,9 @@ def page(content: Content) -> str:
         states=_states(content),
         reasons=_reasons(content),
         severities=_severities(content),
-        found=_finding_groups(content),
+        finding_groups=_finding_groups(content),
         measures=_measures(content),
-        queued=min(len({one.broker_id for one in content.queue}), _ROWS),
+        queued=min(len({queue.broker_id for queue in content.queue}), _ROWS),
         stories=content.incidents[:_LANES],
         ago=lambda time: age(time, content.status.time),
         style=STYLE,
@@ -107,11 +107,11 @@ def pictures(content: Content) -> dict[str, Any]:
             "offline": series.offline,
             "leaderless": series.leaderless,
         },
-        "incidents": [_incident(one, names) for one in content.incidents[:_LANES]],
+        "incidents": [_incident(incident, names) for incident in content.incidents[:_LANES]],
         "queue": _queue(content),
         "risk": {
-            "directory": [_exposure(one, names) for one in content.risk.directories[:_BARS]],
-            "broker": [_exposure(one, names) for one in content.risk.brokers[:_BARS]],
+            "directory": [_exposure(exposure, names) for exposure in content.risk.directories[:_BARS]],
+            "broker": [_exposure(exposure, names) for exposure in content.risk.brokers[:_BARS]],
         },
     }
 
@@ -124,34 +124,34 @@ def _name(directory: Directory, names: Names) -> str | None:
     return None if name == directory.directory_id else name.split(" (")[0]
 
 
-def _incident(one: Incident, names: Names) -> dict[str, Any]:
+def _incident(incident: Incident, names: Names) -> dict[str, Any]:
     return {
-        "number": one.number,
-        "what": one.what,
-        "directory": one.directory_id and called(one.directory_id, names),
-        "kind": kind_of(one),
-        "from": _time(one.from_time),
-        "to": _time(one.to_time),
-        "from_offset": one.from_offset,
-        "to_offset": one.to_offset,
-        "ending": harmless(one.ending),
-        "replicas": one.replicas_taken,
-        "longest": lasted(one.longest_offline),
-        "leaders": one.leaders,
-        "successors": [[broker, count] for broker, count in sorted(one.successors.items())],
-        "without_leader": one.without_leader,
-        "data_lost": len(one.data_lost),
-        "may_lack_writes": len(one.may_lack_writes),
+        "number": incident.number,
+        "what": incident.what,
+        "directory": incident.directory_id and called(incident.directory_id, names),
+        "kind": kind_of(incident),
+        "from": _time(incident.from_time),
+        "to": _time(incident.to_time),
+        "from_offset": incident.from_offset,
+        "to_offset": incident.to_offset,
+        "ending": harmless(incident.ending),
+        "replicas": incident.replicas_taken,
+        "longest": lasted(incident.longest_offline),
+        "leaders": incident.leaders,
+        "successors": [[broker, count] for broker, count in sorted(incident.successors.items())],
+        "without_leader": incident.without_leader,
+        "data_lost": len(incident.data_lost),
+        "may_lack_writes": len(incident.may_lack_writes),
     }
 
 
 def _queue(content: Content) -> dict[str, Any]:
     """Steps counted from the first one. Steps in which no replica began or ended to wait are left out."""
-    asked = Counter[int]()
-    for one in content.queue:
-        asked[one.broker_id] += one.entries
-    brokers = sorted(sorted(asked, key=lambda broker: (-asked[broker], broker))[:_ROWS])
-    drawn = [one for one in content.queue if one.broker_id in set(brokers)]
+    assignments = Counter[int]()
+    for queue in content.queue:
+        assignments[queue.broker_id] += queue.entries
+    brokers = sorted(sorted(assignments, key=lambda broker: (-assignments[broker], broker))[:_ROWS])
+    drawn = [queue for queue in content.queue if queue.broker_id in set(brokers)]
     start, step = content.queue[0].start if content.queue else content.status.time, content.queue_step
     end = max(content.status.time, content.queue[-1].start if content.queue else start)
     return {
@@ -159,23 +159,23 @@ def _queue(content: Content) -> dict[str, Any]:
         "step": step // timedelta(milliseconds=1),
         "steps": (end - start) // step + 1,
         "brokers": brokers,
-        "broker": [one.broker_id for one in drawn],
-        "at": [(one.start - start) // step for one in drawn],
-        "entries": [one.entries for one in drawn],
-        "waiting": [one.waiting for one in drawn],
-        "retries": [one.retries for one in drawn],
-        "refused": [one.refused for one in drawn],
+        "broker": [queue.broker_id for queue in drawn],
+        "at": [(queue.start - start) // step for queue in drawn],
+        "entries": [queue.entries for queue in drawn],
+        "waiting": [queue.waiting for queue in drawn],
+        "retries": [queue.retries for queue in drawn],
+        "refused": [queue.refused for queue in drawn],
     }
 
 
-def _exposure(one: Exposure, names: Names) -> dict[str, Any]:
+def _exposure(exposure: Exposure, names: Names) -> dict[str, Any]:
     return {
-        "broker": one.broker_id,
-        "directory": one.directory_id and called(one.directory_id, names),
-        "replicas": one.replicas,
-        "without_leader": one.without_leader,
-        "last_replicas": one.last_replicas,
-        "under_min_isr": one.under_min_isr,
+        "broker": exposure.broker_id,
+        "directory": exposure.directory_id and called(exposure.directory_id, names),
+        "replicas": exposure.replicas,
+        "without_leader": exposure.without_leader,
+        "last_replicas": exposure.last_replicas,
+        "under_min_isr": exposure.under_min_isr,
     }
 
 
@@ -238,8 +238,8 @@ def _states(content: Content) -> list[tuple[str, str, int]]:
 def _reasons(content: Content) -> list[tuple[str, str, None]]:
     """Those that ever counted."""
     series = content.over_time
-    found = [(reason, reason, None) for reason, values in series.offline.items() if any(values)]
-    return [*found, ("leaderless", "partitions without a leader", None)]
+    reasons = [(reason, reason, None) for reason, values in series.offline.items() if any(values)]
+    return [*reasons, ("leaderless", "partitions without a leader", None)]
 
 
 def _sections(content: Content) -> list[tuple[str, str]]:
@@ -269,13 +269,13 @@ class FindingGroup:
 def _finding_groups(content: Content) -> list[FindingGroup]:
     """The findings by severity and check, in their order."""
     groups: dict[tuple[str, str], list[Finding]] = {}
-    for one in content.findings:
-        groups.setdefault((one.severity, one.check.id), []).append(one)
+    for finding in content.findings:
+        groups.setdefault((finding.severity, finding.check.id), []).append(finding)
     return [FindingGroup(members[0].check, severity, members) for (severity, _), members in groups.items()]
 
 
 def _severities(content: Content) -> list[tuple[str, str, int]]:
-    counts = Counter(one.severity for one in content.findings)
+    counts = Counter(finding.severity for finding in content.findings)
     return [(severity, severity, counts[severity]) for severity in SEVERITIES if counts[severity]]
 
 
@@ -289,7 +289,7 @@ _MEASURES = (
 
 def _measures(content: Content) -> list[tuple[str, str]]:
     """Those that ever counted."""
-    return [(name, label) for name, label in _MEASURES if any(getattr(one, name) for one in content.queue)]
+    return [(name, label) for name, label in _MEASURES if any(getattr(queue, name) for queue in content.queue)]
 
 
 def _sentence(text: str) -> str:

@@ -125,18 +125,18 @@ def _offline(content: Content) -> ChartTable:
         ("Partition", "Broker", "Directory", "Reason", "Since offset", "Since", "For"),
         (
             (
-                f"{one.topic}-{one.partition}",
-                one.broker_id,
-                one.directory_id,
-                one.reason,
-                f"≤ {one.from_offset}" if one.from_snapshot else one.from_offset,
-                when(one.from_time),
-                age(one.from_time, content.status.time),
+                f"{replica.topic}-{replica.partition}",
+                replica.broker_id,
+                replica.directory_id,
+                replica.reason,
+                f"≤ {replica.from_offset}" if replica.from_snapshot else replica.from_offset,
+                when(replica.from_time),
+                age(replica.from_time, content.status.time),
             )
-            for one in content.offline
+            for replica in content.offline
         ),
         numbers=(1, 4),
-        kinds=[one.reason for one in content.offline],
+        kinds=[replica.reason for replica in content.offline],
         in_all=content.status.offline_replicas,
         rest="jbod offline --all lists all.",
     )
@@ -164,25 +164,25 @@ def _incidents(content: Content) -> ChartTable:
         ),
         (
             (
-                one.number,
-                one.what,
-                one.directory_id,
-                f"≤ {one.from_offset}" if one.from_snapshot else one.from_offset,
-                when(one.from_time),
-                one.to_offset,
-                age(one.from_time, one.to_time or content.status.time),
-                one.ending,
-                one.replicas_taken,
-                lasted(one.longest_offline),
-                one.leaders,
-                one.without_leader,
-                len(one.data_lost),
-                len(one.may_lack_writes),
+                incident.number,
+                incident.what,
+                incident.directory_id,
+                f"≤ {incident.from_offset}" if incident.from_snapshot else incident.from_offset,
+                when(incident.from_time),
+                incident.to_offset,
+                age(incident.from_time, incident.to_time or content.status.time),
+                incident.ending,
+                incident.replicas_taken,
+                lasted(incident.longest_offline),
+                incident.leaders,
+                incident.without_leader,
+                len(incident.data_lost),
+                len(incident.may_lack_writes),
             )
-            for one in content.incidents
+            for incident in content.incidents
         ),
         numbers=(0, 3, 5, 8, 10, 11, 12, 13),
-        kinds=[kind_of(one) for one in content.incidents],
+        kinds=[kind_of(incident) for incident in content.incidents],
         in_all=len(content.incidents),
         rest="jbod incidents lists all.",
     )
@@ -195,17 +195,17 @@ def _moves(content: Content) -> ChartTable:
         ("Partition", "Broker", "From", "To", "Asked", "Accepted", "At offset", "Outcome", "Took"),
         (
             (
-                f"{one.topic}-{one.partition}",
-                one.broker_id,
-                one.source,
-                one.target,
-                one.first_requested_time and when(one.first_requested_time),
-                when(one.accepted_time),
-                one.accepted_offset,
-                outcome(one),
-                None if one.duration is None else lasted(one.duration),
+                f"{move.topic}-{move.partition}",
+                move.broker_id,
+                move.source,
+                move.target,
+                move.first_requested_time and when(move.first_requested_time),
+                when(move.accepted_time),
+                move.accepted_offset,
+                outcome(move),
+                None if move.duration is None else lasted(move.duration),
             )
-            for one in content.moves
+            for move in content.moves
         ),
         numbers=(1, 6),
         in_all=content.moved.count,
@@ -221,16 +221,16 @@ def _queue(content: Content) -> ChartTable:
         ("From", "Broker", "Requests", "Assignments", "Largest request", "Retries", "Refused", "Waiting at the end"),
         (
             (
-                when(one.start),
-                one.broker_id,
-                one.requests,
-                one.entries,
-                one.largest,
-                one.retries,
-                one.refused,
-                one.waiting,
+                when(queue.start),
+                queue.broker_id,
+                queue.requests,
+                queue.entries,
+                queue.largest,
+                queue.retries,
+                queue.refused,
+                queue.waiting,
             )
-            for one in reversed(content.queue)
+            for queue in reversed(content.queue)
         ),
         numbers=range(1, 8),
         in_all=len(content.queue),
@@ -246,7 +246,9 @@ def kind_of(incident: Incident) -> str:
 
 
 def _risk(content: Content) -> ChartTable:
-    exposures = sorted([*content.risk.directories, *content.risk.brokers], key=lambda one: one.badness, reverse=True)
+    exposures = sorted(
+        [*content.risk.directories, *content.risk.brokers], key=lambda exposure: exposure.badness, reverse=True
+    )
     sized = content.risk.sizes_time is not None
     return _table(
         "risk",
@@ -265,21 +267,21 @@ def _risk(content: Content) -> ChartTable:
         ),
         (
             (
-                one.broker_id,
-                one.directory_id or "the whole broker",
-                one.replicas,
-                one.leaders,
-                one.without_leader,
-                one.last_replicas,
-                one.unclean,
-                one.under_min_isr,
-                one.moved,
-                *((in_units(one.bytes), at_most(one.copy_seconds)) if sized else ()),
+                exposure.broker_id,
+                exposure.directory_id or "the whole broker",
+                exposure.replicas,
+                exposure.leaders,
+                exposure.without_leader,
+                exposure.last_replicas,
+                exposure.unclean,
+                exposure.under_min_isr,
+                exposure.moved,
+                *((in_units(exposure.bytes), at_most(exposure.copy_seconds)) if sized else ()),
             )
-            for one in exposures
+            for exposure in exposures
         ),
         numbers=(0, *range(2, 11 if sized else 9)),
-        kinds=["broker" if one.directory_id is None else "directory" for one in exposures],
+        kinds=["broker" if exposure.directory_id is None else "directory" for exposure in exposures],
         in_all=len(exposures),
         rest="jbod risk lists all.",
     )
@@ -289,20 +291,28 @@ def _findings(content: Content) -> ChartTable:
     """The first findings of each check, so that every check has some."""
     shown: list[Finding] = []
     taken: Counter[str] = Counter()
-    for one in content.findings:
-        taken[one.check.id] += 1
-        if taken[one.check.id] <= _MOST_OF_A_CHECK:
-            shown.append(one)
+    for finding in content.findings:
+        taken[finding.check.id] += 1
+        if taken[finding.check.id] <= _MOST_OF_A_CHECK:
+            shown.append(finding)
     return _table(
         "findings",
         "Findings",
         ("Severity", "Check", "Whom", "What", "What to do", "Offset", "Time"),
         (
-            (one.severity, one.check.id, one.subject, one.finding, one.advice, one.from_offset, when(one.from_time))
-            for one in shown
+            (
+                finding.severity,
+                finding.check.id,
+                finding.subject,
+                finding.finding,
+                finding.advice,
+                finding.from_offset,
+                when(finding.from_time),
+            )
+            for finding in shown
         ),
         numbers=(5,),
-        kinds=[one.severity for one in shown],
+        kinds=[finding.severity for finding in shown],
         in_all=len(content.findings),
         rest=f"At most {_MOST_OF_A_CHECK} of a check are here; jbod check lists all.",
     )

@@ -34,12 +34,12 @@ _LOST = re.compile(r"failed (\d+) times, [^\n]*ExecutorLostFailure \([^)]*\) Rea
 def fault_of_cluster(problem: BaseException) -> JbodError | None:
     """Returns a one-line error if Spark reports that workers could not start or were lost, otherwise None."""
     text = str(problem)
-    if found := _PYTHON.search(text):
-        said = next(filter(None, found.groups()))
-        return UsageError(f"Spark's workers cannot start: {said}: PYSPARK_PYTHON names a Python with jbod in it")
-    if found := _LOST.search(text):
+    if match := _PYTHON.search(text):
+        reason = next(filter(None, match.groups()))
+        return UsageError(f"Spark's workers cannot start: {reason}: PYSPARK_PYTHON names a Python with jbod in it")
+    if match := _LOST.search(text):
         return JbodError(
-            f"Spark gave up a task that lost its executor {found[1]} times ({found[2]}): see the executors' logs and "
+            f"Spark gave up a task that lost its executor {match[1]} times ({match[2]}): see the executors' logs and "
             "run again; what was published is whole and stays"
         )
     return None

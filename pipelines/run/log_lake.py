@@ -87,8 +87,8 @@ class ReplayedLog:
         return {offset: int(starts[at]) for offset, at in zip(offsets, self._batches_of(offsets), strict=True)}
 
     def _batches_of(self, offsets: Sequence[int]) -> list[int]:
-        found: list[int] = (np.searchsorted(self.batches[0], np.asarray(offsets, np.int64), "right") - 1).tolist()
-        return found
+        indices: list[int] = (np.searchsorted(self.batches[0], np.asarray(offsets, np.int64), "right") - 1).tolist()
+        return indices
 
     def records(self) -> pa.Table:
         """All rows of ``records``. The log is read once more."""
@@ -150,27 +150,30 @@ def _replay(options: LogOptions, plan: _LogPlan, job: Job) -> ReplayedLog:
     last = pieces[-1]
     snapshot = next((piece.snapshot for piece in pieces if piece.snapshot >= 0), None)
     reports = (decode(kind, payload) for _, _, kind, payload in batch.reports)
-    found = ReplayedLog(
+    log = ReplayedLog(
         pieces=pieces,
         cluster_id=LogDir(options.path).cluster_id(),
         start_offset=pieces[0].first if snapshot is None else 0,
         end_offset=last.last if last.snapshot < 0 else last.snapshot,
         end_time=time_of(int(read[-1].times[-1])),
         snapshot=snapshot,
-        batches=(np.concatenate([one.offsets for one in read]), np.concatenate([one.times for one in read])),
+        batches=(
+            np.concatenate([slice_content.offsets for slice_content in read]),
+            np.concatenate([slice_content.times for slice_content in read]),
+        ),
         refusal=plan.refusal,
         notices=plan.notices,
-        settings=[one.settings for one in read],
+        settings=[slice_content.settings for slice_content in read],
         unknown=first_of(report.unknown for report in reports if isinstance(report, SliceRead)),
     )
     folded = [tables for _, tables in batch.shards]
     for name in {name for tables in folded for name in tables}:
         parts = [tables[name] for tables in folded if name in tables]
-        found.history[name] = [
-            pa.concat_tables(one.closed for one in parts),
-            pa.concat_tables(one.open for one in parts),
+        log.history[name] = [
+            pa.concat_tables(part.closed for part in parts),
+            pa.concat_tables(part.open for part in parts),
         ]
-    return found
+    return log
 
 
 def _shards(pieces: Sequence[Slice]) -> int:
@@ -265,13 +268,13 @@ class LogLake(Lake):
         newest = log.end_offset - 1
         connection = connect()
         use_threads(connection, log.records_read)
-        found = cls(options.path, published, first, newest, log.end_time, {}, connection, log=log)
+        lake = cls(options.path, published, first, newest, log.end_time, {}, connection, log=log)
         if at_time is not None:
-            at_offset = found._offset_at(at_time)
+            at_offset = lake._offset_at(at_time)
         if at_offset is None:
-            return found
+            return lake
         check_known(options.path, [(first, log.end_offset)], at_offset)
-        return found._at(at_offset)
+        return lake._at(at_offset)
 
     def kept_names(self) -> Sequence[Statement]:
         """None: a log has only ids."""
@@ -317,11 +320,11 @@ class LogLake(Lake):
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """Another connection that sees the same tables."""
-        found = super().cursor()
+        connection = super().cursor()
         for name in self.shown:
-            self._show(name, found)
-        self.cursors.append(found)
-        return found
+            self._show(name, connection)
+        self.cursors.append(connection)
+        return connection
 
     def _show(self, name: str, connection: duckdb.DuckDBPyConnection) -> None:
         """Creates a view of a table: of all its parts, whose types may differ in their dictionaries."""

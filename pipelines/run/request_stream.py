@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 MEMORY = "1GB"
 OPEN_SHARD = 0
 """The shard whose file of open rows has the assignments that wait."""
-ASKED = pa.schema([*ASSIGNMENTS_SCHEMA, ("attempt", pa.int32()), ("first_requested_time", TIME)])
+ATTEMPTS = pa.schema([*ASSIGNMENTS_SCHEMA, ("attempt", pa.int32()), ("first_requested_time", TIME)])
 """The columns of an assignment before the join with the log."""
 _REPLICA = "topic_id, partition, broker_id"
 _WANTED = f"{_REPLICA}, directory_id"
@@ -59,9 +59,9 @@ _BEFORE = f"{_WANTED}, {_ORDER}, error"
 _EMPTY = "SELECT *, '' AS outcome, 0 AS realised_offset FROM asked WHERE false"
 
 
-def unseen(lake: Lake, asked: pa.Table) -> pa.Table:
-    """The rows of ``asked`` that the table lacks, each once, with their attempt and the time of the first attempt."""
-    lake.connection.register("asked", asked)
+def unseen(lake: Lake, requests: pa.Table) -> pa.Table:
+    """The rows of ``requests`` that the table lacks, each once, with their attempt and the first attempt's time."""
+    lake.connection.register("asked", requests)
     known = request_rows(lake) or f"({_EMPTY})"
     sql = f"""
         WITH bounds AS (SELECT min(answered_time) AS low, max(answered_time) AS high FROM asked),
@@ -90,18 +90,18 @@ def unseen(lake: Lake, asked: pa.Table) -> pa.Table:
         SELECT new.*, attempt, first_requested_time
         FROM new JOIN (SELECT * FROM attempts WHERE is_new) USING ({_BEFORE})
     """
-    return _table(lake, sql).select(ASKED.names).cast(ASKED)
+    return _table(lake, sql).select(ATTEMPTS.names).cast(ATTEMPTS)
 
 
 def pending(lake: Lake) -> pa.Table | None:
     """The open rows of the table: assignments that wait for the log. None if there are none."""
     table = lake.tables.get(ASSIGNMENT_REQUESTS.name)
-    found = [] if table is None else data_files(table)
-    opened = [file["path"] for file in found if file["partition.open_shard"] == OPEN_SHARD]
+    table_files = [] if table is None else data_files(table)
+    opened = [file["path"] for file in table_files if file["partition.open_shard"] == OPEN_SHARD]
     if table is None or not opened:
         return None
     known = read_parquet(lake.path, ASSIGNMENT_REQUESTS.name, table, opened)
-    return _table(lake, f"SELECT {', '.join(ASKED.names)} FROM {known}").cast(ASKED)
+    return _table(lake, f"SELECT {', '.join(ATTEMPTS.names)} FROM {known}").cast(ATTEMPTS)
 
 
 def unread(lake: Lake, rejects: pa.Table) -> pa.Table:
@@ -119,9 +119,9 @@ def unread(lake: Lake, rejects: pa.Table) -> pa.Table:
     return _table(lake, sql)
 
 
-def joined(lake: Lake, asked: pa.Table, skew: timedelta) -> pa.Table:
-    """``asked`` with the outcome according to the log of ``lake``, as rows of the table."""
-    lake.connection.register("asked", asked)
+def joined(lake: Lake, requests: pa.Table, skew: timedelta) -> pa.Table:
+    """``requests`` with the outcome according to the log of ``lake``, as rows of the table."""
+    lake.connection.register("asked", requests)
     micros = f"to_microseconds({skew // timedelta(microseconds=1)})"
     log_time = f"make_timestamptz({int(lake.published.end_time.timestamp() * 1_000_000)})"
     sql = f"""
@@ -302,7 +302,7 @@ class RequestQuery:
 
 def count_outcomes(path: LakeUri) -> tuple[Counter[str], int]:
     """The requests of a lake by outcome, and how many wait whose topic is not in the log."""
-    found: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     strange = 0
     with _published(path) as lake:
         rows = request_rows(lake)
@@ -310,8 +310,8 @@ def count_outcomes(path: LakeUri) -> tuple[Counter[str], int]:
     for outcome, why, count in counted:
         if outcome == "pending":
             strange += count if why else 0
-        found[outcome if outcome == "pending" else ": ".join(filter(None, (outcome, why)))] += count
-    return found, strange
+        outcomes[outcome if outcome == "pending" else ": ".join(filter(None, (outcome, why)))] += count
+    return outcomes, strange
 
 
 @contextmanager
@@ -389,7 +389,7 @@ def _bounded(rows: pa.Table) -> pa.Table:
     number = pc.cumulative_sum(waiting.cast(pa.int64()))
     late = pc.and_(waiting, pc.less_equal(number, excess))
     columns: dict[str, Any] = {"outcome": "not in the log", "why": GIVEN_UP}
-    for name, said in columns.items():
+    for name, value in columns.items():
         at = rows.schema.get_field_index(name)
-        rows = rows.set_column(at, rows.schema.field(at), pc.if_else(late, pa.scalar(said), rows[name]))
+        rows = rows.set_column(at, rows.schema.field(at), pc.if_else(late, pa.scalar(value), rows[name]))
     return rows

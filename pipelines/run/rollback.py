@@ -127,9 +127,9 @@ def _is_only_shorter(lake: LakeWriter, planner: Planner) -> bool:
     """
     next_offset = planner.scan.next_offset
     last = planner.scan.position(next_offset, -1)
-    said = f"NOT snapshot AND log_offset >= {last.base} AND log_offset < {next_offset} AND epoch <> {last.epoch}"
-    found = _query(lake, f"SELECT count(*) AS n FROM {{records}} WHERE {said}")
-    return next_offset < lake.end_offset and found["n"][0].as_py() == 0
+    condition = f"NOT snapshot AND log_offset >= {last.base} AND log_offset < {next_offset} AND epoch <> {last.epoch}"
+    answer = _query(lake, f"SELECT count(*) AS n FROM {{records}} WHERE {condition}")
+    return next_offset < lake.end_offset and answer["n"][0].as_py() == 0
 
 
 def _log_rows(planner: Planner, start: int, end: int) -> Iterator[pa.Table]:
@@ -144,8 +144,8 @@ def _records(planner: Planner, start: Position, end: Position) -> pa.Table:
     """The rows of all records between two positions, also those of open and aborted transactions."""
     parts = [read_slice(piece, keep_unknown=True)[0] for piece in planner.slices(start, end)]
     rows = [record_rows(records, np.ones(len(records), np.bool_), None) for records in parts]
-    found = pa.concat_tables([part.select(_COMPARED).cast(_compared_schema()) for part in rows])
-    return found.filter(pc.field("log_offset") >= start.offset)
+    table = pa.concat_tables([part.select(_COMPARED).cast(_compared_schema()) for part in rows])
+    return table.filter(pc.field("log_offset") >= start.offset)
 
 
 def _compared_schema() -> pa.Schema:
@@ -159,14 +159,16 @@ def _lake_rows(lake: LakeWriter, start: int) -> pa.Table:
 
 def _first_batch(lake: LakeWriter, condition: str) -> int:
     """Base offset of the first batch with a record that meets ``condition``, the lake's end if there is none."""
-    found = _query(lake, f"SELECT min(batch_offset) AS b FROM {{records}} WHERE NOT snapshot AND {condition}")
-    first = found["b"][0].as_py()
+    answer = _query(lake, f"SELECT min(batch_offset) AS b FROM {{records}} WHERE NOT snapshot AND {condition}")
+    first = answer["b"][0].as_py()
     return lake.end_offset if first is None else int(first)
 
 
 def _last_batch_below(lake: LakeWriter, offset: int) -> int:
-    found = _query(lake, f"SELECT max(batch_offset) AS b FROM {{records}} WHERE NOT snapshot AND log_offset < {offset}")
-    return int(found["b"][0].as_py() or 0)
+    answer = _query(
+        lake, f"SELECT max(batch_offset) AS b FROM {{records}} WHERE NOT snapshot AND log_offset < {offset}"
+    )
+    return int(answer["b"][0].as_py() or 0)
 
 
 def _scanned(planner: Planner, first: int) -> Planner:
@@ -179,12 +181,12 @@ def _scanned(planner: Planner, first: int) -> Planner:
 def _outside_transactions(lake: LakeWriter, offset: int) -> int:
     """Returns ``offset``, or the begin of the transaction around it."""
     marker = "ends_with(record_type, '_TRANSACTION_RECORD')"
-    found = _query(
+    markers = _query(
         lake,
         f"SELECT log_offset, record_type FROM {{records}} WHERE NOT snapshot AND log_offset < {offset} AND {marker} "
         "ORDER BY log_offset DESC LIMIT 1",
     ).to_pylist()
-    return found[0]["log_offset"] if found and found[0]["record_type"].startswith("BEGIN") else offset
+    return markers[0]["log_offset"] if markers and markers[0]["record_type"].startswith("BEGIN") else offset
 
 
 def _query(lake: LakeWriter, sql: str) -> pa.Table:
@@ -204,8 +206,10 @@ def _ledger_rows(lake: LakeWriter) -> list[dict[str, Any]]:
 def _snapshots(lake: LakeWriter) -> list[dict[str, Any]]:
     """The snapshots that were read, in the columns of publications."""
     wanted = "log_offset + 1 AS end_offset, log_offset + 1 AS from_snapshot, epoch"
-    found: list[dict[str, Any]] = _query(lake, f"SELECT DISTINCT {wanted} FROM {{records}} WHERE snapshot").to_pylist()
-    return found
+    snapshots: list[dict[str, Any]] = _query(
+        lake, f"SELECT DISTINCT {wanted} FROM {{records}} WHERE snapshot"
+    ).to_pylist()
+    return snapshots
 
 
 def reconcile(
@@ -299,8 +303,8 @@ def _begins(lake: LakeWriter) -> int:
 
 
 def _epoch_before(lake: LakeWriter, offset: int) -> int:
-    found = _query(lake, f"SELECT arg_max(epoch, log_offset) AS e FROM {{records}} WHERE log_offset < {offset}")
-    return int(found["e"][0].as_py() or 0)
+    answer = _query(lake, f"SELECT arg_max(epoch, log_offset) AS e FROM {{records}} WHERE log_offset < {offset}")
+    return int(answer["e"][0].as_py() or 0)
 
 
 def _position(lake: LakeWriter, planner: Planner) -> Position:

@@ -121,10 +121,10 @@ class Runner:
         if self.requests is not None:
             return False
         last = self._log.last_batch(self.lake.end_offset)
-        found = last is not None and (last.epoch, last.crc) == (ledger["epoch"], ledger["fingerprint"])
-        if found:
+        is_current = last is not None and (last.epoch, last.crc) == (ledger["epoch"], ledger["fingerprint"])
+        if is_current:
             self.tell_end()
-        return found
+        return is_current
 
     # -- the run ----------------------------------------------------------------------------------------------------
 

@@ -173,10 +173,10 @@ def _lines(fs: pafs.FileSystem, path: str, first: int) -> list[Any]:
         raise LookupError(path)
     with fs.open_input_stream(path) as source:
         lines = source.read().decode().splitlines()
-    found = [json.loads(line) for line in lines[first:]]
-    if not found:
+    documents = [json.loads(line) for line in lines[first:]]
+    if not documents:
         raise LookupError(path)
-    return found
+    return documents
 
 
 def seed_position(home: str) -> Position | None:

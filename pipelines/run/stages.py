@@ -248,8 +248,8 @@ def other_rows(
     snapshot = piece.snapshot_offset
     of_topics = np.flatnonzero(kept & records.known & np.isin(records.types, (TOPIC, REMOVE_TOPIC, CLEAR_ELR)))
     if len(of_topics):
-        said = events_of(records, of_topics, snapshot=snapshot, named=named)
-        yield job.broker_shard, sequence, TOPICS, said.to_bytes()
+        topic_events = events_of(records, of_topics, snapshot=snapshot, named=named)
+        yield job.broker_shard, sequence, TOPICS, topic_events.to_bytes()
     if piece.closes:
         end = end_of_snapshot(piece.snapshot - 1, int(records.headers["timestamp"][-1]) * 1000).to_bytes()
         for shard in range(job.shards + 1):

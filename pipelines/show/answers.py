@@ -37,10 +37,10 @@ MOST_GROUPS = 8
 def losses_in_words(answer: Losses) -> str:
     """``the data of 2 partitions is lost, and 1 partition may lack writes``, empty if there is no loss."""
     lost, away, lacking = map(answer.count, (LOST, UNREACHABLE, MAY_LACK))
-    said = [f"the data of {many(lost, 'partition')} is lost"] if lost else []
-    said += [f"{'that' if lost else 'the data'} of {many(away, 'partition')} is unreachable"] if away else []
-    said += [f"{many(lacking, 'partition')} may lack writes"] if lacking else []
-    return ", and ".join(said)
+    clauses = [f"the data of {many(lost, 'partition')} is lost"] if lost else []
+    clauses += [f"{'that' if lost else 'the data'} of {many(away, 'partition')} is unreachable"] if away else []
+    clauses += [f"{many(lacking, 'partition')} may lack writes"] if lacking else []
+    return ", and ".join(clauses)
 
 
 def only_local(tiered: Sequence[str]) -> str:
@@ -67,12 +67,12 @@ def show_losses(out: Screen, answer: Losses, time: datetime, every: bool = False
         say(out)
         say(out, "Do not wipe", "bold")
     for copies, members in held:
-        one = len(copies) == 1 or not members[0].certain
+        single_copy = len(copies) == 1 or not members[0].certain
         where = (" and " if members[0].certain else " or ").join(copy.where for copy in copies)
-        holds = "holds the only complete copy" if one else "hold the only complete copies"
-        names = listed([one.name for one in members])
+        holds = "holds the only complete copy" if single_copy else "hold the only complete copies"
+        names = listed([partition.name for partition in members])
         say(out, f"  {where} {holds} of {many(len(members), 'partition')}: {names}", hang=4)
-        tiered = [one.name for one in members if one.tiered]
+        tiered = [partition.name for partition in members if partition.tiered]
         if tiered:
             say(out, f"    {only_local(tiered)}", hang=6)
     show_rest(out, len(answer.held) - len(held), "place", "  ")
@@ -88,7 +88,7 @@ def _show_group(
 ) -> None:
     """Partitions with the same finding, since when the first of them has it, and what to do."""
     say(out, f"  {first.finding}", "red", hang=4)
-    say(out, f"    {many(len(group), 'partition')}: {listed([one.name for one in group])}", hang=6)
+    say(out, f"    {many(len(group), 'partition')}: {listed([partition.name for partition in group])}", hang=6)
     say(out, f"    since offset {offset}, {when(begin)} ({age(begin, now)} before)", "dim", hang=6)
     for text in dict.fromkeys(step.text for step in first.steps):
         say(out, f"    do: {text}", hang=8)
@@ -168,14 +168,14 @@ def _show_causes(out: Screen, answer: Offline, every: bool) -> None:
 def _show_leaderless(out: Screen, answer: Offline, every: bool) -> None:
     """Partitions without a leader although their replicas are online, by reason."""
     groups: dict[tuple[str, str], list[Leaderless]] = {}
-    for one in answer.leaderless:
-        groups.setdefault((one.finding, steps_in_words(one.steps)), []).append(one)
+    for partition in answer.leaderless:
+        groups.setdefault((partition.finding, steps_in_words(partition.steps)), []).append(partition)
     shown = list(groups.values()) if every else list(groups.values())[:MOST_CAUSES]
     if shown:
         say(out)
         say(out, "Without a leader, although every replica is online", "bold")
     for group in shown:
-        first = min(group, key=lambda one: one.from_offset)
+        first = min(group, key=lambda partition: partition.from_offset)
         _show_group(out, first, group, first.from_offset, first.from_time, answer.time)
     show_rest(out, len(groups) - len(shown), "group", "  ")
 
@@ -190,14 +190,14 @@ def _show_replicas(out: Screen, answer: Offline, chosen: Chosen, every: bool) ->
         ("PARTITION", "BROKER", "DIRECTORY", "REASON", "SINCE", "FOR"),
         (
             (
-                f"{one.topic}-{one.partition}",
-                one.broker_id,
-                one.directory_id,
-                one.reason,
-                one.from_offset,
-                age(one.from_time, answer.time),
+                f"{replica.topic}-{replica.partition}",
+                replica.broker_id,
+                replica.directory_id,
+                replica.reason,
+                replica.from_offset,
+                age(replica.from_time, answer.time),
             )
-            for one in shown
+            for replica in shown
         ),
         numbers=(1, 4, 5),
     )
@@ -207,11 +207,11 @@ def _show_replicas(out: Screen, answer: Offline, chosen: Chosen, every: bool) ->
 def _worst_first(answer: Offline) -> Sequence[OfflineReplica]:
     """Puts replicas of unavailable partitions first, because a reader of a long list needs them most."""
     hurt = {
-        (one.topic, one.partition)
-        for one in answer.partitions
-        if one.without_leader or one.led_from_offline or one.under_min_isr
+        (partition.topic, partition.partition)
+        for partition in answer.partitions
+        if partition.without_leader or partition.led_from_offline or partition.under_min_isr
     }
-    return sorted(answer.replicas, key=lambda one: (one.topic, one.partition) not in hurt)
+    return sorted(answer.replicas, key=lambda replica: (replica.topic, replica.partition) not in hurt)
 
 
 def _show_hurt(out: Screen, answer: Offline) -> None:
@@ -267,9 +267,9 @@ def show_status(out: Screen, answer: Status) -> None:
         (answer.partitions_data_unreachable, "partition with unreachable data", "partitions with unreachable data"),
         (answer.partitions_may_lack_writes, "partition that may lack writes", "partitions that may lack writes"),
     )
-    found = [many(*trouble) for trouble in troubles if trouble[0]]
-    if found:
-        say(out, f"{'trouble':<12} {', '.join(found)}", "bold red", 13)
+    trouble_counts = [many(*trouble) for trouble in troubles if trouble[0]]
+    if trouble_counts:
+        say(out, f"{'trouble':<12} {', '.join(trouble_counts)}", "bold red", 13)
         if answer.offline_replicas or answer.partitions_data_lost or answer.partitions_may_lack_writes:
             say(out, f"{'':<12} jbod offline shows why")
     else:
@@ -294,36 +294,36 @@ def _level(feature: str, level: int) -> str:
 
 def show_directories(out: Screen, offset: int, time: datetime, answer: Sequence[Directory], chosen: Chosen) -> None:
     """The directories, by broker."""
-    registered = [one for one in answer if one.state == "online"]
-    dark = sum(one.broker != "online" for one in registered)
-    gone = [one for one in answer if one.state not in ("online", "unassigned", "migrating")]
-    said = [f"{many(len(registered), 'directory', 'directories')} online"]
-    cordoned = sum(one.cordoned_from_offset is not None for one in registered)
+    registered = [directory for directory in answer if directory.state == "online"]
+    dark = sum(directory.broker != "online" for directory in registered)
+    gone = [directory for directory in answer if directory.state not in ("online", "unassigned", "migrating")]
+    counts = [f"{many(len(registered), 'directory', 'directories')} online"]
+    cordoned = sum(directory.cordoned_from_offset is not None for directory in registered)
     if cordoned:
-        said.append(f"{many(cordoned, 'directory', 'directories')} cordoned")
+        counts.append(f"{many(cordoned, 'directory', 'directories')} cordoned")
     if dark:
-        said[0] += f" ({dark:,} of them on brokers that are fenced)"
+        counts[0] += f" ({dark:,} of them on brokers that are fenced)"
     if gone:
-        held = many(sum(one.replicas for one in gone), "replica")
-        said.append(f"{held} in {many(len(gone), 'directory that is gone', 'directories that are gone')}")
-    say(out, f"At offset {offset}, {when(time)}: {', '.join(said)}.", "bold")
+        held = many(sum(directory.replicas for directory in gone), "replica")
+        counts.append(f"{held} in {many(len(gone), 'directory that is gone', 'directories that are gone')}")
+    say(out, f"At offset {offset}, {when(time)}: {', '.join(counts)}.", "bold")
     show_selection(out, chosen)
     show_table(
         out,
         ("BROKER", "DIRECTORY", "IS", "REPLICAS", "LEADERS", "SINCE", "FOR"),
         (
             (
-                one.broker_id if one.broker == "online" else f"{one.broker_id} {one.broker}",
-                one.directory_id,
-                one.state
-                if one.cordoned_from_offset is None
-                else f"{one.state}, cordoned at {one.cordoned_from_offset}",
-                one.replicas,
-                one.leaders,
-                one.from_offset,
-                one.from_time and age(one.from_time, time),
+                directory.broker_id if directory.broker == "online" else f"{directory.broker_id} {directory.broker}",
+                directory.directory_id,
+                directory.state
+                if directory.cordoned_from_offset is None
+                else f"{directory.state}, cordoned at {directory.cordoned_from_offset}",
+                directory.replicas,
+                directory.leaders,
+                directory.from_offset,
+                directory.from_time and age(directory.from_time, time),
             )
-            for one in chosen.rows
+            for directory in chosen.rows
         ),
         numbers=(3, 4, 5, 6),
     )
@@ -331,15 +331,15 @@ def show_directories(out: Screen, offset: int, time: datetime, answer: Sequence[
 
 def show_history(out: Screen, offset: int, answer: Sequence[PartitionHistory], chosen: Chosen) -> None:
     """The history of a partition, or of all partitions of a topic, oldest first."""
-    for one in answer:
-        say(out, f"{one.name} at offset {offset}: {_now(one)}.", "bold")
+    for history in answer:
+        say(out, f"{history.name} at offset {offset}: {_now(history)}.", "bold")
     show_selection(out, chosen)
     if len(answer) == 1:
-        rows = ((one.offset, when(one.time), one.what) for one in chosen.rows)
+        rows = ((event.offset, when(event.time), event.what) for event in chosen.rows)
         show_table(out, ("OFFSET", "TIME", "WHAT"), rows, (0,))
         return
     say(out)
-    rows4 = ((one.offset, when(one.time), f"{one.topic}-{one.partition}", one.what) for one in chosen.rows)
+    rows4 = ((event.offset, when(event.time), f"{event.topic}-{event.partition}", event.what) for event in chosen.rows)
     show_table(out, ("OFFSET", "TIME", "PARTITION", "WHAT"), rows4, (0,))
 
 

@@ -63,8 +63,8 @@ def _show_requests(out: Screen, summary: Summary, logs: Sequence[RequestLog]) ->
     show_table(out, ("REQUEST", "SAME", "ORDER", "QUIRK", "DIFFERS", "NOT DECIDED"), rows, range(1, 6))
     for quirk, count in summary.quirks.most_common():
         say(out, f"Explained by {quirk}: {many(count, 'request')}.")
-    for one in summary.differences[:SHOWN]:
-        _show_difference(out, one)
+    for difference in summary.differences[:SHOWN]:
+        _show_difference(out, difference)
     more = summary.count(Verdict.DIFFERS) + summary.count(Verdict.ORDER) - SHOWN
     if more > 0:
         say(out, f"and {more:,} more")
@@ -96,25 +96,30 @@ def outside(summary: Summary) -> bool:
     return 2 * (counts["it is older than the log"] + counts["it is newer than the log"]) > summary.judged
 
 
-def _show_difference(out: Screen, one: Judged) -> None:
-    time = when(datetime.fromtimestamp(one.line.completed_ms / 1000, UTC))
-    place = "" if one.from_offset is None else f" at offset {one.from_offset}"
-    say(out, f"{one.verdict.value}: {one.line.api} of {one.line.client_id}, {time}{place}: {one.reason}", hang=2)
-    if one.answer or (one.expected and one.written and one.verdict is not Verdict.ORDER):
-        fields = differing_fields(one)
-        for field, expected, found in fields[:FIELDS]:
-            say(out, f"  {field}: expected {in_words(expected)}, found {in_words(found)}", hang=4)
+def _show_difference(out: Screen, difference: Judged) -> None:
+    time = when(datetime.fromtimestamp(difference.line.completed_ms / 1000, UTC))
+    place = "" if difference.from_offset is None else f" at offset {difference.from_offset}"
+    say(
+        out,
+        f"{difference.verdict.value}: {difference.line.api} of {difference.line.client_id}, {time}{place}: "
+        f"{difference.reason}",
+        hang=2,
+    )
+    if difference.answer or (difference.expected and difference.written and difference.verdict is not Verdict.ORDER):
+        fields = differing_fields(difference)
+        for field, expected, written_value in fields[:FIELDS]:
+            say(out, f"  {field}: expected {in_words(expected)}, found {in_words(written_value)}", hang=4)
         if len(fields) > FIELDS:
             say(out, f"  and {len(fields) - FIELDS:,} more fields")
         return
-    if one.expected and one.written:
-        places = out_of_place(one)
-        for name, expected, found in places[:FIELDS]:
-            say(out, f"  {name}: expected as record {expected}, found as record {found}", hang=4)
+    if difference.expected and difference.written:
+        places = out_of_place(difference)
+        for name, expected, written_place in places[:FIELDS]:
+            say(out, f"  {name}: expected as record {expected}, found as record {written_place}", hang=4)
         if len(places) > FIELDS:
             say(out, f"  and {len(places) - FIELDS:,} more records")
         return
-    for name, records in (("expected", one.expected), ("found", one.written)):
+    for name, records in (("expected", difference.expected), ("found", difference.written)):
         for record in records[:RECORDS]:
             say(out, f"  {name:<8} {short(record)}", hang=11)
         if len(records) > RECORDS:

@@ -13,12 +13,12 @@ from pipelines.show.columns_plans import PLAN, SIZES, STEPS, UNDO, WATCH
 from pipelines.show.rows import Column, RowTable
 
 
-def _shown_events(one: Any) -> list[str]:
-    return [f"{event.offset} {event.what}" for event in one.events]
+def _shown_events(incident: Any) -> list[str]:
+    return [f"{event.offset} {event.what}" for event in incident.events]
 
 
 def _last_request_field(name: str) -> Callable[[Any], Any]:
-    return lambda one: one.last_request and getattr(one.last_request, name)
+    return lambda replica: replica.last_request and getattr(replica.last_request, name)
 
 
 _TOPIC = Column("topic", "string", "name of the topic")
@@ -87,8 +87,8 @@ STATUS = RowTable(
     "status",
     "a figure or a fact",
     (
-        Column("name", "string", "the name that --json has", lambda one: one[0]),
-        Column("value", "string", "the value as text", lambda one: one[1]),
+        Column("name", "string", "the name that --json has", lambda row: row[0]),
+        Column("value", "string", "the value as text", lambda row: row[1]),
     ),
 )
 DIRECTORIES = RowTable(

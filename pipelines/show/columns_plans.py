@@ -53,7 +53,9 @@ PLAN = RowTable(
         Column("racks_after", "int", "the same afterwards"),
         Column("disk_moves", "int", "replicas that stay on their broker, and for which the file names a directory"),
         Column("blocks", "bool", "true if the plan must not run as it is"),
-        Column("findings", "string", "what is found, separated by commas", lambda one: ", ".join(one.findings)),
+        Column(
+            "findings", "string", "what is found, separated by commas", lambda partition: ", ".join(partition.findings)
+        ),
         Column("reason", "string", "why"),
     ),
     brokers="target",

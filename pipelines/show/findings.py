@@ -33,7 +33,7 @@ def show_findings(
     """The chosen findings by check and by cause, with a few subjects of each, or ``every`` one."""
     say(out, f"At offset {offset}, {when(time)}: {_answer(ran, findings)}.", "bold")
     show_selection(out, chosen)
-    for (severity, check), group in groupby(chosen.rows, key=lambda one: (one.severity, one.check)):
+    for (severity, check), group in groupby(chosen.rows, key=lambda row: (row.severity, row.check)):
         say(out)
         say(out, f"{severity.upper()} {check.id} {check.name}: {check.title}", _STYLES[severity], hang=2)
         causes = _causes(group)
@@ -54,34 +54,39 @@ def _show_members(out: Screen, finding: str, members: Sequence[Finding], time: d
     most = len(members) if every else _MOST
     if len(begun) == 1:
         say(out, f"  {finding} ({_since(members[0], time)})", hang=4)
-        say(out, f"    {len(members):,}: {listed([one.subject for one in members], most)}", hang=6)
+        say(out, f"    {len(members):,}: {listed([member.subject for member in members], most)}", hang=6)
         return
     say(out, f"  {finding}", hang=4)
     for group in begun[:most]:
-        named = listed([one.subject for one in group], most)
+        named = listed([member.subject for member in group], most)
         say(out, f"    {len(group):,} {_since(group[0], time)}: {named}", hang=6)
     if len(begun) > most:
         rest = sum(map(len, begun[most:]))
         say(out, f"    and {rest:,} more since offset {begun[most][0].from_offset} and later (--all)", hang=6)
 
 
-def _begin(one: Finding) -> int:
-    return one.from_offset
+def _begin(finding: Finding) -> int:
+    return finding.from_offset
 
 
-def _since(one: Finding, time: datetime) -> str:
-    return f"since offset {one.from_offset}, {age(one.from_time, time)}"
+def _since(finding: Finding, time: datetime) -> str:
+    return f"since offset {finding.from_offset}, {age(finding.from_time, time)}"
 
 
 def show_validation(out: Screen, validation: Validation) -> None:
     """The result of Great Expectations for the tables, and the path of the Data Docs."""
     say(out)
-    unmet = [one for one in validation.failures if one.suite != "checks"]
+    unmet = [failure for failure in validation.failures if failure.suite != "checks"]
     met = "the tables are as they should be" if not unmet else f"{len(unmet):,} about the tables are not met"
     say(out, f"Great Expectations: {many(validation.expectations, 'expectation')}, {met}.", "bold")
-    for one in unmet:
-        rows = "" if one.unexpected is None else f": {many(one.unexpected, 'row')}"
-        say(out, f"  {one.severity.upper()} {one.suite}: {one.rule}{rows}", _STYLES[one.severity], hang=4)
+    for failure in unmet:
+        rows = "" if failure.unexpected is None else f": {many(failure.unexpected, 'row')}"
+        say(
+            out,
+            f"  {failure.severity.upper()} {failure.suite}: {failure.rule}{rows}",
+            _STYLES[failure.severity],
+            hang=4,
+        )
     for broken in validation.broken[:8]:
         say(out, f"    {broken.contract.name}: {broken.what}", hang=6)
     say(out, f"  Data Docs: {validation.docs}", hang=4)
@@ -95,18 +100,18 @@ def show_catalogue(out: Screen) -> None:
     show_table(out, ("ID", "NAME", "WHAT", "DECIDED BY"), ((e.id, e.name, e.title, e.decided_by) for e in ELSEWHERE))
 
 
-def _answer(ran: Sequence[Check], found: Sequence[Finding]) -> str:
+def _answer(ran: Sequence[Check], findings: Sequence[Finding]) -> str:
     checks = many(len(ran), "check")
-    if not found:
+    if not findings:
         return f"{checks}, nothing found"
-    counts = Counter(one.severity for one in found)
-    said = ", ".join(f"{counts[severity]:,} {severity}" for severity in SEVERITIES if counts[severity])
-    return f"{checks}, {many(len(found), 'finding')}: {said}"
+    counts = Counter(finding.severity for finding in findings)
+    by_severity = ", ".join(f"{counts[severity]:,} {severity}" for severity in SEVERITIES if counts[severity])
+    return f"{checks}, {many(len(findings), 'finding')}: {by_severity}"
 
 
-def _causes(found: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
+def _causes(findings: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
     """Groups findings with the same cause and the same advice, the largest group first."""
     groups: dict[tuple[str, str], list[Finding]] = {}
-    for one in found:
-        groups.setdefault((one.finding, one.advice), []).append(one)
+    for finding in findings:
+        groups.setdefault((finding.finding, finding.advice), []).append(finding)
     return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))

@@ -37,7 +37,9 @@ OTHERS = {
 
 def others_in_words(outcomes: Mapping[str, int]) -> str:
     """The number of changes that are not moves, as the end of a sentence."""
-    return "".join(f"; {many(outcomes[one], 'replica')} {what}" for one, what in OTHERS.items() if outcomes.get(one))
+    return "".join(
+        f"; {many(outcomes[outcome], 'replica')} {what}" for outcome, what in OTHERS.items() if outcomes.get(outcome)
+    )
 
 
 def show_moves(out: Screen, offset: int, time: datetime, moves: Sequence[Move], chosen: Chosen) -> None:
@@ -45,9 +47,9 @@ def show_moves(out: Screen, offset: int, time: datetime, moves: Sequence[Move], 
     counts = Counter(move.outcome for move in moves)
     others = others_in_words(counts)
     counts = Counter({outcome: number for outcome, number in counts.items() if outcome not in OTHERS})
-    told = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common())
-    told = f"{many(counts.total(), 'move')} between disks" + (f": {told}" if told else "")
-    say(out, f"At offset {offset}, {when(time)}: {told}{others}.")
+    by_outcome = ", ".join(f"{count:,} {outcome}" for outcome, count in counts.most_common())
+    summary = f"{many(counts.total(), 'move')} between disks" + (f": {by_outcome}" if by_outcome else "")
+    say(out, f"At offset {offset}, {when(time)}: {summary}{others}.")
     show_selection(out, chosen)
     if chosen.rows:
         show_table(
@@ -99,17 +101,17 @@ def show_incidents(
     if not answer:
         say(out, f"{at} no broker and no directory ever failed.", "green")
         return
-    going = [one for one in chosen.rows if one.going_on]
-    still = sum(one.going_on for one in answer)
+    going = [incident for incident in chosen.rows if incident.going_on]
+    still = sum(incident.going_on for incident in answer)
     summary = f"{at} {many(len(answer), 'incident')}, "
     say(out, summary + (f"{still:,} still going on." if still else "all over."), "bold red" if still else "green")
     hit = [
-        sorted({name for one in answer for name in names(one)})
+        sorted({name for incident in answer for name in names(incident)})
         for names in (attrgetter("data_lost"), attrgetter("data_unreachable"), attrgetter("may_lack_writes"))
     ]
     for what, names in zip(incident_losses_in_words(*hit), filter(None, hit), strict=True):
         say(out, f"{what[:1].upper()}{what[1:]}: {listed(names)}.", "bold red")
-    longest = max(answer, key=lambda one: one.longest_offline)
+    longest = max(answer, key=lambda incident: incident.longest_offline)
     if longest.replicas_taken:
         say(out, f"The longest time that a replica was offline is {lasted(longest.longest_offline)}: {_name(longest)}.")
     show_selection(out, chosen)
@@ -118,31 +120,35 @@ def show_incidents(
     shown = answer if every or chosen.wanted.orders else answer[-SCREENFUL:]
     if len(shown) < len(answer):
         say(out, f"{len(answer) - len(shown):,} earlier ones: --all, or --json", "dim")
-    told = answer if every or len(answer) <= STORIES else going[-STORIES:]
+    stories = answer if every or len(answer) <= STORIES else going[-STORIES:]
     columns = ["NO", "BEGAN", "LASTED", "WHAT", "REPLICAS", "LONGEST", "LEADERS LOST", "NO LEADER", "LONGEST"]
-    if len(told) < len(answer):
+    if len(stories) < len(answer):
         columns.append("END")
-    show_table(out, columns, (_row(one, out.names)[: len(columns)] for one in shown), numbers=(0, 2, 4, 5, 6, 7, 8))
-    for one in told:
+    show_table(
+        out, columns, (_row(incident, out.names)[: len(columns)] for incident in shown), numbers=(0, 2, 4, 5, 6, 7, 8)
+    )
+    for incident in stories:
         say(out)
-        show_story(out, one)
-    if len(told) < len(answer):
+        show_story(out, incident)
+    if len(stories) < len(answer):
         say(out)
         say(out, "One of them, replica by replica: jbod incidents NO", "dim")
 
 
-def _row(one: Incident, names: Names) -> tuple[object, ...]:
+def _row(incident: Incident, names: Names) -> tuple[object, ...]:
     return (
-        one.number,
-        when(one.from_time),
-        "still going" if one.to_time is None else lasted(one.to_time - one.from_time),
-        one.what if one.directory_id is None else f"{one.what} {short_name(one.directory_id, names)}",
-        one.replicas_taken,
-        lasted(one.longest_offline) if one.replicas_taken else None,
-        one.leaders,
-        one.without_leader,
-        lasted(one.longest_without_leader) if one.without_leader else None,
-        one.ending,
+        incident.number,
+        when(incident.from_time),
+        "still going" if incident.to_time is None else lasted(incident.to_time - incident.from_time),
+        incident.what
+        if incident.directory_id is None
+        else f"{incident.what} {short_name(incident.directory_id, names)}",
+        incident.replicas_taken,
+        lasted(incident.longest_offline) if incident.replicas_taken else None,
+        incident.leaders,
+        incident.without_leader,
+        lasted(incident.longest_without_leader) if incident.without_leader else None,
+        incident.ending,
     )
 
 
@@ -181,26 +187,26 @@ def show_story(out: Screen, incident: Incident) -> None:
             say(out, f"   {'What to do: ' if number == 0 else '  '}{text}", hang=6)
 
 
-def _state(one: Incident) -> str:
+def _state(incident: Incident) -> str:
     """Whether it goes on. A disk that is not back is not over, even if no replica misses it any more."""
-    if one.to_time is None:
+    if incident.to_time is None:
         return "still going on"
-    span = lasted(one.to_time - one.from_time)
-    return f"no replica offline after {span}" if one.ending.startswith("not back") else f"over after {span}"
+    span = lasted(incident.to_time - incident.from_time)
+    return f"no replica offline after {span}" if incident.ending.startswith("not back") else f"over after {span}"
 
 
 def incident_losses_in_words(lost: Sequence[str], away: Sequence[str], lacking: Sequence[str]) -> list[str]:
     """``data of 2 partitions lost`` and ``3 partitions may lack writes``, each if it applies."""
-    said = [f"data of {many(len(lost), 'partition')} lost"] if lost else []
-    said += [f"data of {many(len(away), 'partition')} unreachable"] if away else []
-    return said + ([f"{many(len(lacking), 'partition')} may lack writes"] if lacking else [])
+    losses = [f"data of {many(len(lost), 'partition')} lost"] if lost else []
+    losses += [f"data of {many(len(away), 'partition')} unreachable"] if away else []
+    return losses + ([f"{many(len(lacking), 'partition')} may lack writes"] if lacking else [])
 
 
-def show_moving(out: Screen, moved: MoveCounts, asked: Asking | None) -> None:
+def show_moving(out: Screen, moved: MoveCounts, assignments: Asking | None) -> None:
     """Moves between disks and the assignment queue, in two lines."""
     say(out)
     say(out, moves_in_words(moved) + (" Each of them: jbod moves" if moved.count else ""), hang=2)
-    if asked is None:
+    if assignments is None:
         say(
             out,
             "When moves were asked for, and the assignment queue, is not in the log: "
@@ -209,32 +215,36 @@ def show_moving(out: Screen, moved: MoveCounts, asked: Asking | None) -> None:
             2,
         )
         return
-    say(out, queue_in_words(asked) + " Step by step: jbod assignments --queue SECONDS", hang=2)
+    say(out, queue_in_words(assignments) + " Step by step: jbod assignments --queue SECONDS", hang=2)
 
 
 def moves_in_words(moved: MoveCounts) -> str:
     """A sentence: the number of moves, their outcomes, the longest one."""
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in moved.outcomes.items() if outcome not in OTHERS)
     number = moved.count - sum(moved.outcomes.get(outcome, 0) for outcome in OTHERS)
-    told = f"{many(number, 'move')} between disks" + (f": {outcomes}" if outcomes else "")
+    sentence = f"{many(number, 'move')} between disks" + (f": {outcomes}" if outcomes else "")
     if number and not moved.reverted:
-        told += ", none reverted"
-    told += others_in_words(moved.outcomes)
+        sentence += ", none reverted"
+    sentence += others_in_words(moved.outcomes)
     if (longest := moved.longest) is not None and moved.longest_duration is not None:
         what = f"{longest.topic}-{longest.partition} on broker {longest.broker_id}"
-        told += f"; the longest took {lasted(moved.longest_duration)}: {what}"
-    return f"{told}."
+        sentence += f"; the longest took {lasted(moved.longest_duration)}: {what}"
+    return f"{sentence}."
 
 
-def queue_in_words(asked: Asking) -> str:
+def queue_in_words(assignments: Asking) -> str:
     """A sentence: the number of assignments and requests, and the longest queue."""
     queue = "no replica ever waited"
-    if asked.waiting_time is not None:
-        waiting = many(asked.waiting, "replica")
-        queue = f"the longest queue: {waiting} of broker {asked.waiting_broker} waiting at {when(asked.waiting_time)}"
+    if assignments.waiting_time is not None:
+        waiting = many(assignments.waiting, "replica")
+        queue = (
+            f"the longest queue: {waiting} of broker {assignments.waiting_broker} waiting "
+            f"at {when(assignments.waiting_time)}"
+        )
     return (
-        f"{many(asked.entries, 'assignment')} in {many(asked.requests, 'request')}, the largest of {asked.largest:,}; "
-        f"{asked.refused:,} refused, {many(asked.retries, 'retry', 'retries')}; {queue}."
+        f"{many(assignments.entries, 'assignment')} in {many(assignments.requests, 'request')}, "
+        f"the largest of {assignments.largest:,}; "
+        f"{assignments.refused:,} refused, {many(assignments.retries, 'retry', 'retries')}; {queue}."
     )
 
 
@@ -248,7 +258,7 @@ def show_details(out: Screen, answer: Details, chosen: Chosen, time: datetime, e
             out,
             ("PARTITION", "OFFSET", "LED BY", "THEN", "LED AGAIN", "AFTER"),
             answer.leader_losses,
-            lambda one: (f"{one.topic}-{one.partition}", one.offset, one.leader, *_next(one, time)),
+            lambda loss: (f"{loss.topic}-{loss.partition}", loss.offset, loss.leader, *_next(loss, time)),
             every,
             numbers=(1, 5),
         )
@@ -260,13 +270,13 @@ def show_details(out: Screen, answer: Details, chosen: Chosen, time: datetime, e
             out,
             ("PARTITION", "BROKER", "DIRECTORY", "FROM", "TO", "OFFLINE FOR"),
             chosen.rows,
-            lambda one: (
-                f"{one.topic}-{one.partition}",
-                one.broker_id,
-                one.directory_id,
-                f"{one.from_offset} (before, too)" if one.already else one.from_offset,
-                "still" if one.to_offset is None else one.to_offset,
-                lasted((one.to_time or time) - one.from_time),
+            lambda outage: (
+                f"{outage.topic}-{outage.partition}",
+                outage.broker_id,
+                outage.directory_id,
+                f"{outage.from_offset} (before, too)" if outage.already else outage.from_offset,
+                "still" if outage.to_offset is None else outage.to_offset,
+                lasted((outage.to_time or time) - outage.from_time),
             ),
             every or chosen.wanted.orders,
             numbers=(5,),
@@ -284,5 +294,5 @@ def _next(loss: LeaderLoss, time: datetime) -> tuple[str, str | None, str | None
     return "none", "still not" if loss.led_again_time is None else "removed", waited
 
 
-def _name(one: Incident) -> str:
-    return one.what if one.directory_id is None else f"{one.what}, {one.directory_id}"
+def _name(incident: Incident) -> str:
+    return incident.what if incident.directory_id is None else f"{incident.what}, {incident.directory_id}"

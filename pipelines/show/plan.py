@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pipelines.ask import plan_check as found
+from pipelines.ask import plan_check as check
 from pipelines.ask import plan_watch
 from pipelines.ask.plan_check import PlanCheck, Planned
 from pipelines.ask.plan_watch import DONE, NOT_BEGUN, UNDER_WAY, Emptied, PlanWatch, Watched
@@ -35,50 +35,50 @@ from pipelines.show.text import (
 MOST_REASONS = 4
 
 MEANINGS: Mapping[str, str] = {
-    found.REFUSED: "would be refused by the controller",
-    found.NO_COPY: "have no complete copy online: nothing is copied, and the plan could give the data up",
-    found.UNCLEAN: "would elect a replica that lacks writes at once",
-    found.STUCK: "would never be done",
-    found.UNDER_MIN_ISR: "would be under min.insync.replicas: writes with acks=all fail",
-    found.DIRECTORY: "are to be placed in a directory that does not take them",
-    found.NO_ROOM: "come to a disk that has no room for all that comes, with --headroom, while nothing has left it",
-    found.RACKS: "would be in fewer racks",
-    found.FEWER: "would have fewer replicas",
-    found.REPLACES: "are being reassigned: the plan takes the place of that, and what was copied is lost",
-    found.CANCEL: "could be cancelled only while one broker runs: the replicas of before have no other one in sync",
-    found.PATH: "with a path that jbod does not know: --sizes, or jbod label, tells it which directory that is",
-    found.NOTHING: "are where the file wants them already",
+    check.REFUSED: "would be refused by the controller",
+    check.NO_COPY: "have no complete copy online: nothing is copied, and the plan could give the data up",
+    check.UNCLEAN: "would elect a replica that lacks writes at once",
+    check.STUCK: "would never be done",
+    check.UNDER_MIN_ISR: "would be under min.insync.replicas: writes with acks=all fail",
+    check.DIRECTORY: "are to be placed in a directory that does not take them",
+    check.NO_ROOM: "come to a disk that has no room for all that comes, with --headroom, while nothing has left it",
+    check.RACKS: "would be in fewer racks",
+    check.FEWER: "would have fewer replicas",
+    check.REPLACES: "are being reassigned: the plan takes the place of that, and what was copied is lost",
+    check.CANCEL: "could be cancelled only while one broker runs: the replicas of before have no other one in sync",
+    check.PATH: "with a path that jbod does not know: --sizes, or jbod label, tells it which directory that is",
+    check.NOTHING: "are where the file wants them already",
 }
 ADVICE: Mapping[str, str] = {
-    found.REFUSED: "Take them out of the file, or correct it.",
-    found.NO_COPY: "First bring their disk or broker back: jbod offline says how. Until then do not reassign them.",
-    found.UNCLEAN: "First bring back a replica that was in sync, or forbid unclean elections: jbod offline says more.",
-    found.STUCK: "Start these brokers first, or name others in the file.",
-    found.UNDER_MIN_ISR: "Bring the replicas of the file into sync first, or name brokers that run.",
-    found.DIRECTORY: "Name a directory that is online and not cordoned, or any.",
-    found.NO_ROOM: "Run the file in parts, name other disks, or let jbod plan drain or balance make the steps.",
-    found.CANCEL: "Bring the other replicas of before into sync first, or do not cancel them once that broker is down.",
+    check.REFUSED: "Take them out of the file, or correct it.",
+    check.NO_COPY: "First bring their disk or broker back: jbod offline says how. Until then do not reassign them.",
+    check.UNCLEAN: "First bring back a replica that was in sync, or forbid unclean elections: jbod offline says more.",
+    check.STUCK: "Start these brokers first, or name others in the file.",
+    check.UNDER_MIN_ISR: "Bring the replicas of the file into sync first, or name brokers that run.",
+    check.DIRECTORY: "Name a directory that is online and not cordoned, or any.",
+    check.NO_ROOM: "Run the file in parts, name other disks, or let jbod plan drain or balance make the steps.",
+    check.CANCEL: "Bring the other replicas of before into sync first, or do not cancel them once that broker is down.",
 }
 
 
 def show_plan_check(out: Screen, answer: PlanCheck, chosen: Chosen, every: bool = False) -> None:
     """The verdict, the findings, what to do, and the partitions with findings."""
     at = f"at offset {answer.offset}, {when(answer.time)}"
-    blocked = [one for one in answer.partitions if one.blocks]
+    blocked = [partition for partition in answer.partitions if partition.blocks]
     if blocked:
         of = many(len(answer.partitions), "partition")
         say(out, f"Do not run it as it is: {len(blocked):,} of {of} are blocked, {at}.", "bold red")
     else:
         say(out, f"Nothing blocks it: {many(len(answer.partitions), 'partition')}, {at}.", "green")
-    for finding, ones in answer.groups.items():
-        blocks = finding in found.BLOCKING
-        say(out, f"{many(len(ones), 'partition')} {MEANINGS[finding]}:", "red" if blocks else "yellow")
-        say(out, f"  {listed([one.name for one in ones])}", hang=4)
-        _show_why(out, (one.why[finding] for one in ones), every)
+    for finding, partitions in answer.groups.items():
+        blocks = finding in check.BLOCKING
+        say(out, f"{many(len(partitions), 'partition')} {MEANINGS[finding]}:", "red" if blocks else "yellow")
+        say(out, f"  {listed([partition.name for partition in partitions])}", hang=4)
+        _show_why(out, (partition.why[finding] for partition in partitions), every)
     _show_cost(out, answer)
     show_fault(out, answer.fault)
     show_steps(out, (ADVICE[finding] for finding in answer.groups if finding in ADVICE))
-    rows = chosen.rows if every or chosen.line else [one for one in chosen.rows if one.findings]
+    rows = chosen.rows if every or chosen.line else [partition for partition in chosen.rows if partition.findings]
     if rows:
         say(out)
         show_selection(out, chosen)
@@ -87,22 +87,24 @@ def show_plan_check(out: Screen, answer: PlanCheck, chosen: Chosen, every: bool 
 
 def _show_why(out: Screen, reasons: Iterable[str], every: bool) -> None:
     """The reasons of a group, each once."""
-    said = list(dict.fromkeys(filter(None, reasons)))
-    rest = f"; and {len(said) - MOST_REASONS:,} more" if len(said) > MOST_REASONS and not every else ""
-    if said:
-        say(out, f"  {'; '.join(said if every else said[:MOST_REASONS])}{rest}", "dim", hang=4)
+    unique_reasons = list(dict.fromkeys(filter(None, reasons)))
+    rest = (
+        f"; and {len(unique_reasons) - MOST_REASONS:,} more" if len(unique_reasons) > MOST_REASONS and not every else ""
+    )
+    if unique_reasons:
+        say(out, f"  {'; '.join(unique_reasons if every else unique_reasons[:MOST_REASONS])}{rest}", "dim", hang=4)
 
 
 def _show_cost(out: Screen, answer: PlanCheck) -> None:
     """How much is copied, and who leads afterwards."""
     copies = sum(answer.copies.values())
-    said = [f"{many(copies, 'replica')} to copy"] if copies else []
-    moves = sum(one.disk_moves for one in answer.partitions)
-    said += [f"{many(moves, 'replica')} between disks of a broker"] if moves else []
-    led = sum(one.leader_moves for one in answer.partitions)
-    said += [f"{many(led, 'leader')} to move"] if led else []
-    if said:
-        say(out, f"It has {', '.join(said)}.")
+    costs = [f"{many(copies, 'replica')} to copy"] if copies else []
+    moves = sum(partition.disk_moves for partition in answer.partitions)
+    costs += [f"{many(moves, 'replica')} between disks of a broker"] if moves else []
+    led = sum(partition.leader_moves for partition in answer.partitions)
+    costs += [f"{many(led, 'leader')} to move"] if led else []
+    if costs:
+        say(out, f"It has {', '.join(costs)}.")
     if answer.copies:
         most = sorted(answer.copies.items(), key=lambda item: -item[1])
         say(out, f"Who copies: {listed([f'broker {broker}: {count:,}' for broker, count in most])}.")
@@ -113,16 +115,16 @@ def _show_rows(out: Screen, rows: Sequence[Planned], every: bool) -> None:
         out,
         ("PARTITION", "REPLICAS", "TARGET", "LEADER", "THEN", "IN SYNC", "THEN", "MIN ISR", "FOUND"),
         rows,
-        lambda one: (
-            one.name,
-            ",".join(map(str, one.replicas)) or "-",
-            ",".join(map(str, one.target)),
-            led_by(one.leader),
-            led_by(one.leader_after),
-            one.in_sync,
-            one.in_sync_after,
-            one.min_isr_after,
-            ", ".join(one.findings) or "-",
+        lambda partition: (
+            partition.name,
+            ",".join(map(str, partition.replicas)) or "-",
+            ",".join(map(str, partition.target)),
+            led_by(partition.leader),
+            led_by(partition.leader_after),
+            partition.in_sync,
+            partition.in_sync_after,
+            partition.min_isr_after,
+            ", ".join(partition.findings) or "-",
         ),
         every,
         numbers=(5, 6, 7),
@@ -159,10 +161,11 @@ def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool 
         "green" if answer.done else "bold red" if plan_watch.STUCK in answer.groups or not answer.pending else "bold"
     )
     say(out, f"{headline(answer)}, at offset {answer.offset}, {when(answer.time)}.", style)
-    for state, ones in answer.groups.items():
+    for state, partitions in answer.groups.items():
         if state != DONE:
-            say(out, f"{many(len(ones), 'partition')} {STATES[state]}: {listed([one.name for one in ones])}", hang=2)
-            _show_why(out, (one.reason for one in ones), every)
+            names = listed([partition.name for partition in partitions])
+            say(out, f"{many(len(partitions), 'partition')} {STATES[state]}: {names}", hang=2)
+            _show_why(out, (partition.reason for partition in partitions), every)
     for disk in answer.disks:
         for line in _disk(disk):
             say(out, line, hang=2)
@@ -170,7 +173,7 @@ def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool 
         say(out, line, hang=2)
     advice = [STATE_ADVICE[state] for state in answer.groups if state in STATE_ADVICE]
     show_steps(out, [*advice, LOST] if answer.offline else advice)
-    rows = chosen.rows if every or chosen.line else [one for one in chosen.rows if one.state != DONE]
+    rows = chosen.rows if every or chosen.line else [partition for partition in chosen.rows if partition.state != DONE]
     if rows:
         say(out)
         show_selection(out, chosen)
@@ -186,28 +189,41 @@ def _offline(answer: PlanWatch) -> Iterator[str]:
 
 def headline(answer: PlanWatch) -> str:
     """``12 of 40 partitions done, 3 under way, about 4 min left``"""
-    counts = {state: len(ones) for state, ones in answer.groups.items()}
+    counts = {state: len(partitions) for state, partitions in answer.groups.items()}
     of = many(len(answer.partitions), "partition")
     if answer.done:
         return f"All done: {of}"
-    said = [f"{counts.get(DONE, 0):,} of {of} done"]
-    said += [f"{count:,} {state}" for state, count in counts.items() if state != DONE]
-    return ", ".join(said) + (f", about {at_most(answer.left.total_seconds())} left" if answer.left is not None else "")
+    phrases = [f"{counts.get(DONE, 0):,} of {of} done"]
+    phrases += [f"{count:,} {state}" for state, count in counts.items() if state != DONE]
+    return ", ".join(phrases) + (
+        f", about {at_most(answer.left.total_seconds())} left" if answer.left is not None else ""
+    )
 
 
 def changes(before: PlanWatch | None, answer: PlanWatch) -> Iterator[str]:
     """A line for each thing that is so now and was not before."""
-    known = {} if before is None else {(one.topic, one.partition): (one.state, one.reason) for one in before.partitions}
+    known = (
+        {}
+        if before is None
+        else {
+            (partition.topic, partition.partition): (partition.state, partition.reason)
+            for partition in before.partitions
+        }
+    )
     news: dict[tuple[str, str], list[Watched]] = {}
-    for one in answer.partitions:
-        if known.get((one.topic, one.partition)) != (one.state, one.reason):
-            news.setdefault((one.state, one.reason), []).append(one)
-    for (state, reason), ones in news.items():
+    for partition in answer.partitions:
+        if known.get((partition.topic, partition.partition)) != (partition.state, partition.reason):
+            news.setdefault((partition.state, partition.reason), []).append(partition)
+    for (state, reason), partitions in news.items():
         why = f" ({reason})" if reason else ""
-        yield f"{state}: {listed([one.name for one in ones])}{why}"
+        yield f"{state}: {listed([partition.name for partition in partitions])}{why}"
     if news:
         yield headline(answer)
-    empty = set() if before is None else {(one.broker_id, one.directory_id, _safe(one)) for one in before.disks}
+    empty = (
+        set()
+        if before is None
+        else {(disk_before.broker_id, disk_before.directory_id, _safe(disk_before)) for disk_before in before.disks}
+    )
     yield from sorted({*_offline(answer)} - (set() if before is None else {*_offline(before)}))
     for disk in answer.disks:
         if not disk.replicas and (disk.broker_id, disk.directory_id, _safe(disk)) not in empty:
@@ -225,18 +241,18 @@ def _disk(disk: Emptied) -> Iterator[str]:
     elif disk.removal.safe:
         yield f"{where} is empty since {when(disk.since_time)}, and may be pulled (jbod safe-to-remove)."
     else:
-        why = "; ".join(one.finding for one in disk.removal.reasons if one.blocks)
+        why = "; ".join(reason.finding for reason in disk.removal.reasons if reason.blocks)
         yield f"{where} is empty since {when(disk.since_time)}, but may not be pulled yet: {why}."
 
 
-def _row(one: Watched) -> tuple[object, ...]:
+def _row(partition: Watched) -> tuple[object, ...]:
     return (
-        one.name,
-        ",".join(map(str, one.replicas)) or "-",
-        ",".join(map(str, one.target)),
-        one.state,
-        "-" if one.since_time is None else when(one.since_time),
-        one.reason or "-",
+        partition.name,
+        ",".join(map(str, partition.replicas)) or "-",
+        ",".join(map(str, partition.target)),
+        partition.state,
+        "-" if partition.since_time is None else when(partition.since_time),
+        partition.reason or "-",
     )
 
 
@@ -278,16 +294,16 @@ def _show_none(out: Screen, answer: MovePlan, at: str) -> None:
 
 
 def _show_lacks(out: Screen, lacks: Sequence[Lack]) -> None:
-    for one in lacks:
-        room = f": {one.disk} is nearest, and lacks {in_units(one.bytes)} for {one.example}" if one.disk else ""
-        example = "" if one.disk else f"; one is {one.example}"
-        say(out, f"{many(one.replicas, 'replica')} cannot go anywhere: {one.reason}{room}{example}.", "red")
+    for lack in lacks:
+        room = f": {lack.disk} is nearest, and lacks {in_units(lack.bytes)} for {lack.example}" if lack.disk else ""
+        example = "" if lack.disk else f"; one is {lack.example}"
+        say(out, f"{many(lack.replicas, 'replica')} cannot go anywhere: {lack.reason}{room}{example}.", "red")
 
 
 def _show_even(out: Screen, answer: MovePlan) -> None:
     if not answer.measure:
         return
-    before, after = (_level(answer, one) for one in answer.spread)
+    before, after = (_level(answer, spread) for spread in answer.spread)
     moved = answer.replicas or answer.partitions
     if answer.measure == "bytes":
         moved = answer.bytes or 0
@@ -324,27 +340,27 @@ def _show_steps(out: Screen, answer: MovePlan, steps: Sequence[PlanStep]) -> Non
     rows: list[tuple[object, ...]] = [("now", "-", "-", "-", "-", "-", *map(_cost, answer.now))]
     rows += [
         (
-            one.number,
-            one.partitions,
-            one.replicas,
-            one.between_disks,
-            in_units(one.bytes),
-            about(one.seconds),
-            _cost(one.disk),
-            _cost(one.broker),
+            step.number,
+            step.partitions,
+            step.replicas,
+            step.between_disks,
+            in_units(step.bytes),
+            about(step.seconds),
+            _cost(step.disk),
+            _cost(step.broker),
         )
-        for one in steps
+        for step in steps
     ]
     kept = [at for at in range(len(columns)) if at in (0, 1, 6, 7) or any(row[at] not in ("-", 0) for row in rows)]
     show_columns(out, columns, rows, kept, range(6))
 
 
-def _cost(one: WorstFailure) -> str:
+def _cost(failure: WorstFailure) -> str:
     """``2 unavailable, 3 under min ISR (/data/a of broker 1)``: of the worst failure."""
-    said = [f"{one.last_replicas:,} unavailable"] if one.last_replicas else []
-    said += [f"{one.unclean:,} elected uncleanly"] if one.unclean else []
-    said += [f"{one.under_min_isr:,} under min ISR"] if one.under_min_isr else []
-    return f"{', '.join(said)} ({one.place})" if said else "nothing"
+    effects = [f"{failure.last_replicas:,} unavailable"] if failure.last_replicas else []
+    effects += [f"{failure.unclean:,} elected uncleanly"] if failure.unclean else []
+    effects += [f"{failure.under_min_isr:,} under min ISR"] if failure.under_min_isr else []
+    return f"{', '.join(effects)} ({failure.place})" if effects else "nothing"
 
 
 def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
@@ -357,7 +373,7 @@ def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
         say(out, f"  {number}. {command}", hang=5)
     show_rest(out, len(answer.commands[MOST_STEPS:]) if most else 0, indent="  ")
     say(out, "  Begin a step when the verification of the one before says that it is complete.")
-    if any(one.waits or any(one.undo_waits) for one in answer.steps):
+    if any(step.waits or any(step.undo_waits) for step in answer.steps):
         say(out, f"  {WAIT}: Kafka keeps what moved away so long; longer, if log.segment.delete.delay.ms is larger.")
     if answer.undone:
         rest = answer.partitions - answer.undone
@@ -374,12 +390,16 @@ def show_undo(out: Screen, answer: Undo) -> None:
     """What it brings back, and what it cannot."""
     number = len(answer.partitions)
     say(out, f"{many(number, 'partition')} would be as at offset {answer.offset}, {when(answer.time)}.", "bold")
-    unknown = sum(path == ANY for one in answer.partitions for path in one.log_dirs)
+    unknown = sum(path == ANY for partition in answer.partitions for path in partition.log_dirs)
     if unknown:
         say(out, f"Of {many(unknown, 'replica')} the path is not known: give --sizes, or see jbod label.", "yellow")
     if answer.left_out:
-        said = listed(list(answer.left_out))
-        say(out, f"Left out, as there is no such partition, or a broker or a disk of it is down: {said}.", "yellow")
+        partitions = listed(list(answer.left_out))
+        say(
+            out,
+            f"Left out, as there is no such partition, or a broker or a disk of it is down: {partitions}.",
+            "yellow",
+        )
     if number:
         say(out, "Execute it to undo the file, also while that is under way:")
         say(out, f"  {answer.command}", hang=4)

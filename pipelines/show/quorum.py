@@ -23,14 +23,14 @@ def show_quorum(out: Screen, answer: QuorumAnswer, chosen: Chosen) -> None:
         say(out, f"{at} controller {answer.leader_id} leads, epoch {answer.epoch}, {since}.", "bold")
     kind = "the voters may change" if answer.kraft_version else "the voters are those of controller.quorum.voters"
     say(out, f"{many(len(answer.voters), 'voter')}, kraft.version {answer.kraft_version}: {kind}.")
-    ghosts = [f"controller {one.node_id}" for one in answer.controllers if one.state == GHOST]
-    ghosts += [f"broker {one.node_id}" for one in answer.brokers if one.state == GHOST]
+    ghosts = [f"controller {controller.node_id}" for controller in answer.controllers if controller.state == GHOST]
+    ghosts += [f"broker {broker.node_id}" for broker in answer.brokers if broker.state == GHOST]
     if ghosts:
         say(out, f"Only the registration is left, as far as the log shows: {listed(ghosts)}.", "bold red")
         say(out, "jbod upgrade-check shows whether they block a feature level, and how to remove them.")
     show_selection(out, chosen)
     say(out)
-    rows = [(*one[:-1], ", ".join(one.endpoints)) for one in chosen.rows]
+    rows = [(*row[:-1], ", ".join(row.endpoints)) for row in chosen.rows]
     show_table(
         out, ("NODE", "ID", "STATE", "SINCE", "HEARD OF", "METADATA DIRECTORY", "ENDPOINTS"), rows, numbers=(1, 3, 4)
     )
@@ -46,15 +46,15 @@ def show_live_quorum(out: Screen, answer: LiveQuorum) -> None:
     say(out)
     rows = [
         (
-            one.kind,
-            one.node_id,
-            one.log_end_offset,
-            one.lag,
-            None if one.last_fetch_time is None else f"{age(one.last_fetch_time, answer.time)} ago",
-            None if one.last_caught_up_time is None else f"{age(one.last_caught_up_time, answer.time)} ago",
-            one.directory_id,
+            follower.kind,
+            follower.node_id,
+            follower.log_end_offset,
+            follower.lag,
+            None if follower.last_fetch_time is None else f"{age(follower.last_fetch_time, answer.time)} ago",
+            None if follower.last_caught_up_time is None else f"{age(follower.last_caught_up_time, answer.time)} ago",
+            follower.directory_id,
         )
-        for one in answer.followers
+        for follower in answer.followers
     ]
     headings = ("KIND", "ID", "LOG END", "LAG", "FETCHED", "CAUGHT UP", "METADATA DIRECTORY")
     show_table(out, headings, rows, numbers=(1, 2, 3))
@@ -75,22 +75,22 @@ class NodeRow(NamedTuple):
 def node_rows(answer: QuorumAnswer) -> list[NodeRow]:
     """Controllers, voters that are not registered, then brokers."""
     directories = {voter.node_id: voter.directory_id for voter in answer.voters}
-    rows = [_row("controller", one, directories.get(one.node_id)) for one in answer.controllers]
-    registered = {one.node_id for one in answer.controllers}
+    rows = [_row("controller", controller, directories.get(controller.node_id)) for controller in answer.controllers]
+    registered = {controller.node_id for controller in answer.controllers}
     rows += [
         NodeRow(
             "controller",
-            one.node_id,
+            voter_node.node_id,
             "voter, not registered",
-            one.since.offset,
+            voter_node.since.offset,
             None,
-            one.directory_id,
-            tuple(one.endpoints),
+            voter_node.directory_id,
+            tuple(voter_node.endpoints),
         )
-        for one in answer.voters
-        if one.node_id not in registered
+        for voter_node in answer.voters
+        if voter_node.node_id not in registered
     ]
-    return [*rows, *(_row("broker", one, None) for one in answer.brokers)]
+    return [*rows, *(_row("broker", broker, None) for broker in answer.brokers)]
 
 
 def _row(kind: str, node: Node, directory: str | None) -> NodeRow:
@@ -128,13 +128,13 @@ def show_upgrade_check(out: Screen, answer: UpgradeCheck, chosen: Chosen) -> Non
         ("FEATURE", "FINALIZED", "ALL SUPPORT", "WANTED" if answer.to else "NEXT", "BLOCKED BY"),
         (
             (
-                one.feature,
-                named(one.feature, one.finalized),
-                named(one.feature, one.supported_by_all),
-                None if one.wanted is None else named(one.feature, one.wanted),
-                listed(one.blocked_by),
+                feature.feature,
+                named(feature.feature, feature.finalized),
+                named(feature.feature, feature.supported_by_all),
+                None if feature.wanted is None else named(feature.feature, feature.wanted),
+                listed(feature.blocked_by),
             )
-            for one in chosen.rows
+            for feature in chosen.rows
         ),
         numbers=(1, 2, 3),
     )
@@ -145,14 +145,14 @@ def _verdict(answer: UpgradeCheck) -> str:
     nodes = " and ".join(many(count, kind) for kind, count in kinds.items()) or "no node"
     blockers = len(answer.blockers)
     if answer.to is None:
-        at = next((one for one in answer.features if one.feature == METADATA_VERSION), None)
+        at = next((feature for feature in answer.features if feature.feature == METADATA_VERSION), None)
         # At 0, a node did not register any.
         by_all = at.supported_by_all if at else 0
         level = f"all nodes support metadata.version {named(METADATA_VERSION, by_all)}; " if by_all else ""
         if answer.ready:
             return f"{level}no node supports a level that others do not."
         return f"{level}{many(blockers, 'blocker')} of a higher level of some feature."
-    if answer.ready and all(one.wanted is None for one in answer.features):
+    if answer.ready and all(feature.wanted is None for feature in answer.features):
         return f"the cluster is at {answer.to} already."
     if answer.ready:
         return f"ready for {answer.to}: {nodes} support it."
@@ -162,30 +162,33 @@ def _verdict(answer: UpgradeCheck) -> str:
 def _show_blockers(out: Screen, answer: UpgradeCheck) -> None:
     say(out)
     say(out, "Why", "bold")
-    for one in answer.blockers:
-        say(out, f"  {one.finding}", hang=4)
-        say(out, f"    {_seen(one, answer)}", "dim", 4) if one.kind != JBOD else None
+    for blocker in answer.blockers:
+        say(out, f"  {blocker.finding}", hang=4)
+        say(out, f"    {_seen(blocker, answer)}", "dim", 4) if blocker.kind != JBOD else None
     say(out)
     say(out, "What to do", "bold")
-    for number, one in enumerate(answer.blockers, 1):
-        say(out, f"  {number}. {one.advice}", hang=5)
-        if one.command:
-            say(out, f"     {one.command}", hang=7)
+    for number, blocker in enumerate(answer.blockers, 1):
+        say(out, f"  {number}. {blocker.advice}", hang=5)
+        if blocker.command:
+            say(out, f"     {blocker.command}", hang=7)
     if answer.command and answer.to:
         say(out, f"  {len(answer.blockers) + 1}. then raise the level", hang=5)
         say(out, f"     {answer.command}", hang=7)
 
 
-def _seen(one: Blocker, answer: UpgradeCheck) -> str:
-    told = []
-    if one.registered is not None:
-        told.append(f"registered so at offset {one.registered.offset}, {when(one.registered.time)}")
-    if one.state_since is not None:
-        told.append(
-            f"{one.state} since offset {one.state_since.offset} ({age(one.state_since.time, answer.time)} before)"
+def _seen(blocker: Blocker, answer: UpgradeCheck) -> str:
+    facts = []
+    if blocker.registered is not None:
+        facts.append(f"registered so at offset {blocker.registered.offset}, {when(blocker.registered.time)}")
+    if blocker.state_since is not None:
+        facts.append(
+            f"{blocker.state} since offset {blocker.state_since.offset} "
+            f"({age(blocker.state_since.time, answer.time)} before)"
         )
-    if one.heard is None:
-        told.append("never heard of in this log")
-    elif one.state != ALIVE and one.registered is not None and one.heard.offset != one.registered.offset:
-        told.append(f"last heard of at offset {one.heard.offset}")
-    return ", ".join(told)
+    if blocker.heard is None:
+        facts.append("never heard of in this log")
+    elif (
+        blocker.state != ALIVE and blocker.registered is not None and blocker.heard.offset != blocker.registered.offset
+    ):
+        facts.append(f"last heard of at offset {blocker.heard.offset}")
+    return ", ".join(facts)

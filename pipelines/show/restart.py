@@ -71,7 +71,7 @@ def show_verdict(out: Screen, answer: RestartVerdict, chosen: Chosen, every: boo
     for line in _around(answer):
         say(out, line)
     every = every or bool(chosen.line)
-    rows = chosen.rows if every else [one for one in chosen.rows if one.reason]
+    rows = chosen.rows if every else [stake for stake in chosen.rows if stake.reason]
     if rows:
         say(out)
         show_selection(out, chosen)
@@ -98,8 +98,8 @@ def _show_harms(out: Screen, answer: RestartVerdict) -> None:
     for harm in Harm:
         hit = answer.caused(harm)
         if harm == Harm.LAST_COPY:  # where no replica is online, this goes without saying
-            hit = [one for one in hit if Harm.LAST_REPLICA not in one.harms]
-        names = [one.name for one in hit]
+            hit = [stake for stake in hit if Harm.LAST_REPLICA not in stake.harms]
+        names = [stake.name for stake in hit]
         if names and harm in DECIDING:
             say(out, f"{many(len(names), 'partition')} {MEANINGS[harm]}:", "red")
             say(out, f"  {listed(names)}")
@@ -114,26 +114,26 @@ def _show_harms(out: Screen, answer: RestartVerdict) -> None:
 
 def _around(answer: RestartVerdict) -> Sequence[str]:
     """What else there is to know."""
-    said = []
+    lines = []
     if answer.down:
         brokers = listed([f"broker {broker}" for broker in answer.down])
-        said.append(f"Down already: {brokers}. What its start does is judged, too.")
+        lines.append(f"Down already: {brokers}. What its start does is judged, too.")
     takes = [f"{count:,} by broker {broker}" for broker, count in answer.next_leaders.items()]
     if takes:
-        said.append(f"Leaderships taken over: {listed(takes)}.")
+        lines.append(f"Leaderships taken over: {listed(takes)}.")
     already = [(len(answer.so_already(harm)), text) for harm, text in _NOW.items()]
     before = [f"{count:,} {text}" for count, text in already if count]
     if before:
-        said.append(f"So already, and not counted: {', '.join(before)}.")
+        lines.append(f"So already, and not counted: {', '.join(before)}.")
     flight = answer.in_flight
     moving = [(flight.catching_up, "catching up"), (flight.reassigning, "being reassigned")]
     busy = [f"{count:,} {text}" for count, text in moving if count]
     if busy:
-        said.append(f"Partitions in flight: {', '.join(busy)}.")
+        lines.append(f"Partitions in flight: {', '.join(busy)}.")
     if answer.quorum is not None and answer.quorum.safe:
         elected = ", and another one is elected active controller" if answer.quorum.leader_stops else ""
-        said.append(f"Controllers: {answer.quorum.finding}{elected}.")
-    return said
+        lines.append(f"Controllers: {answer.quorum.finding}{elected}.")
+    return lines
 
 
 def _show_stakes(out: Screen, stakes: Sequence[Stake], every: bool) -> None:
@@ -141,16 +141,16 @@ def _show_stakes(out: Screen, stakes: Sequence[Stake], every: bool) -> None:
         out,
         ("PARTITION", "REPLICAS", "LEADER", "THEN", "IN SYNC", "THEN", "MIN ISR", "HARM", "WHY"),
         stakes,
-        lambda one: (
-            one.name,
-            ",".join(map(str, one.replicas)),
-            led_by(one.leader),
-            led_by(one.leader_down),
-            one.in_sync,
-            one.in_sync_down,
-            one.min_isr,
-            ", ".join(one.harms).replace("_", " ") or "none; so already: " + ", ".join(one.already),
-            one.reason or "-",
+        lambda stake: (
+            stake.name,
+            ",".join(map(str, stake.replicas)),
+            led_by(stake.leader),
+            led_by(stake.leader_down),
+            stake.in_sync,
+            stake.in_sync_down,
+            stake.min_isr,
+            ", ".join(stake.harms).replace("_", " ") or "none; so already: " + ", ".join(stake.already),
+            stake.reason or "-",
         ),
         every,
         numbers=(4, 5, 6),
@@ -170,68 +170,71 @@ def show_next_starts(out: Screen, answer: NextStarts, every: bool = False) -> No
         are = "is" if len(answer.away) == 1 else "are"
         say(out, f"Not online {are} {directories_of(answer.broker_id, answer.away)}.", "bold")
     say(out, f"At the next start of broker {answer.broker_id}:", "bold")
-    for one in answer.starts:
-        given_up = [lost.name for lost in one.gives_up]
-        say(out, f"  {_case(one)}: {_consequence(one)}", "bold red" if given_up else "", hang=4)
+    for outcome in answer.starts:
+        given_up = [lost.name for lost in outcome.gives_up]
+        say(out, f"  {_case(outcome)}: {_consequence(outcome)}", "bold red" if given_up else "", hang=4)
         if given_up:
             say(out, f"    {listed(given_up, len(given_up) if every else 8)}", hang=4)
     show_fault(out, answer.fault)
     show_steps(out, (step.text for step in answer.steps), "Before the start")
 
 
-def _case(one: StartOutcome) -> str:
+def _case(outcome: StartOutcome) -> str:
     """``if a blank disk takes the place of D``"""
-    said = [
+    conditions = [
         text.format(" and ".join(directories))
         for text, directories in (
-            ("if {} comes back with its id", one.back),
-            ("if a blank disk takes the place of {}", one.blank),
-            ("if {} is taken out of log.dirs", one.gone),
-            ("if {} stays in log.dirs and cannot be read", one.broken),
+            ("if {} comes back with its id", outcome.back),
+            ("if a blank disk takes the place of {}", outcome.blank),
+            ("if {} is taken out of log.dirs", outcome.gone),
+            ("if {} stays in log.dirs and cannot be read", outcome.broken),
         )
         if directories
     ]
-    return ", ".join(said)
+    return ", ".join(conditions)
 
 
-def _consequence(one: StartOutcome) -> str:
+def _consequence(outcome: StartOutcome) -> str:
     """What happens, in one sentence."""
-    if one.refused:
-        return f"the broker does not start ({one.refused})"
-    said = list(_losses(one))
-    if not said:
-        return "no replica is recreated" + (f", and {said[0]}" if (said := list(_gains(one))) else "")
-    return "; ".join([*said, *_gains(one)])
+    if outcome.refused:
+        return f"the broker does not start ({outcome.refused})"
+    losses = list(_losses(outcome))
+    if not losses:
+        return "no replica is recreated" + (f", and {gains[0]}" if (gains := list(_gains(outcome))) else "")
+    return "; ".join([*losses, *_gains(outcome)])
 
 
-def _losses(one: StartOutcome) -> Iterator[str]:
-    if one.gives_up:
-        copies = "the last complete copy" if len(one.gives_up) == 1 else "the last complete copies"
-        yield f"{copies} of {many(len(one.gives_up), 'partition')} {'may be' if _vague(one) else 'is'} given up"
-    if one.recreated:
-        perhaps = f", {len(one.perhaps_recreated):,} of them perhaps" if one.perhaps_recreated else ""
-        yield f"{many(len(one.recreated), 'replica')} {_are(one.recreated)} recreated empty{perhaps}"
-    if one.leads_empty:
-        yield f"the broker {_leads(one, one.leads_empty)} {many(len(one.leads_empty), 'partition')} with an empty log"
-    if one.two_folders:
+def _losses(outcome: StartOutcome) -> Iterator[str]:
+    if outcome.gives_up:
+        copies = "the last complete copy" if len(outcome.gives_up) == 1 else "the last complete copies"
+        yield f"{copies} of {many(len(outcome.gives_up), 'partition')} {'may be' if _vague(outcome) else 'is'} given up"
+    if outcome.recreated:
+        perhaps = f", {len(outcome.perhaps_recreated):,} of them perhaps" if outcome.perhaps_recreated else ""
+        yield f"{many(len(outcome.recreated), 'replica')} {_are(outcome.recreated)} recreated empty{perhaps}"
+    if outcome.leads_empty:
         yield (
-            f"{many(len(one.two_folders), 'partition')} would have two folders, and Kafka does not start with two: "
+            f"the broker {_leads(outcome, outcome.leads_empty)} {many(len(outcome.leads_empty), 'partition')} "
+            "with an empty log"
+        )
+    if outcome.two_folders:
+        yield (
+            f"{many(len(outcome.two_folders), 'partition')} would have two folders, and Kafka does not start with two: "
             "one leaves first"
         )
 
 
-def _gains(one: StartOutcome) -> Iterator[str]:
-    led = sorted({*one.leads} - {*one.leads_empty})
+def _gains(outcome: StartOutcome) -> Iterator[str]:
+    led = sorted({*outcome.leads} - {*outcome.leads_empty})
     if led:
-        yield f"the broker {_leads(one, led)} {many(len(led), 'partition')} that it does not lead now"
+        yield f"the broker {_leads(outcome, led)} {many(len(led), 'partition')} that it does not lead now"
 
 
-def _leads(one: StartOutcome, names: Sequence[str]) -> str:
-    return "may lead" if {*names} <= {*one.perhaps_leads} else "leads"
+def _leads(outcome: StartOutcome, names: Sequence[str]) -> str:
+    return "may lead" if {*names} <= {*outcome.perhaps_leads} else "leads"
 
 
-def _vague(one: StartOutcome) -> bool:
-    return {lost.name for lost in one.gives_up} <= {*one.perhaps_recreated, *one.perhaps_gives_up}
+def _vague(outcome: StartOutcome) -> bool:
+    return {lost.name for lost in outcome.gives_up} <= {*outcome.perhaps_recreated, *outcome.perhaps_gives_up}
 
 
 def _are(names: Sequence[str]) -> str:
@@ -245,7 +248,7 @@ MOST_IDS = 20
 def show_plan(out: Screen, answer: RestartPlan, chosen: Chosen, every: bool = False) -> None:
     """The plan."""
     at = f"offset {answer.offset}, {when(answer.time)}"
-    planned = [one for one in answer.nodes if one.batch is not None]
+    planned = [node for node in answer.nodes if node.batch is not None]
     say(out, _verdict(answer, at), "bold red" if answer.impossible else "green")
     if answer.down:
         say(out, f"Down already, start first: {listed([*map(str, answer.down)])}.", "bold red")
@@ -278,9 +281,9 @@ def show_plan(out: Screen, answer: RestartPlan, chosen: Chosen, every: bool = Fa
     if chosen.line:
         say(out)
         show_selection(out, chosen)
-        for one in chosen.rows:
-            where = "in no batch" if one.batch is None else f"batch {one.batch}"
-            say(out, f"  {one.role} {one.node_id}: {where}")
+        for node in chosen.rows:
+            where = "in no batch" if node.batch is None else f"batch {node.batch}"
+            say(out, f"  {node.role} {node.node_id}: {where}")
 
 
 def _verdict(answer: RestartPlan, at: str) -> str:
@@ -311,27 +314,27 @@ def _now(answer: RestartPlan) -> str:
 
 
 def _leaders(planned: Sequence[PlannedNode], number: int) -> int:
-    return sum(one.leaders for one in planned if one.batch == number)
+    return sum(node.leaders for node in planned if node.batch == number)
 
 
 def _ids(answer: RestartPlan, batch: Sequence[int], every: bool) -> str:
-    names = [_name(one) for one in answer.nodes if one.node_id in batch]
+    names = [_name(node) for node in answer.nodes if node.node_id in batch]
     return listed(names, len(names) if every else MOST_IDS)
 
 
-def _name(one: PlannedNode) -> str:
-    what = " (active controller)" if one.active else " (controller)" if one.role != "broker" else ""
-    return f"{one.node_id}{what}"
+def _name(node: PlannedNode) -> str:
+    what = " (active controller)" if node.active else " (controller)" if node.role != "broker" else ""
+    return f"{node.node_id}{what}"
 
 
 def _by_finding(answer: RestartPlan) -> list[list[int]]:
     groups: dict[str, list[int]] = {}
-    for one in answer.impossible:
-        groups.setdefault(one.finding, []).append(one.node_id)
+    for node in answer.impossible:
+        groups.setdefault(node.finding, []).append(node.node_id)
     return [*groups.values()]
 
 
 def _reason(answer: RestartPlan, node: int) -> str:
-    (one,) = [one for one in answer.impossible if one.node_id == node]
-    names = one.reasons[0].names if one.reasons else ()
-    return one.finding + (f" ({listed(names, 4)})" if names else "")
+    (planned_node,) = [planned_node for planned_node in answer.impossible if planned_node.node_id == node]
+    names = planned_node.reasons[0].names if planned_node.reasons else ()
+    return planned_node.finding + (f" ({listed(names, 4)})" if names else "")

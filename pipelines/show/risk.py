@@ -62,8 +62,8 @@ FIELDS = {"all_offline": "last_replicas"}
 def show_risk(out: Screen, answer: Risk, shown: Risk, chosen: Chosen, every: bool = False) -> None:
     """The effects of each single failure. ``shown`` has only what matches the filters of ``chosen``."""
     at = f"At offset {answer.offset}, {when(answer.time)}:"
-    bad = [one for one in (*answer.brokers, *answer.directories) if not one.harmless]
-    brokers = [one for one in bad if one.directory_id is None]
+    bad = [exposure for exposure in (*answer.brokers, *answer.directories) if not exposure.harmless]
+    brokers = [exposure for exposure in bad if exposure.directory_id is None]
     if not answer.brokers:
         say(out, f"{at} no broker is unfenced, so nothing more can be lost.", "bold red")
     elif not bad:
@@ -80,7 +80,7 @@ def show_risk(out: Screen, answer: Risk, shown: Risk, chosen: Chosen, every: boo
         if brokers and directories:
             say(out, f"Worst: {_cost(bad[len(brokers)])}", hang=7)
     _show_already(out, answer)
-    if answer.tiered_topics and any(one.last_replicas or one.unclean for one in bad):
+    if answer.tiered_topics and any(exposure.last_replicas or exposure.unclean for exposure in bad):
         topics = listed(answer.tiered_topics)
         say(
             out,
@@ -89,7 +89,7 @@ def show_risk(out: Screen, answer: Risk, shown: Risk, chosen: Chosen, every: boo
     if bad:
         worst = bad[0]
         place = f"{worst.broker_id}" if worst.directory_id is None else f"{worst.broker_id}:{worst.directory_id}"
-        lost = {what for what, _ in ADVICE if any(getattr(one, FIELDS.get(what, what), 0) for one in bad)}
+        lost = {what for what, _ in ADVICE if any(getattr(exposure, FIELDS.get(what, what), 0) for exposure in bad)}
         _show_advice(out, lost, f"For the partitions one by one: jbod whatif --fail {place}")
     if chosen.line:
         say(out)
@@ -108,16 +108,20 @@ def _show_advice(out: Screen, lost: Container[str], *more: str) -> None:
     show_steps(out, [*(text for what, text in ADVICE if what in lost), *more])
 
 
-def _cost(one: Exposure) -> str:
+def _cost(exposure: Exposure) -> str:
     """An exposure as a sentence."""
-    place = f"broker {one.broker_id}" if one.directory_id is None else f"{one.directory_id} of broker {one.broker_id}"
+    place = (
+        f"broker {exposure.broker_id}"
+        if exposure.directory_id is None
+        else f"{exposure.directory_id} of broker {exposure.broker_id}"
+    )
     costs = [
         f"{count:,} {what}"
         for count, what in (
-            (one.without_leader, "without a leader"),
-            (one.last_replicas, "without any replica online"),
-            (one.unclean, "led by a replica that was not in sync"),
-            (one.under_min_isr, "under min.insync.replicas"),
+            (exposure.without_leader, "without a leader"),
+            (exposure.last_replicas, "without any replica online"),
+            (exposure.unclean, "led by a replica that was not in sync"),
+            (exposure.under_min_isr, "under min.insync.replicas"),
         )
         if count
     ]
@@ -126,15 +130,15 @@ def _cost(one: Exposure) -> str:
 
 def _show_already(out: Screen, answer: Risk) -> None:
     """What is lost already."""
-    said = [
+    troubles = [
         many(count, f"partition {what}", f"partitions {what}")
         for count, what in ((answer.without_leader, "without a leader"), (answer.under_min_isr, "under min ISR"))
         if count
     ]
     if answer.fenced_brokers:
-        said.append(f"fenced: {listed([f'broker {broker}' for broker in answer.fenced_brokers])}")
-    if said:
-        say(out, f"As it is: {', '.join(said)}. Not counted below.", "dim", 10)
+        troubles.append(f"fenced: {listed([f'broker {broker}' for broker in answer.fenced_brokers])}")
+    if troubles:
+        say(out, f"As it is: {', '.join(troubles)}. Not counted below.", "dim", 10)
 
 
 def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], every: bool) -> None:
@@ -145,20 +149,20 @@ def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], ever
     columns += ["REPLICAS", "UNPLACED", "BYTES", "ONE COPY", "COPY AGAIN"]
     rows = [
         (
-            one.broker_id,
-            f"{one.directory_id} (its only one)" if one.only_directory else one.directory_id,
-            one.without_leader,
-            one.last_replicas,
-            one.unclean,
-            one.under_min_isr,
-            one.moved,
-            one.replicas,
-            one.unplaced,
-            in_units(one.bytes) if one.bytes is not None else "",
-            in_units(one.last_bytes) if one.last_bytes else "",
-            at_most(one.copy_seconds) if one.bytes is not None else "",
+            exposure.broker_id,
+            f"{exposure.directory_id} (its only one)" if exposure.only_directory else exposure.directory_id,
+            exposure.without_leader,
+            exposure.last_replicas,
+            exposure.unclean,
+            exposure.under_min_isr,
+            exposure.moved,
+            exposure.replicas,
+            exposure.unplaced,
+            in_units(exposure.bytes) if exposure.bytes is not None else "",
+            in_units(exposure.last_bytes) if exposure.last_bytes else "",
+            at_most(exposure.copy_seconds) if exposure.bytes is not None else "",
         )
-        for one in shown
+        for exposure in shown
     ]
     # Columns without values are left out.
     kept = [0, *([1] if with_directory else []), 2, 3]
@@ -173,9 +177,9 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
     failing = listed([_place(place) for place in answer.failing])
     if answer.nothing_new:
         say(out, f"Nothing would change at offset {answer.offset}, {when(answer.time)}: it has failed already.", "bold")
-        for one in answer.already:
-            say(out, f"  {_already(one)}", hang=4)
-        if answer.last_offline or any(one.held for one in answer.already):
+        for failure in answer.already:
+            say(out, f"  {_already(failure)}", hang=4)
+        if answer.last_offline or any(failure.held for failure in answer.already):
             say(out, "jbod offline shows the present state, and what to do.")
         _show_last(out, answer)
         return
@@ -200,12 +204,16 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
         if names:
             say(out, f"{many(len(names), 'partition')} {meaning}:", "red")
             say(out, f"  {listed(names)}")
-            tiered = [one.name for one in answer.chosen(what) if one.tiered and one.name in names]
+            tiered = [
+                leader_change.name
+                for leader_change in answer.chosen(what)
+                if leader_change.tiered and leader_change.name in names
+            ]
             if tiered and what in _DATA:
                 say(out, f"  {only_local(tiered)}")
     _show_last(out, answer)
-    for one in answer.already:
-        say(out, f"Nothing changes with what has failed already: {_already(one)}", "yellow")
+    for failure in answer.already:
+        say(out, f"Nothing changes with what has failed already: {_already(failure)}", "yellow")
     for place in answer.failing:
         if place.online and place.only:
             say(out, f"{_place(place)} is the only one its broker has: the whole broker stops.", "yellow")
@@ -230,8 +238,10 @@ def _in_short(hurt: int, last: int) -> str:
 def _show_last(out: Screen, answer: WhatIf) -> None:
     """The last copies that are offline already, or may be on a disk that fails, and that would go with the disks."""
     groups: dict[tuple[bool, tuple[str, ...]], list[str]] = {}
-    for one in answer.last_offline:
-        groups.setdefault((one.certain, tuple(copy.where for copy in one.copies)), []).append(one.name)
+    for partition in answer.last_offline:
+        groups.setdefault((partition.certain, tuple(copy.where for copy in partition.copies)), []).append(
+            partition.name
+        )
     for (certain, where), names in groups.items():
         places = (" and " if certain else " or ").join(where)
         hold = "hold the last complete copies" if certain and len(where) > 1 else "holds the last complete copy"
@@ -242,9 +252,9 @@ def _show_last(out: Screen, answer: WhatIf) -> None:
             "bold red",
         )
         say(out, f"  {listed(names)}")
-    names = [one.name for one in answer.last_unplaced]
+    names = [partition.name for partition in answer.last_unplaced]
     if names:
-        brokers = sorted({copy.broker_id for one in answer.last_unplaced for copy in one.copies})
+        brokers = sorted({copy.broker_id for partition in answer.last_unplaced for copy in partition.copies})
         of = f"broker{'s' if len(brokers) > 1 else ''} {' or '.join(map(str, brokers))} has it"
         its = "its" if len(names) == 1 else "their"
         say(
@@ -258,7 +268,7 @@ def _show_last(out: Screen, answer: WhatIf) -> None:
 
 def _hit(answer: WhatIf, what: str) -> list[str]:
     """The affected partitions. One without an online replica also has no complete replica online."""
-    return [one.name for one in answer.chosen(what) if not (what == "last_complete" and one.all_offline)]
+    return [change.name for change in answer.chosen(what) if not (what == "last_complete" and change.all_offline)]
 
 
 def _show_changes(out: Screen, changes: Sequence[LeaderChange], every: bool) -> None:
@@ -266,15 +276,15 @@ def _show_changes(out: Screen, changes: Sequence[LeaderChange], every: bool) -> 
         out,
         ("PARTITION", "REPLICAS", "LEADER", "THEN", "IN SYNC", "THEN", "MIN ISR", "LOSES"),
         changes,
-        lambda one: (
-            one.name,
-            ",".join(map(str, one.replicas)),
-            led_by(one.leader),
-            led_by(one.leader_after),
-            one.in_sync,
-            one.in_sync_after,
-            one.min_isr,
-            ", ".join(_losses(one)) or "nothing",
+        lambda change: (
+            change.name,
+            ",".join(map(str, change.replicas)),
+            led_by(change.leader),
+            led_by(change.leader_after),
+            change.in_sync,
+            change.in_sync_after,
+            change.min_isr,
+            ", ".join(_losses(change)) or "nothing",
         ),
         every,
         numbers=(4, 5, 6),
@@ -294,9 +304,9 @@ def _losses(change: LeaderChange) -> Iterable[str]:
         yield "acks=all writes"
 
 
-def _already(one: Already) -> str:
+def _already(failure: Already) -> str:
     """How and when a place failed, and which replicas it held."""
-    since = "" if one.from_time is None else f" at offset {one.from_offset}, {when(one.from_time)}"
+    since = "" if failure.from_time is None else f" at offset {failure.from_offset}, {when(failure.from_time)}"
     what = {
         "fenced": f"fenced since{since.removeprefix(' at')}",
         "failed": f"its broker reported it failed{since}",
@@ -304,10 +314,16 @@ def _already(one: Already) -> str:
         "unregistered": f"its broker was unregistered{since}",
         "moved": f"its disk is in another broker{since.replace(' at', ' since')}",
         "unknown": "its broker never registered it",
-    }.get(one.state, f"it went{since}")
-    where = "on" if one.place.directory_id is None else "in"
-    left = "none is now" if not one.held else "all still are" if one.held == one.took else f"{one.held:,} are now"
-    return f"{_place(one.place)}: {what}; {many(one.took, 'replica')} were {where} it, {left}."
+    }.get(failure.state, f"it went{since}")
+    where = "on" if failure.place.directory_id is None else "in"
+    left = (
+        "none is now"
+        if not failure.held
+        else "all still are"
+        if failure.held == failure.took
+        else f"{failure.held:,} are now"
+    )
+    return f"{_place(failure.place)}: {what}; {many(failure.took, 'replica')} were {where} it, {left}."
 
 
 def _place(place: Place) -> str:
@@ -337,8 +353,8 @@ def show_removal(out: Screen, answer: Removal, chosen: Chosen, every: bool = Fal
     if chosen.line:
         say(out)
         show_selection(out, chosen)
-        for one in chosen.rows:
-            say(out, f"  {one.name}")
+        for replica in chosen.rows:
+            say(out, f"  {replica.name}")
 
 
 def _show_reasons(out: Screen, reasons: Sequence[Reason], every: bool) -> None:
@@ -385,14 +401,18 @@ def show_config(out: Screen, answer: ConfigEffect, chosen: Chosen, every: bool =
     if answer.refused:
         say(out, f"The controller refuses {setting} {at}: {answer.refused}", "bold red")
         return
-    bad = [one for one in answer.changes if one.refuses_writes or one.lacks_writes or one.loses_eligible]
+    bad = [
+        partition
+        for partition in answer.changes
+        if partition.refuses_writes or partition.lacks_writes or partition.loses_eligible
+    ]
     if bad:
         say(out, f"{setting}, set {at}: {many(len(bad), 'partition')} would lose something.", "bold red")
     else:
         say(out, f"{setting}, set {at}: no partition would lose anything.", "green")
     say(out, _before(answer))
     for what, meaning, style in EFFECTS:
-        names = [one.name for one in answer.chosen(what)]
+        names = [partition.name for partition in answer.chosen(what)]
         if names:
             say(out, f"{many(len(names), 'partition')} {meaning}:", style)
             say(out, f"  {listed(names)}")
@@ -447,16 +467,16 @@ def _show_rows(out: Screen, chosen: Chosen, every: bool) -> None:
         out,
         ("PARTITION", "REPLICAS", "LEADER", "THEN", "IN SYNC", "ELIGIBLE", "THEN", "MIN ISR", "THEN"),
         chosen.rows,
-        lambda one: (
-            one.name,
-            _brokers(one.replicas),
-            _brokers([one.leader]),
-            _brokers([one.leader_after]),
-            _brokers(one.isr),
-            _brokers(one.eligible),
-            _brokers(one.eligible_after),
-            one.min_isr,
-            one.min_isr_after,
+        lambda partition: (
+            partition.name,
+            _brokers(partition.replicas),
+            _brokers([partition.leader]),
+            _brokers([partition.leader_after]),
+            _brokers(partition.isr),
+            _brokers(partition.eligible),
+            _brokers(partition.eligible_after),
+            partition.min_isr,
+            partition.min_isr_after,
         ),
         every,
         numbers=(7, 8),
@@ -464,4 +484,4 @@ def _show_rows(out: Screen, chosen: Chosen, every: bool) -> None:
 
 
 def _brokers(brokers: Sequence[int]) -> str:
-    return ",".join(str(one) for one in brokers if one >= 0) or "none"
+    return ",".join(str(broker) for broker in brokers if broker >= 0) or "none"

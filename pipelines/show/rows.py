@@ -80,14 +80,14 @@ class RowTable:
     @property
     def all_columns(self) -> list[Column]:
         """The columns with those for the names of directories."""
-        found = []
+        columns = []
         for column in self.columns:
-            found.append(column)
+            columns.append(column)
             if column.name in self.directories:
                 prefix = self.directories[column.name]
-                found.append(Column(f"{prefix}_path", "string", "its path, if it is known"))
-                found.append(Column(f"{prefix}_label", "string", "its label, if it has one"))
-        return found
+                columns.append(Column(f"{prefix}_path", "string", "its path, if it is known"))
+                columns.append(Column(f"{prefix}_label", "string", "its label, if it has one"))
+        return columns
 
     def objects(self, rows: Sequence[Any], names: Names) -> list[dict[str, Any]]:
         """The rows as JSON objects: a key for each column, then those of ``more``."""
@@ -98,19 +98,19 @@ class RowTable:
 
     def values(self, rows: Sequence[Any], names: Names) -> dict[str, list[Any]]:
         """The columns of these rows: name -> values."""
-        found: dict[str, list[Any]] = {}
+        columns: dict[str, list[Any]] = {}
         for column in self.columns:
             get = column.getter()
             values = [get(row) for row in rows]
             if column.kind == "seconds":
                 values = [value.total_seconds() if isinstance(value, timedelta) else value for value in values]
-            found[column.name] = values
+            columns[column.name] = values
             if column.name in self.directories:
                 prefix = self.directories[column.name]
                 known = [names.get(directory) for directory in values]
-                found[f"{prefix}_path"] = [one and one.path for one in known]
-                found[f"{prefix}_label"] = [one and one.label for one in known]
-        return found
+                columns[f"{prefix}_path"] = [name and name.path for name in known]
+                columns[f"{prefix}_label"] = [name and name.label for name in known]
+        return columns
 
 
 class Chosen(NamedTuple):
@@ -128,13 +128,15 @@ class Chosen(NamedTuple):
     @property
     def line(self) -> str:
         """``3 of 12 shown: broker 1, topic orders*``; empty if all rows are shown."""
-        said = self.wanted.in_words
-        if not said and self.wanted.limit is None:
+        filters = self.wanted.in_words
+        if not filters and self.wanted.limit is None:
             return ""
-        about = f": {said}" if said else ""
+        about = f": {filters}" if filters else ""
         if len(self.rows) == len(self.matching):
             return f"{len(self.rows):,} of {self.of:,} shown{about}"
-        return f"{len(self.rows):,} of {len(self.matching):,} shown{f', of {self.of:,} in all' if said else ''}{about}"
+        return (
+            f"{len(self.rows):,} of {len(self.matching):,} shown{f', of {self.of:,} in all' if filters else ''}{about}"
+        )
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -197,14 +199,14 @@ class Wanted:
         matching = [*rows]
         for name, values in self.filters.items():
             test = self._test(table, name)
-            found = {value: [row for row in matching if test(row, value)] for value in values}
-            for value, kept in found.items():
+            rows_by_value = {value: [row for row in matching if test(row, value)] for value in values}
+            for value, kept in rows_by_value.items():
                 if not kept and not any(test(row, value) for row in rows) and lake is not None:
                     if name == "reason":
                         _check_reason(table, value, rows)
                     else:
                         _check_known(lake, table, name, value, self.names)
-            keep = {id(row) for kept in found.values() for row in kept}
+            keep = {id(row) for kept in rows_by_value.values() for row in kept}
             matching = [row for row in matching if id(row) in keep]
         ordered = self._sorted(table, matching)
         return Chosen(table, ordered[: self.limit], matching, len(rows), self)
@@ -225,7 +227,7 @@ class Wanted:
         allowed = [*table.filters]
         for name in self.filters:
             if name not in allowed:
-                others = ", ".join(f"--{one}" for one in allowed) or "none"
+                others = ", ".join(f"--{filter_name}" for filter_name in allowed) or "none"
                 raise UsageError(f"--{name}: jbod {table.name} has nothing to compare it with; filters: {others}")
         for name in self.sort:
             if not table.has(name.removeprefix("-")):
@@ -243,9 +245,10 @@ class Wanted:
         if name == "dir":
             broker = columns.get("broker_id")
             return lambda row, value: any(
-                self._is_directory(columns[one](row), value, broker and broker(row)) for one in table.directories
+                self._is_directory(columns[column_name](row), value, broker and broker(row))
+                for column_name in table.directories
             )
-        return lambda row, value: any(_like(columns[one](row), value) for one in table.reasons)
+        return lambda row, value: any(_like(columns[column_name](row), value) for column_name in table.reasons)
 
     def _is_directory(self, directory: str | None, text: str, broker: int | None = None) -> bool:
         if directory is None:
@@ -261,7 +264,7 @@ class Wanted:
     def _sorted(self, table: RowTable, rows: list[Any]) -> list[Any]:
         for name in reversed(self.sort):
             column = name.removeprefix("-")
-            get = next(one.getter() for one in table.columns if one.name == column)
+            get = next(candidate.getter() for candidate in table.columns if candidate.name == column)
             with_value = [row for row in rows if get(row) is not None]
             without = [row for row in rows if get(row) is None]
             rows = sorted(with_value, key=get, reverse=name.startswith("-")) + without
@@ -304,11 +307,14 @@ def _check_known(lake: Lake, table: RowTable, name: str, value: Any, names: Name
     """
     known = [*_known(lake, name)]
     if name == "dir" and names is not None:
-        known += [part for one in names.by_id.values() for part in one if part is not None]
+        known += [part for directory_name in names.by_id.values() for part in directory_name if part is not None]
     text = str(value)
-    if name == "dir" and (found := re.fullmatch(r"\d+:(.+)", text)):
-        text = found[1]
-    if any(_names(one, text) or one.startswith(text) if name == "dir" else _glob(one, text) for one in known):
+    if name == "dir" and (match := re.fullmatch(r"\d+:(.+)", text)):
+        text = match[1]
+    if any(
+        _names(known_value, text) or known_value.startswith(text) if name == "dir" else _glob(known_value, text)
+        for known_value in known
+    ):
         return
     what = {"broker": "broker", "topic": "topic", "dir": "directory"}[name]
     near = difflib.get_close_matches(text, known, 3, 0.5)
@@ -322,7 +328,7 @@ def _known(lake: Lake, name: str) -> Iterator[str]:
         "broker": f"SELECT DISTINCT broker_id FROM {lake.until('brokers')} ORDER BY broker_id",
         "dir": f"SELECT DISTINCT directory_id FROM {lake.until('directories')} ORDER BY directory_id",
     }
-    yield from (str(one) for (one,) in lake.query(queries[name]))
+    yield from (str(value) for (value,) in lake.query(queries[name]))
 
 
 def _some(known: Sequence[str]) -> str:
@@ -399,4 +405,4 @@ def _parquet(chosen: Chosen, values: Mapping[str, list[Any]], out: IO[bytes]) ->
         pa.field(column.name, kinds[column.kind], metadata={"comment": column.about})
         for column in chosen.table.all_columns
     ]
-    pq.write_table(pa.table([values[one.name] for one in fields], schema=pa.schema(fields)), out)
+    pq.write_table(pa.table([values[field.name] for field in fields], schema=pa.schema(fields)), out)

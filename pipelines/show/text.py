@@ -61,9 +61,9 @@ def short_name(directory: str, names: Names) -> str:
 
 
 def _with_names(text: str, names: Names, called: Callable[[Name, str], str]) -> str:
-    def name_of(found: re.Match[str]) -> str:
-        name = names.get(found[0])
-        return found[0] if name is None else called(name, found[0])
+    def name_of(match: re.Match[str]) -> str:
+        name = names.get(match[0])
+        return match[0] if name is None else called(name, match[0])
 
     return _ID.sub(name_of, text) if names.by_id else text
 
@@ -76,18 +76,18 @@ def with_names(answer: Any, names: Names) -> Any:
     if not names.by_id:
         return answer
     if isinstance(answer, list):
-        return [with_names(one, names) for one in answer]
+        return [with_names(member, names) for member in answer]
     if not isinstance(answer, dict):
         return answer
-    found = {}
+    document = {}
     for key, value in answer.items():
-        found[key] = with_names(value, names)
+        document[key] = with_names(value, names)
         if key in ("directory_id", "source", "target") and isinstance(value, str):
             name = names.get(value)
             if name is not None:
                 prefix = key.removesuffix("_id")
-                found |= {f"{prefix}_path": name.path, f"{prefix}_label": name.label}
-    return found
+                document |= {f"{prefix}_path": name.path, f"{prefix}_label": name.label}
+    return document
 
 
 def show_incomplete(out: Screen, lake: Lake) -> None:
@@ -118,10 +118,10 @@ def show_table(
     A terminal that is too narrow shows ids by their first letters, and names without their ids. If that is not enough,
     it wraps the widest texts, or folds each row into a few lines.
     """
-    said = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    cell_texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
     right = set(numbers)
     name = _behind_short if out.is_terminal else Name.behind
-    cells = [[*map(harmless, row)] for row in _named(said, out.names, name)]
+    cells = [[*map(harmless, row)] for row in _named(cell_texts, out.names, name)]
     if not out.is_terminal:
         # Without rich, which takes a second for 20,000 lines.
         out.file.write("".join(line + "\n" for line in _lines([[*columns], *cells], _widths(columns, cells), right)))
@@ -129,7 +129,7 @@ def show_table(
     widths = _widths(columns, cells)
     if _width(widths) > out.width:
         cut = [heading in _WITH_IDS for heading in columns]
-        cells = [[*map(harmless, row)] for row in _named(said, out.names, _without_id)]
+        cells = [[*map(harmless, row)] for row in _named(cell_texts, out.names, _without_id)]
         cells = [[_cut_ids(cell) if has else cell for cell, has in zip(row, cut, strict=True)] for row in cells]
         widths = _widths(columns, cells)
     texts = sorted((index for index in range(1, len(columns)) if index not in right), key=lambda at: -widths[at])
@@ -211,7 +211,7 @@ def _behind_short(name: Name, directory: str) -> str:
 
 
 def _cut_ids(text: str) -> str:
-    return _ID.sub(lambda found: found[0][:SHORT], text)
+    return _ID.sub(lambda match: match[0][:SHORT], text)
 
 
 def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
@@ -225,24 +225,24 @@ def _width(widths: Sequence[int]) -> int:
 def _lines(cells: Iterable[Sequence[str]], widths: Sequence[int], right: set[int]) -> list[str]:
     """The rows as lines. A cell that is wider than its column is wrapped."""
     line = (" " * GAP).join(f"{{:{'>' if index in right else '<'}{width}}}" for index, width in enumerate(widths))
-    found = []
+    lines = []
     for row in cells:
         if all(len(cell) <= width for cell, width in zip(row, widths, strict=True)):
-            found.append(line.format(*row).rstrip())
+            lines.append(line.format(*row).rstrip())
             continue
         parts = [textwrap.wrap(cell, width, break_on_hyphens=False) for cell, width in zip(row, widths, strict=True)]
-        found += [line.format(*row).rstrip() for row in zip_longest(*parts, fillvalue="")]
-    return found
+        lines += [line.format(*row).rstrip() for row in zip_longest(*parts, fillvalue="")]
+    return lines
 
 
 def _fold(out: Screen, columns: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
     """Each row as its first cell, and the others with their headings on the lines below."""
     for first, *others in cells:
         out.print(Text(f"{columns[0].lower()} {first}" if first.isdigit() else first, "bold"))
-        said = ", ".join(
+        text = ", ".join(
             f"{heading.lower()} {cell}" for heading, cell in zip(columns[1:], others, strict=True) if cell != ""
         )
-        out.file.write(textwrap.fill(said, out.width, initial_indent="  ", subsequent_indent="  ") + "\n")
+        out.file.write(textwrap.fill(text, out.width, initial_indent="  ", subsequent_indent="  ") + "\n")
 
 
 def harmless(text: str) -> str:

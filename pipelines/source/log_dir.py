@@ -115,8 +115,8 @@ class LogDir:
             return self._first_look
         if self._folder is not None:
             return self._folder.look()
-        found: list[pafs.FileInfo] = self._fs.get_file_info(pafs.FileSelector(self.root))
-        return found
+        infos: list[pafs.FileInfo] = self._fs.get_file_info(pafs.FileSelector(self.root))
+        return infos
 
     def read(self, path: str, start: int, end: int) -> np.ndarray:
         """Bytes ``[start, end)`` of a file, fewer if it ends before: uint8. Raises LogChanged if it is gone."""
@@ -163,10 +163,10 @@ def _sorted(there: Sequence[pafs.FileInfo]) -> tuple[list[Segment], list[Snapsho
     for info in there:
         if info.type != pafs.FileType.File:
             continue
-        if found := _SEGMENT.match(info.base_name):
-            segments.append(Segment(int(found[1]), info.path, info.size))
-        elif found := _SNAPSHOT.match(info.base_name):
-            snapshots.append(Snapshot(int(found[1]), int(found[2]), info.path, info.size))
+        if match := _SEGMENT.match(info.base_name):
+            segments.append(Segment(int(match[1]), info.path, info.size))
+        elif match := _SNAPSHOT.match(info.base_name):
+            snapshots.append(Snapshot(int(match[1]), int(match[2]), info.path, info.size))
     return sorted(segments, key=lambda s: s.base_offset), sorted(snapshots, key=lambda s: (s.end_offset, s.epoch))
 
 
@@ -177,8 +177,8 @@ def read_bytes(log_dir: str, path: str, start: int, end: int) -> np.ndarray:
 
 def _read(there: ListedFolder | pafs.FileSystem, path: str, start: int, end: int) -> np.ndarray:
     try:
-        found = there.read(path, start, end) if isinstance(there, ListedFolder) else read_at(there, path, start, end)
-        return np.frombuffer(found, np.uint8)
+        content = there.read(path, start, end) if isinstance(there, ListedFolder) else read_at(there, path, start, end)
+        return np.frombuffer(content, np.uint8)
     except FileNotFoundError:
         raise LogChanged(path, -1, _GONE) from None
     except OSError as problem:
@@ -283,6 +283,8 @@ def check_first_batch(fs: pafs.FileSystem, path: str, base_offset: int) -> None:
     except MalformedLog as problem:
         what = what_file(read_head(fs, path))
         raise MalformedLog(path, base_offset, f"{problem.problem} (the file is {what})") from None
-    found = int.from_bytes(head[:8], "big")
-    if len(head) >= 8 and found != base_offset:
-        raise MalformedLog(path, base_offset, f"the file begins with offset {found}, not with the one it is named by")
+    first_offset = int.from_bytes(head[:8], "big")
+    if len(head) >= 8 and first_offset != base_offset:
+        raise MalformedLog(
+            path, base_offset, f"the file begins with offset {first_offset}, not with the one it is named by"
+        )

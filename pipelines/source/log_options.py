@@ -85,10 +85,10 @@ class Settle:
     @classmethod
     def parse(cls, text: str) -> Settle:
         """Parses ``100`` as records, ``2s`` or ``0.5s`` as seconds. Raises UsageError for anything else."""
-        found = _SETTLE.fullmatch(text.strip())
-        if found is None:
+        match = _SETTLE.fullmatch(text.strip())
+        if match is None:
             raise UsageError(f"--settle {text}: give a number of records (100) or of seconds (2s)")
-        return cls(records=int(found[1])) if found[1] else cls(seconds=float(found[2]))
+        return cls(records=int(match[1])) if match[1] else cls(seconds=float(match[2]))
 
     def __str__(self) -> str:
         return f"{self.seconds}s" if self.seconds else str(self.records)
@@ -117,12 +117,12 @@ def _one_of(raw: Mapping[str, str], name: str, *values: str) -> str:
 
 def _seconds(raw: Mapping[str, str], name: str) -> float:
     try:
-        found = float(raw.get(name, "0"))
+        seconds = float(raw.get(name, "0"))
     except ValueError:
-        found = -1.0
-    if not 0 <= found < math.inf:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
         raise UsageError(f"kraft_metadata: option {name} is {raw[name]!r}, not a number of seconds")
-    return found
+    return seconds
 
 
 def _number(raw: Mapping[str, str], name: str, default: int, source: str = "kraft_metadata") -> int:

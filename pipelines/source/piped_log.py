@@ -110,17 +110,17 @@ class _Joined(io.RawIOBase):
 
     def read(self, size: int = -1, /) -> bytes:
         if self._head:
-            found, self._head = self._head[:size], self._head[size:]
-            return found
+            content, self._head = self._head[:size], self._head[size:]
+            return content
         return self._rest.read(size)
 
 
 def _whole(read: Callable[[int], bytes], size: int) -> bytes:
     """``size`` bytes, fewer only at the end of the stream."""
-    found = bytearray()
-    while len(found) < size and (more := read(size - len(found))):
-        found += more
-    return bytes(found)
+    content = bytearray()
+    while len(content) < size and (more := read(size - len(content))):
+        content += more
+    return bytes(content)
 
 
 class _Unpacking:
@@ -210,9 +210,9 @@ class _Unpacking:
             ) from None
 
     def _content(self, size: int) -> bytes:
-        found = bytearray()
-        self._pass(size, found.extend)
-        return bytes(found)
+        content = bytearray()
+        self._pass(size, content.extend)
+        return bytes(content)
 
     def _pass(self, size: int, write: Callable[[bytes], object] = len) -> None:
         """Hands ``size`` bytes to ``write`` in pieces, then reads up to the next block."""

@@ -160,7 +160,7 @@ class Planner:
         damaged, raises ``problem``.
         """
         self._look()
-        begun, asked = None, position
+        begun, reader_position = None, position
         if position.offset < 0 or self.first_offset() > position.offset:
             begun = self._snapshot(position.offset)
             end = 0 if begun is None else begun.end_offset
@@ -169,7 +169,7 @@ class Planner:
             position = Position(end, snapshot=-1 if begun is None else end)
         self._read_on(position, looked=True)
         if self.first_offset() > position.offset:  # segments were deleted meanwhile
-            return self.advance(asked, max_records)
+            return self.advance(reader_position, max_records)
         if begun is not None:
             check_follows(begun, self.scan.files())
         if self.scan.transactions.violation is not None:  # look again: the log may have been rewritten meanwhile
@@ -187,9 +187,9 @@ class Planner:
     @property
     def problem(self) -> JbodError | None:
         """The error to raise after all that may be read was read, None if the log is sound so far."""
-        found = self.scan.transactions.violation or self.damage
-        at = self.scan.next_offset if found is self.damage else found.offset  # type: ignore[union-attr]
-        return found if self.limit is None or self.limit > at else None
+        error = self.scan.transactions.violation or self.damage
+        at = self.scan.next_offset if error is self.damage else error.offset  # type: ignore[union-attr]
+        return error if self.limit is None or self.limit > at else None
 
     def check(self, offset: int) -> None:
         """Raises the error of the log if it is below ``offset``."""

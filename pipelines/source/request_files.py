@@ -55,10 +55,10 @@ class Text:
             return self._file.read(size)
         while len(self._ready) < size and not self._ended:
             self._more()
-        found = bytes(self._ready[:size])
+        content = bytes(self._ready[:size])
         del self._ready[:size]
-        self._at += len(found)
-        return found
+        self._at += len(content)
+        return content
 
     def seek(self, position: int) -> None:
         """Skips forward to a position."""
@@ -159,11 +159,11 @@ class RequestFiles:
     def check(self) -> None:
         """Raises UsageError for a directory, and for a path or glob that matches no file."""
         for pattern in self._patterns:
-            found = list(self._expand([pattern]))
-            if not found:
+            paths = list(self._expand([pattern]))
+            if not paths:
                 what = "matches no file" if has_magic(pattern) else "no such file"
                 raise UsageError(f"{pattern}: {what}; give a controller's request log, rotated ones as a glob")
-            for path in found:
+            for path in paths:
                 if Path(path).is_dir():
                     raise UsageError(f"{path}: is a directory; give the request logs in it, for instance {path}/*.log*")
                 try:
@@ -178,11 +178,11 @@ class RequestFiles:
 
     def scan(self, known: Mapping[str, int]) -> list[LogFile]:
         """The logs, oldest first. A log in ``known`` (id -> position) is searched for under other names, too."""
-        found = self._identify(self._expand(self._patterns), {})
-        missing = known.keys() - found.keys()
+        files = self._identify(self._expand(self._patterns), {})
+        missing = known.keys() - files.keys()
         if missing:
-            found = self._identify(self._siblings(), found, only=missing)
-        logs = [self._measured(*each, known) for each in found.items()]
+            files = self._identify(self._siblings(), files, only=missing)
+        logs = [self._measured(*each, known) for each in files.items()]
         return sorted(logs, key=lambda log: (log.begins, log.path))
 
     def find(self, wanted: str) -> str | None:
@@ -194,7 +194,7 @@ class RequestFiles:
         return None
 
     def _identify(
-        self, paths: Iterable[str], found: dict[str, tuple[str, bytes]], only: Iterable[str] | None = None
+        self, paths: Iterable[str], files: dict[str, tuple[str, bytes]], only: Iterable[str] | None = None
     ) -> dict[str, tuple[str, bytes]]:
         """file_id -> path and first time. Of two copies the one that is not packed wins, then the longer one."""
         wanted = None if only is None else set(only)
@@ -205,10 +205,10 @@ class RequestFiles:
                 continue
             if seen is None or (wanted is not None and seen[0] not in wanted):
                 continue
-            other = found.get(seen[0])
+            other = files.get(seen[0])
             if other is None or _preferred(path) > _preferred(other[0]):
-                found[seen[0]] = path, seen[1]
-        return found
+                files[seen[0]] = path, seen[1]
+        return files
 
     def _identity(self, path: str) -> tuple[str, bytes] | None:
         status = Path(path).stat()
@@ -234,8 +234,8 @@ class RequestFiles:
             if not has_magic(folder) and Path(folder).is_dir():
                 yield from sorted(str(path) for path in Path(folder).iterdir() if path.is_file())
 
-    def _measured(self, identity: str, found: tuple[str, bytes], known: Mapping[str, int]) -> LogFile:
-        path, begins = found
+    def _measured(self, identity: str, file: tuple[str, bytes], known: Mapping[str, int]) -> LogFile:
+        path, begins = file
         try:
             if is_packed(path):
                 end, problem = self._packed_end(path)
@@ -253,9 +253,9 @@ class RequestFiles:
             while at > searched:
                 begin = max(at - CHUNK, searched)
                 source.seek(begin)
-                found = source.read(at - begin).rfind(b"\n")
-                if found >= 0:
-                    end = begin + found + 1
+                newline = source.read(at - begin).rfind(b"\n")
+                if newline >= 0:
+                    end = begin + newline + 1
                     break
                 at = begin
         self._whole[identity] = end, max(size, end)
@@ -274,9 +274,9 @@ def _unpacked_end(path: str) -> tuple[int, str]:
     end = at = 0
     with Text(path) as source:
         while chunk := source.read(CHUNK):
-            found = chunk.rfind(b"\n")
-            if found >= 0:
-                end = at + found + 1
+            newline = chunk.rfind(b"\n")
+            if newline >= 0:
+                end = at + newline + 1
             at += len(chunk)
     return end, source.problem
 

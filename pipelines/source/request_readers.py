@@ -56,16 +56,16 @@ def cut(log: LogFile, start: int, end: int) -> Iterator[Piece]:
 def parts(pieces: Sequence[Piece], most: int) -> list[RequestPart]:
     """Combines pieces into tasks: at least ``most`` of them if there are enough pieces, and none too large."""
     share = max(min(sum(piece.end - piece.start for piece in pieces) // most, SLICE), 1)
-    found: list[RequestPart] = []
+    tasks: list[RequestPart] = []
     held: list[Piece] = []
     size = 0
     for piece in pieces:
         held.append(piece)
         size += piece.end - piece.start
         if size >= share:
-            found.append(RequestPart(held))
+            tasks.append(RequestPart(held))
             held, size = [], 0
-    return [*found, RequestPart(held)] if held else found
+    return [*tasks, RequestPart(held)] if held else tasks
 
 
 def read_pieces(options: RequestOptions, pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
@@ -73,8 +73,8 @@ def read_pieces(options: RequestOptions, pieces: Sequence[Piece]) -> Iterator[pa
     parser = Parser(options.time_zone, assignments=options.layout == PARTS)
     for piece in pieces:
         rejects = Rejects(piece.path, piece.file_id)
-        asked = _requests(options, piece, parser, rejects)
-        while some := list(islice(asked, ROWS)):
+        requests = _requests(options, piece, parser, rejects)
+        while some := list(islice(requests, ROWS)):
             if options.layout == REQUESTS:
                 yield requests_batch(piece.path, some)
             elif options.layout == PARTS:

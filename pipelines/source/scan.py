@@ -26,8 +26,8 @@ BEGIN, END, ABORT = 23, 24, 25
 
 
 @njit(cache=True, nogil=True)
-def _walk(data: Any, at: int, end: int, base: int, records: int, found: Any, count: int) -> int:
-    """Appends the markers of one batch to ``found`` after the first ``count`` rows; returns the new count.
+def _walk(data: Any, at: int, end: int, base: int, records: int, marks: Any, count: int) -> int:
+    """Appends the markers of one batch to ``marks`` after the first ``count`` rows; returns the new count.
 
     A separate function with one condition per ``if``: otherwise numba's code is four times slower.
     """
@@ -55,25 +55,25 @@ def _walk(data: Any, at: int, end: int, base: int, records: int, found: Any, cou
         kind, at = uvarint(data, at, stop)
         version, at = uvarint(data, at, stop)
         if frame == 1 and BEGIN <= kind <= ABORT and version == 0:
-            if count < len(found):
-                found[count, 0] = base + k
-                found[count, 1] = kind
-                found[count, 2] = start
-                found[count, 3] = start + size
+            if count < len(marks):
+                marks[count, 0] = base + k
+                marks[count, 1] = kind
+                marks[count, 2] = start
+                marks[count, 3] = start + size
             count += 1
         at = stop
     return count
 
 
 @njit(cache=True, nogil=True)
-def _find_markers(data: Any, headers: Any, found: Any) -> int:
-    """Writes offset, type and value of each marker to ``found``. The decoder reports malformed frames."""
+def _find_markers(data: Any, headers: Any, marks: Any) -> int:
+    """Writes offset, type and value of each marker to ``marks``. The decoder reports malformed frames."""
     count = 0
     for b in range(len(headers)):
         header = headers[b]
         if header.attributes & CONTROL_BIT == 0:
             at, end = header.position + HEADER_BYTES, header.position + header.size
-            count = _walk(data, at, end, header.base_offset, header.count, found, count)
+            count = _walk(data, at, end, header.base_offset, header.count, marks, count)
     return count
 
 
@@ -95,15 +95,15 @@ def markers(data: np.ndarray, headers: np.ndarray, file: str) -> list[tuple[int,
 
     Raises MalformedLog for a marker that the plain codec refuses. The workers check all other records.
     """
-    found = np.empty((64, 4), np.int64)
-    count = _find_markers(data, headers, found)
-    if count > len(found):
-        found = np.empty((count, 4), np.int64)
-        _find_markers(data, headers, found)
-    said = found[:count].tolist()
-    for offset, _, start, end in said:
+    marks = np.empty((64, 4), np.int64)
+    count = _find_markers(data, headers, marks)
+    if count > len(marks):
+        marks = np.empty((count, 4), np.int64)
+        _find_markers(data, headers, marks)
+    rows = marks[:count].tolist()
+    for offset, _, start, end in rows:
         codec.decode(data[start:end].tobytes(), file=file, offset=offset)
-    return [(offset, kind) for offset, kind, _, _ in said]
+    return [(offset, kind) for offset, kind, _, _ in rows]
 
 
 class MarkerState:
@@ -177,9 +177,9 @@ def sound(data: np.ndarray, path: str, *, next_offset: int, epoch: int) -> Sound
             verify(data, headers, path)
             _check_epochs(headers, path, epoch)
             return Sound(headers, markers(data, headers, path), problem)
-        except MalformedLog as found:
-            problem = found
-            before = headers[headers["base_offset"] + headers["count"] <= found.offset]
+        except MalformedLog as error:
+            problem = error
+            before = headers[headers["base_offset"] + headers["count"] <= error.offset]
             headers = before if len(before) < len(headers) else headers[:0]
 
 
@@ -309,9 +309,9 @@ class Scan:
         last = read[-1].headers[-1]
         start = int(last["position"])
         head = self._log.read(read[-1].segment.path, start, start + HEADER_BYTES).tobytes()
-        said = head[:8], head[12:16], head[17:21]
+        fields = head[:8], head[12:16], head[17:21]
         values = zip((last["base_offset"], last["epoch"], last["crc"]), (8, 4, 4), strict=True)
-        return said != tuple(int(value).to_bytes(size, "big") for value, size in values)
+        return fields != tuple(int(value).to_bytes(size, "big") for value, size in values)
 
     def read_on(self, segments: Sequence[Segment], floor: int, decided: int) -> None:
         """Scans what is new, from the segment that holds ``floor`` on, and forgets the segments before it.
@@ -352,12 +352,12 @@ class Scan:
             if file.scanned + len(data) < wanted:
                 raise LogChanged(path, self.next_offset, "the file was cut off while it was read")
             # Verify the bytes: the decisions below, above all about transactions, depend on them.
-            found = sound(data, path, next_offset=self.next_offset, epoch=self.epoch)
-            if len(found.headers):
-                self._take(file, data, found.headers, found.marks, floor)
-            if found.problem is not None:
-                raise found.problem
-            if len(found.headers):
+            sound_batches = sound(data, path, next_offset=self.next_offset, epoch=self.epoch)
+            if len(sound_batches.headers):
+                self._take(file, data, sound_batches.headers, sound_batches.marks, floor)
+            if sound_batches.problem is not None:
+                raise sound_batches.problem
+            if len(sound_batches.headers):
                 continue
             if wanted < size and window > MAX_BATCH_BYTES:
                 raise MalformedLog(path, self.next_offset, f"batch length is out of range (byte {file.scanned})")
@@ -402,9 +402,9 @@ class Scan:
         """Whether the batch before ``position`` has changed: history was rewritten below it."""
         if position.base < 0:
             return False
-        found = self._before(position.base + 1)
-        if found is not None and int(found["base_offset"]) == position.base:
-            return (int(found["epoch"]), int(found["crc"])) != (position.epoch, position.crc)
+        header = self._before(position.base + 1)
+        if header is not None and int(header["base_offset"]) == position.base:
+            return (int(header["epoch"]), int(header["crc"])) != (position.epoch, position.crc)
         scanned = [file.segment.base_offset for file in self._files.values()]
         if not scanned or min(scanned) <= position.base:
             # A log that merely ends earlier does not prove a rewrite.
@@ -418,8 +418,8 @@ class Scan:
         for file in reversed(self._files.values()):
             at = int(np.searchsorted(file.headers["base_offset"], offset))
             if at:
-                found: np.void = file.headers[at - 1]
-                return found
+                header: np.void = file.headers[at - 1]
+                return header
         return None
 
     def covers(self, start: Position, end: Position) -> bool:

@@ -109,8 +109,8 @@ class _PartitionRows:
 
     def scalar(self, slot: int) -> np.ndarray:
         """A scalar of the partition records."""
-        found: np.ndarray = self.columns.scalars[slot, self.first : self.last]
-        return found
+        values: np.ndarray = self.columns.scalars[slot, self.first : self.last]
+        return values
 
     def list_of(
         self, slot: int, ends: np.ndarray, kind: pa.DataType, values: Callable[[int, int], pa.Array]
@@ -168,8 +168,8 @@ def _plain(kind: pa.DataType, values: np.ndarray, given: np.ndarray | None = Non
 
 
 def _types(types: np.ndarray) -> pa.Array:
-    found = pa.array(types).dictionary_encode()
-    return pa.array([type_name(number) for number in found.dictionary.to_pylist()]).take(found.indices)
+    numbers = pa.array(types).dictionary_encode()
+    return pa.array([type_name(number) for number in numbers.dictionary.to_pylist()]).take(numbers.indices)
 
 
 def _bits(given: np.ndarray) -> pa.Buffer | None:
@@ -208,12 +208,12 @@ def _fields(records: Records, rows: slice, hits: np.ndarray) -> pa.Array:
     """The fields of records that have no columns of their own, as kafka-dump-log prints them."""
     others = rows.start + np.flatnonzero(~hits)
     types = records.types[others]
-    said = np.isin(types, _IN_COLUMNS) & (programs().entries_of(types, records.versions[others]) >= 0)
-    asked = others[~said & (types < CONTROL_BASE)].tolist()
-    if not asked:
+    in_columns = np.isin(types, _IN_COLUMNS) & (programs().entries_of(types, records.versions[others]) >= 0)
+    text_rows = others[~in_columns & (types < CONTROL_BASE)].tolist()
+    if not text_rows:
         return pa.nulls(len(hits), pa.string())
     texts: list[str | None] = [None] * len(hits)
-    for row in asked:
+    for row in text_rows:
         read = codec.decode(records.value(row), keep_unknown=True)
         texts[row - rows.start] = json.dumps(record_as_json(read)["data"])
     return pa.array(texts, pa.string())

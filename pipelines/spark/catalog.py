@@ -80,9 +80,9 @@ def _view(spark: SparkSession, schema: str, name: str, table: Table, query: str,
 
 
 def _check_location(spark: SparkSession, table: str, wanted: str) -> None:
-    found = spark.sql(f"DESCRIBE DETAIL {table}").select("location").collect()[0][0]
-    if _plain(found) != _plain(wanted):
-        raise UsageError(f"{table}: is a table of {found}: choose another schema, or drop it")
+    location = spark.sql(f"DESCRIBE DETAIL {table}").select("location").collect()[0][0]
+    if _plain(location) != _plain(wanted):
+        raise UsageError(f"{table}: is a table of {location}: choose another schema, or drop it")
 
 
 def _plain(location: str) -> str:

@@ -70,8 +70,8 @@ class SparkLake:
 
     @cached_property
     def _deltas(self) -> Mapping[str, DeltaTable]:
-        found = {**self.lake.tables, LEDGER.name: open_ledger(self.lake.path)}
-        return {name: delta for name, delta in found.items() if name in BY_NAME}
+        deltas = {**self.lake.tables, LEDGER.name: open_ledger(self.lake.path)}
+        return {name: delta for name, delta in deltas.items() if name in BY_NAME}
 
     @property
     def versions(self) -> Mapping[str, int]:
@@ -177,7 +177,7 @@ def rows_until(table: Table, offset: str) -> tuple[str, list[str]]:
     names = table.schema.names
     if table.history:
         hidden = [f"CASE WHEN to_offset <= {offset} THEN {name} END AS {name}" for name in _ENDS if name in names]
-        kept = {one.rpartition(" ")[2]: one for one in hidden}
+        kept = {expression.rpartition(" ")[2]: expression for expression in hidden}
         return f"from_offset <= {offset}", [kept.get(name, name) for name in names]
     position = next((name for name in ("log_offset", "start_offset") if name in names), None)
     return ("true" if position is None else f"{position} <= {offset}"), names

@@ -159,7 +159,7 @@ def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, pr
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     # With a JVM thread for each thread of Python, each query leaves a connection and a thread until Java collects them.
     os.environ.setdefault("PYSPARK_PIN_THREAD", "false")
-    found = {
+    settings = {
         "spark.app.name": "jbod",
         _OURS: "true",
         "spark.master": wanted.master,
@@ -175,14 +175,14 @@ def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, pr
     }
     if is_on("workers"):
         # Workers fork from a parent that has the engine loaded.
-        found["spark.python.daemon.module"] = "pipelines.start.daemon"
+        settings["spark.python.daemon.module"] = "pipelines.start.daemon"
         if preload:
-            found[f"spark.executorEnv.{PRELOAD}"] = preload
+            settings[f"spark.executorEnv.{PRELOAD}"] = preload
     if are_plain():
-        found[f"spark.executorEnv.{PLAIN}"] = "1"
+        settings[f"spark.executorEnv.{PLAIN}"] = "1"
     if brief:
-        found |= SPARK_OPTIONS
-    return found | wanted.conf
+        settings |= SPARK_OPTIONS
+    return settings | wanted.conf
 
 
 def is_local(master: str) -> bool:
@@ -370,9 +370,9 @@ def cores_of(spark: SparkSession) -> int:
 def fault_of_connect(problem: BaseException) -> JbodError | None:
     """Returns a one-line error if a server of Spark Connect cannot run a replay or went away, otherwise None."""
     text = str(problem)
-    if found := _NO_MODULE.search(text):
+    if match := _NO_MODULE.search(text):
         return UsageError(
-            f"Spark's workers cannot find the module {found[1]}: install this jbod, with its extra connect, in the "
+            f"Spark's workers cannot find the module {match[1]}: install this jbod, with its extra connect, in the "
             "Python that PYSPARK_PYTHON names on the server"
         )
     if _NEEDS_ROCKSDB in text:

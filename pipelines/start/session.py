@@ -42,12 +42,12 @@ def class_archive(java: Java) -> Path:
 
 def is_new_advice(java: Java) -> bool:
     """Whether to tell the user of ``jbod warm``: this machine has no archive of classes, and nobody was told so."""
-    told = class_archive(java).with_suffix(".told")
-    if class_archive(java).exists() or told.exists():
+    marker = class_archive(java).with_suffix(".told")
+    if class_archive(java).exists() or marker.exists():
         return False
     try:
-        told.parent.mkdir(parents=True, exist_ok=True)
-        told.touch()
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
     except OSError:
         return False  # without a cache there is no archive
     return True

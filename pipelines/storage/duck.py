@@ -65,10 +65,10 @@ class ObjectsOfDuckdb(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspe
             content = _kept.get(path)
         if content is not None:
             return {"name": path, "size": len(content), "type": "file"}
-        found = objects.head(path)
-        if found is None:
+        metadata = objects.head(path)
+        if metadata is None:
             raise FileNotFoundError(path)
-        return {"name": path, "size": found["size"], "type": "file"}
+        return {"name": path, "size": metadata["size"], "type": "file"}
 
     def modified(self, path: str) -> datetime:  # noqa: ARG002
         """Always the same, as a data file never changes."""
@@ -85,14 +85,14 @@ def open_object(path: str) -> io.BufferedIOBase | io.RawIOBase:
         if content is not None:
             _kept.move_to_end(path)
             return io.BytesIO(content)
-    found, size = objects.get_small(path, WHOLE)
-    if found is None:
+    body, size = objects.get_small(path, WHOLE)
+    if body is None:
         return io.BufferedReader(_Parts(path, size), BLOCK)
     with _lock:
-        _kept[path] = found
+        _kept[path] = body
         while sum(map(len, _kept.values())) > KEPT:
             _kept.popitem(last=False)
-    return io.BytesIO(found)
+    return io.BytesIO(body)
 
 
 class _Parts(io.RawIOBase):
@@ -117,7 +117,7 @@ class _Parts(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        found = objects.get_range(self._path, self._at, min(self._at + len(buffer), self._size))
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
+        content = objects.get_range(self._path, self._at, min(self._at + len(buffer), self._size))
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)

@@ -41,8 +41,8 @@ def read_at(fs: pafs.FileSystem, path: str, start: int, end: int) -> bytes:
     if isinstance(fs, pafs.PyFileSystem):
         return objects.get_range(_uri(path), start, end)
     with fs.open_input_file(path) as file:
-        found: bytes = file.read_at(max(end - start, 0), start)
-        return found
+        content: bytes = file.read_at(max(end - start, 0), start)
+        return content
 
 
 class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has no types
@@ -65,9 +65,9 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has 
 
     def _info(self, path: str) -> pafs.FileInfo:
         if "/" in path:
-            found = objects.head(_uri(path))
-            if found is not None:
-                return _file(path, found)
+            metadata = objects.head(_uri(path))
+            if metadata is not None:
+                return _file(path, metadata)
         there = objects.exists_below(_uri(path))
         return pafs.FileInfo(path, pafs.FileType.Directory if there else pafs.FileType.NotFound)
 
@@ -76,19 +76,19 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has 
         base = selector.base_dir.rstrip("/")
         bucket = base.partition("/")[0]
         if selector.recursive:
-            return [_file(f"{bucket}/{one['path']}", one) for one in objects.listed(_uri(base))]
+            return [_file(f"{bucket}/{metadata['path']}", metadata) for metadata in objects.listed(_uri(base))]
         folders, files = objects.children(_uri(base))
         if not folders and not files and not selector.allow_not_found:
             raise FileNotFoundError(base)
-        found = [pafs.FileInfo(f"{bucket}/{name.rstrip('/')}", pafs.FileType.Directory) for name in folders]
-        return found + [_file(f"{bucket}/{one['path']}", one) for one in files]
+        infos = [pafs.FileInfo(f"{bucket}/{name.rstrip('/')}", pafs.FileType.Directory) for name in folders]
+        return infos + [_file(f"{bucket}/{metadata['path']}", metadata) for metadata in files]
 
     def create_dir(self, path: str, recursive: bool) -> None:
         """Nothing: the first object below makes the folder."""
 
     def delete_dir(self, path: str) -> None:
         bucket = path.partition("/")[0]
-        objects.delete([f"{objects.SCHEME}{bucket}/{one['path']}" for one in objects.listed(_uri(path))])
+        objects.delete([f"{objects.SCHEME}{bucket}/{metadata['path']}" for metadata in objects.listed(_uri(path))])
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:  # noqa: ARG002
         self.delete_dir(path)
@@ -136,9 +136,9 @@ def _uri(path: str) -> str:
     return f"{objects.SCHEME}{path}"
 
 
-def _file(path: str, found: Any) -> pafs.FileInfo:
-    time: datetime = found["last_modified"]
-    return pafs.FileInfo(path, pafs.FileType.File, size=found["size"], mtime=time)
+def _file(path: str, metadata: Any) -> pafs.FileInfo:
+    time: datetime = metadata["last_modified"]
+    return pafs.FileInfo(path, pafs.FileType.File, size=metadata["size"], mtime=time)
 
 
 class ListedFolder:
@@ -153,14 +153,19 @@ class ListedFolder:
 
     def look(self) -> list[pafs.FileInfo]:
         """Its folders and objects: a listing, which is one request for each thousand."""
-        folders, found = objects.children(f"{objects.SCHEME}{self.path}")
+        folders, files = objects.children(f"{objects.SCHEME}{self.path}")
         bucket = self.path.partition("/")[0]
-        self._tags = {f"{bucket}/{one['path']}": one.get("e_tag") or "" for one in found}
+        self._tags = {f"{bucket}/{metadata['path']}": metadata.get("e_tag") or "" for metadata in files}
         self._kept = {path: kept for path, kept in self._kept.items() if kept[0] == self._tags.get(path)}
         infos = [pafs.FileInfo(f"{bucket}/{name.rstrip('/')}", pafs.FileType.Directory) for name in folders]
         return infos + [
-            pafs.FileInfo(f"{bucket}/{one['path']}", pafs.FileType.File, size=one["size"], mtime=one["last_modified"])
-            for one in found
+            pafs.FileInfo(
+                f"{bucket}/{metadata['path']}",
+                pafs.FileType.File,
+                size=metadata["size"],
+                mtime=metadata["last_modified"],
+            )
+            for metadata in files
         ]
 
     def lacks(self, path: str) -> bool:

@@ -79,8 +79,8 @@ def fault_of_storage(location: str, problem: BaseException) -> JbodError | None:
     for pattern, what in _AWAY:
         if re.search(pattern, text):
             status = _STATUS.search(text)
-            said = f" (status {status[1]})" if status else ""
-            return Retriable(f"{location}: {what}{said}: run again later; what was published is whole and stays")
+            words = f" (status {status[1]})" if status else ""
+            return Retriable(f"{location}: {what}{words}: run again later; what was published is whole and stays")
     return None
 
 
@@ -120,13 +120,13 @@ def is_object(location: str) -> bool:
 
 def parts(location: str) -> tuple[str, str]:
     """Bucket and key of a URI. Raises UsageError if it names no bucket, or has a query."""
-    found = urlsplit(location)
-    if not found.netloc or found.query or found.username:
+    uri = urlsplit(location)
+    if not uri.netloc or uri.query or uri.username:
         raise UsageError(
             f"{location.partition('?')[0]}: is not s3://BUCKET/PREFIX; endpoint, region and credentials come from the "
             "variables AWS_* (docs/object-storage.md)"
         )
-    return found.netloc, found.path.strip("/")
+    return uri.netloc, uri.path.strip("/")
 
 
 def storage_options(location: str) -> dict[str, str] | None:
@@ -162,16 +162,16 @@ def get_range_tagged(location: str, start: int, end: int) -> tuple[bytes, str]:
     store, key = _place(location)
     with one_line_faults(location):
         try:
-            found = _obstore().get(store, key, options={"range": (start, end)})
-            return bytes(found.bytes()), found.meta.get("e_tag") or ""
+            answer = _obstore().get(store, key, options={"range": (start, end)})
+            return bytes(answer.bytes()), answer.meta.get("e_tag") or ""
         except _obstore().exceptions.GenericError as problem:
             if "416" in str(problem) or "InvalidRange" in str(problem):
                 return b"", ""
             if "non-partial response" not in str(problem):
                 raise
             # Some servers answer with the whole object, if the range holds all of it.
-            found = _obstore().get(store, key)
-            return bytes(found.bytes())[start:end], found.meta.get("e_tag") or ""
+            answer = _obstore().get(store, key)
+            return bytes(answer.bytes())[start:end], answer.meta.get("e_tag") or ""
 
 
 Tag = dict[str, str]
@@ -193,8 +193,8 @@ def head(location: str) -> ObjectMeta | None:
     store, key = _place(location)
     with one_line_faults(location):
         try:
-            found: ObjectMeta = _obstore().head(store, key)
-            return found
+            metadata: ObjectMeta = _obstore().head(store, key)
+            return metadata
         except FileNotFoundError:
             return None
 
@@ -203,21 +203,21 @@ def get_tagged(location: str) -> tuple[bytes, Tag]:
     """The content of an object with its tag. Raises FileNotFoundError if it is not there."""
     store, key = _place(location)
     with one_line_faults(location):
-        found = _obstore().get(store, key)
-        return bytes(found.bytes()), _tag(found.meta)
+        answer = _obstore().get(store, key)
+        return bytes(answer.bytes()), _tag(answer.meta)
 
 
-def _tag(said: Any) -> Tag:
-    return {name: said[name] for name in ("e_tag", "version") if said.get(name)}
+def _tag(metadata: Any) -> Tag:
+    return {name: metadata[name] for name in ("e_tag", "version") if metadata.get(name)}
 
 
 def get_small(location: str, most: int) -> tuple[bytes | None, int]:
     """The content of an object, None if it is larger than ``most``, and its size: one request."""
     store, key = _place(location)
     with one_line_faults(location):
-        found = _obstore().get(store, key)
-        size = int(found.meta["size"])
-        return (bytes(found.bytes()) if size <= most else None), size
+        answer = _obstore().get(store, key)
+        size = int(answer.meta["size"])
+        return (bytes(answer.bytes()) if size <= most else None), size
 
 
 def listed(location: str, *, after: str | None = None) -> Iterator[ObjectMeta]:
@@ -236,8 +236,8 @@ def children(location: str) -> tuple[list[str], list[ObjectMeta]]:
     """The prefixes and objects directly below a prefix, as keys of the bucket: one request for each thousand."""
     store, key = _place(location)
     with one_line_faults(location):
-        found = _obstore().list_with_delimiter(store, prefix=f"{key}/" if key else None)
-    return list(found["common_prefixes"]), [one for one in found["objects"] if one["path"] != key]
+        listing = _obstore().list_with_delimiter(store, prefix=f"{key}/" if key else None)
+    return list(listing["common_prefixes"]), [metadata for metadata in listing["objects"] if metadata["path"] != key]
 
 
 def exists_below(location: str) -> bool:
@@ -306,12 +306,12 @@ def _prepare() -> None:
         import configparser
 
         shared = Path(os.environ.get("AWS_SHARED_CREDENTIALS_FILE") or Path.home() / ".aws" / "credentials")
-        found = configparser.ConfigParser(interpolation=None)
+        credentials = configparser.ConfigParser(interpolation=None)
         with suppress(OSError, configparser.Error):
-            found.read(shared)
+            credentials.read(shared)
         profile = os.environ.get("AWS_PROFILE") or "default"
-        for name in _KEYS if found.has_section(profile) else ():
-            if value := found.get(profile, name, fallback=""):
+        for name in _KEYS if credentials.has_section(profile) else ():
+            if value := credentials.get(profile, name, fallback=""):
                 os.environ[name.upper()] = value
     named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     if named.startswith("http://"):

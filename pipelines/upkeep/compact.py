@@ -123,19 +123,19 @@ def replace_files(
     lake.commit_marked(table, added, gone, marks, changes=rebuilt)
 
 
-def _closed_files(found: Iterable[LiveFile]) -> list[LiveFile]:
+def _closed_files(table_files: Iterable[LiveFile]) -> list[LiveFile]:
     """The files that do not hold open rows, oldest rows first."""
 
     def age(file: LiveFile) -> tuple[bool, Any, str]:
         end = next((file.statistics[name] for name in _ENDS if name in file.statistics), None)
         return end is not None, end, file.path
 
-    return sorted((file for file in found if file.shard < 0), key=age)
+    return sorted((file for file in table_files if file.shard < 0), key=age)
 
 
-def _by_commit(found: Iterable[LiveFile]) -> list[LiveFile]:
+def _by_commit(table_files: Iterable[LiveFile]) -> list[LiveFile]:
     """The files in the order of their commits, which is the order in which a stream reads them."""
-    return sorted(found, key=lambda file: (_modified(file), file.path))
+    return sorted(table_files, key=lambda file: (_modified(file), file.path))
 
 
 def _modified(file: LiveFile) -> int:
@@ -143,11 +143,11 @@ def _modified(file: LiveFile) -> int:
     return int(time.timestamp() * 1000) if isinstance(time, datetime) else int(time)
 
 
-def _groups(found: Iterable[LiveFile], target: int) -> Iterator[list[LiveFile]]:
+def _groups(table_files: Iterable[LiveFile], target: int) -> Iterator[list[LiveFile]]:
     """Runs of neighbours that are worth merging."""
     group: list[LiveFile] = []
     total = 0
-    for file in found:
+    for file in table_files:
         if group and total + file.size > target:
             if len(group) > 1:
                 yield group
@@ -252,15 +252,15 @@ def _files_of(table: str, version: int) -> set[str]:
 def _delete(lake: LakeUri, name: str, needed: set[str], before: datetime, dry_run: bool) -> RemovedFiles:
     fs, root = filesystem_of(lake)
     folder = f"{root}/{name}"
-    found = [
+    infos = [
         info
         for info in fs.get_file_info(pafs.FileSelector(folder, recursive=True))
         if info.base_name.endswith(".parquet") and info.mtime < before and _is_unneeded(info.path, folder, needed)
     ]
     if not dry_run:
-        for info in found:
+        for info in infos:
             fs.delete_file(info.path)
-    return RemovedFiles(name, len(found), sum(info.size for info in found))
+    return RemovedFiles(name, len(infos), sum(info.size for info in infos))
 
 
 def _is_unneeded(path: str, folder: str, needed: set[str]) -> bool:

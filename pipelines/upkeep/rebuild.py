@@ -102,8 +102,8 @@ def recomputed(
     job = Job(lake.path, lake.identity.shards, rules(lake.identity.profile, lake.identity.ids), generation=0)
     opened: dict[tuple[str, int], pa.Table] = {}
     closed: dict[str, list[pa.Table]] = defaultdict(list)
-    for shard, _, found in folded(lake, job, end_offset, max_records=max_records, newly_known=newly_known):
-        for name, rows in found.items():
+    for shard, _, tables in folded(lake, job, end_offset, max_records=max_records, newly_known=newly_known):
+        for name, rows in tables.items():
             if BY_NAME[name].has_open_rows:
                 opened[name, shard] = rows.open
             closed[name].append(rows.closed)
@@ -162,13 +162,13 @@ def _unknown_in(lake: LakeWriter) -> dict[str, int]:
             f"SELECT record_type, record_version, min(log_offset) FROM {source} GROUP BY ALL ORDER BY ALL"
         ).fetchall()
     numbers = {TYPE_NAMES[kind]: number for number, kind in API_KEYS.items()}
-    found: dict[str, int] = {}
+    first_offsets: dict[str, int] = {}
     for name, version, offset in rows:
         number = _number(name) if name.startswith(UNKNOWN) else numbers.get(name)
         if number is not None and programs().entries_of(np.array([number]), np.array([version]))[0] < 0:
             kind = kind_of(number, version)
-            found[kind] = min(offset, found.get(kind, offset))
-    return found
+            first_offsets[kind] = min(offset, first_offsets.get(kind, offset))
+    return first_offsets
 
 
 def _renamed(lake: LakeWriter) -> tuple[list[DataFile], list[LiveFile]]:

@@ -79,7 +79,7 @@ def verify(path: LakeUri, *, by: By | None = None) -> Verification:
     for name, delta in lake.tables.items():
         verdict.files += len(delta.file_uris())
         verdict.differences += _missing_files(path, name, delta)
-    if any(one.what.startswith("the file") for one in verdict.differences):
+    if any(difference.what.startswith("the file") for difference in verdict.differences):
         return verdict
     made = _hashes(lake) if verdict.by == "engine" else {}
     there: dict[str, RowHash] = {}
@@ -124,18 +124,18 @@ def _look_beyond(lake: Lake, verdict: Verification) -> None:
         known = version if version is not None else last_own(lake.path, newest)
         if known is None or name not in BY_NAME:
             continue
-        found = since(lake.path, BY_NAME[name], newest, known)
-        verdict.foreign += [f"{name}: {commit}" for commit in reversed(found.foreign)]
-        if found.refused:
-            verdict.differences.append(Difference(name, f"after version {known}", None, found.refused))
+        commits = since(lake.path, BY_NAME[name], newest, known)
+        verdict.foreign += [f"{name}: {commit}" for commit in reversed(commits.foreign)]
+        if commits.refused:
+            verdict.differences.append(Difference(name, f"after version {known}", None, commits.refused))
 
 
 def _missing_files(lake: LakeUri, name: str, delta: Any) -> Iterator[Difference]:
     """Files of the table's version that are missing on disk or have another size."""
     fs, root = filesystem_of(lake)
     actions = pa.table(delta.get_add_actions(flatten=True)).select(["path", "size_bytes"]).to_pylist()
-    found = fs.get_file_info([f"{root}/{name}/{action['path']}" for action in actions])
-    for action, info in zip(actions, found, strict=True):
+    infos = fs.get_file_info([f"{root}/{name}/{action['path']}" for action in actions])
+    for action, info in zip(actions, infos, strict=True):
         if info.type != pafs.FileType.File:
             yield Difference(name, action["path"], None, "the file is gone")
         elif info.size != action["size_bytes"]:
@@ -151,9 +151,9 @@ def _scanned(lake: Lake, table: Table, delta: Any) -> tuple[RowHash, list[Differ
     lake.query("CREATE OR REPLACE TEMP MACRO cardinality(list) AS len(list)")
     counted = ", ".join(f"count(*) FILTER (WHERE {wrong})" for wrong in rules.values())
     rows = _rows(lake, table.name)
-    ((count, total, mixed, *found),) = lake.query(f"SELECT {hashed(_compared_columns(table))}, {counted} FROM {rows}")
+    ((count, total, mixed, *numbers),) = lake.query(f"SELECT {hashed(_compared_columns(table))}, {counted} FROM {rows}")
     broken = []
-    for (what, wrong), number in zip(rules.items(), found, strict=True):
+    for (what, wrong), number in zip(rules.items(), numbers, strict=True):
         if number:
             named = f"SELECT {', '.join(table.key)} FROM {rows} WHERE {wrong} ORDER BY ALL LIMIT {MOST}"
             broken += [_difference(table, row, what) for row in lake.query(named)]
@@ -222,15 +222,15 @@ def _hashes(lake: Lake) -> dict[str, RowHash]:
     """The hash of the rows of each derived table that follow from the records, by the engine, in memory."""
     from pipelines.upkeep.rebuild import joined, recomputed
 
-    found = {table.name: RowHash() for table in DERIVED}
+    hashes = {table.name: RowHash() for table in DERIVED}
     connection = lake.cursor()
 
     def take(name: str, parts: list[pa.Table], _: int = -1) -> None:
         connection.register("verified_rows", joined(name, parts))
-        found[name] += row_hash(lake.path, connection, _compared_columns(BY_NAME[name]), "verified_rows")
+        hashes[name] += row_hash(lake.path, connection, _compared_columns(BY_NAME[name]), "verified_rows")
 
     recomputed(_writer(lake), lake.published.end_offset, take)
-    return found
+    return hashes
 
 
 def _by_engine(lake: Lake, folder: str) -> None:
@@ -239,14 +239,14 @@ def _by_engine(lake: Lake, folder: str) -> None:
     recompute(_writer(lake), lake.published.end_offset, folder)
 
 
-def _is_made(lake: Lake, table: Table, found: RowHash, made: Mapping[str, RowHash]) -> bool:
+def _is_made(lake: Lake, table: Table, table_hash: RowHash, made: Mapping[str, RowHash]) -> bool:
     """Whether a table has the rows that were made, each once. Rows of ``changes`` also count only if none was ever
     retracted."""
     if table.name not in made:
         return False
     if table == CHANGES:
         return same_changes(lake.path, lake.connection, _rows(lake, table.name), made[table.name])
-    return found == made[table.name]
+    return table_hash == made[table.name]
 
 
 def _compared_columns(table: Table) -> Sequence[str]:
@@ -296,8 +296,8 @@ def _compared_changes(lake: Lake, folder: str) -> Iterator[Difference]:
     ):
         sql = f"SELECT {', '.join(KEY)} FROM (FROM {have} EXCEPT ALL FROM {lack}) ORDER BY ALL LIMIT {MOST}"
         for row in lake.query(sql):
-            said = ", ".join(f"{name} {value}" for name, value in zip(KEY, row, strict=True) if value is not None)
-            yield Difference(CHANGES.name, said, row[0], what)
+            key_text = ", ".join(f"{name} {value}" for name, value in zip(KEY, row, strict=True) if value is not None)
+            yield Difference(CHANGES.name, key_text, row[0], what)
 
 
 def _pairs(values: Sequence[str | None]) -> list[tuple[str | None, str | None]]:
@@ -316,9 +316,9 @@ def _describe_difference(
 
 
 def _difference(table: Table, key: Sequence[Any], what: str) -> Difference:
-    said = dict(zip(table.key, key, strict=True))
-    offset = said.get("from_offset", said.get("log_offset"))
-    return Difference(table.name, ", ".join(f"{name} {value}" for name, value in said.items()), offset, what)
+    key_values = dict(zip(table.key, key, strict=True))
+    offset = key_values.get("from_offset", key_values.get("log_offset"))
+    return Difference(table.name, ", ".join(f"{name} {value}" for name, value in key_values.items()), offset, what)
 
 
 def _rows(lake: Lake, name: str) -> str:

@@ -250,18 +250,18 @@ class History:
         """Replays entries. The entries of a snapshot are one step that replaces everything."""
         loading: Image | None = None
         last: Entry | None = None
-        said: list[Record | ControlRecord] = []
+        snapshot_records: list[Record | ControlRecord] = []
         for entry in entries:
             if loading is not None and entry.snapshot_index is None:
                 assert last is not None
                 self._add_state(loading, last)
-                self._quorum(said, last)
-                loading, said = None, []
+                self._quorum(snapshot_records, last)
+                loading, snapshot_records = None, []
             if entry.snapshot_index is not None:
                 if loading is None:
                     loading = self.image.emptied()
                 loading = self._applied(loading, entry)
-                said += [record for record in (entry.record, entry.control_record) if record is not None]
+                snapshot_records += [record for record in (entry.record, entry.control_record) if record is not None]
                 if entry.record is not None:
                     last = entry
             else:
@@ -270,7 +270,7 @@ class History:
         if loading is not None:
             assert last is not None
             self._add_state(loading, last)
-            self._quorum(said, last)
+            self._quorum(snapshot_records, last)
         return self
 
     @property
@@ -322,14 +322,14 @@ class History:
                 KRaftVersionRecord: "kraft version",
             }[type(record)]
         )
-        for one in sorted({*before.controllers, *self.quorum.controllers}):
-            was, will = before.controllers.get(one), self.quorum.controllers.get(one)
+        for node_id in sorted({*before.controllers, *self.quorum.controllers}):
+            was, will = before.controllers.get(node_id), self.quorum.controllers.get(node_id)
             if was != will:
-                _exchange(self.controllers, one, controller_row(was), controller_row(will), at, why)
-        for one in sorted({*before.members, *self.quorum.members}):
-            old, new = voter_row(before, one), voter_row(self.quorum, one)
+                _exchange(self.controllers, node_id, controller_row(was), controller_row(will), at, why)
+        for node_id in sorted({*before.members, *self.quorum.members}):
+            old, new = voter_row(before, node_id), voter_row(self.quorum, node_id)
             if old != new:
-                _exchange(self.voters, one, old, new, at, why)
+                _exchange(self.voters, node_id, old, new, at, why)
 
     def _brokers(self, image: Image, at: Entry) -> None:
         why = {RegisterBrokerRecord: "registered", UnregisterBrokerRecord: "unregistered"}.get(

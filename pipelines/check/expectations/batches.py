@@ -47,13 +47,13 @@ def frame_of(rows: pa.Table) -> pd.DataFrame:
     import pandas as pd
 
     narrow = pa.table([_narrow(column) for column in rows.columns], names=rows.column_names)
-    found: pd.DataFrame = narrow.to_pandas(
+    frame: pd.DataFrame = narrow.to_pandas(
         types_mapper=lambda kind: None if pa.types.is_dictionary(kind) else pd.ArrowDtype(kind)
     )
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if _is_plain_integer(column):
-            found[name] = narrow[name].to_numpy()
-    return found
+            frame[name] = narrow[name].to_numpy()
+    return frame
 
 
 @contextmanager
@@ -111,11 +111,11 @@ def batches(lake: Lake, settings: Settings) -> Iterator[ValidatedBatches]:
         )
         engine = "duckdb" if rows <= MOST_IN_PROCESS else "spark"
     if engine == "spark":
-        with _in_spark(session(lake, settings), lake, settings) as found:
-            yield found
+        with _in_spark(session(lake, settings), lake, settings) as lake_batches:
+            yield lake_batches
     else:
-        with _in_process(lake, settings) as found:
-            yield found
+        with _in_process(lake, settings) as lake_batches:
+            yield lake_batches
 
 
 @contextmanager
@@ -126,12 +126,12 @@ def _in_process(lake: Lake, settings: Settings) -> Iterator[ValidatedBatches]:
             return frame_of(delta.to_pyarrow_table(columns=BY_NAME[name].schema.names))
 
     with ThreadPoolExecutor(1) as rules:
-        broken, found = rules.submit(run_contracts, lake), rules.submit(run_checks, lake, (), settings)
+        broken, findings = rules.submit(run_contracts, lake), rules.submit(run_checks, lake, (), settings)
         with texts_in_arrow():
             try:
-                yield ValidatedBatches("duckdb", broken.result, found.result, table, frame_of)
+                yield ValidatedBatches("duckdb", broken.result, findings.result, table, frame_of)
             finally:
-                found.cancel()
+                findings.cancel()
 
 
 def session(lake: Lake, settings: Settings) -> SparkSession:
@@ -151,8 +151,8 @@ def session(lake: Lake, settings: Settings) -> SparkSession:
 def _in_spark(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator[ValidatedBatches]:
 
     with spark_views(spark, lake, settings) as tables:
-        broken, found = spark_contracts(spark), spark_checks(spark)
-        yield ValidatedBatches("spark", lambda: broken, lambda: found, tables.__getitem__, spark.createDataFrame)
+        broken, findings = spark_contracts(spark), spark_checks(spark)
+        yield ValidatedBatches("spark", lambda: broken, lambda: findings, tables.__getitem__, spark.createDataFrame)
 
 
 _SLOTS = """
@@ -245,12 +245,12 @@ def spark_contracts(spark: SparkSession) -> list[Broken]:
 
 def spark_checks(spark: SparkSession, checks: Sequence[Check] = CHECKS) -> list[Finding]:
     """The findings of the checks, as from ``run_checks``. The views must exist."""
-    found = []
+    findings = []
     for check in checks:
         for (text,) in _as_json(spark.sql(spark_sql(check.sql))).collect():
             row = json.loads(text)
-            found.append(finding(check, row | {"from_time": time_of(row["from_time"])}))
-    return in_order(found)
+            findings.append(finding(check, row | {"from_time": time_of(row["from_time"])}))
+    return in_order(findings)
 
 
 def _as_json(rows: DataFrame) -> DataFrame:

@@ -158,14 +158,16 @@ def results(columns: Sequence[str], rows: Iterable[tuple[str, str]]) -> pa.Table
 
 def contract_results(broken: Iterable[Broken]) -> pa.Table:
     """The batch of the suite of contracts."""
-    return results([contract.name for contract in CONTRACTS], ((one.contract.name, one.what) for one in broken))
+    return results([contract.name for contract in CONTRACTS], ((row.contract.name, row.what) for row in broken))
 
 
 def check_results(findings: Iterable[Finding]) -> pa.Table:
     """The batch of the suite of checks."""
     columns = [column_of(check, severity) for check in CHECKS for severity in severities(check)]
-    said = ((column_of(one.check, one.severity), f"{one.subject}: {one.finding}") for one in findings)
-    return results(columns, said)
+    rows = (
+        (column_of(finding.check, finding.severity), f"{finding.subject}: {finding.finding}") for finding in findings
+    )
+    return results(columns, rows)
 
 
 _OURS = PackageLoader("pipelines.check.expectations", "templates")
@@ -182,19 +184,19 @@ def readable(sections: Sequence[Any]) -> list[Any]:
     Rows of a table of results are ordered in the same way. A column without rows has no percentage, and the data of a
     suite has its name.
     """
-    said = [_readable(section) for section in sections]
-    return said[:1] + sorted(said[1:], key=_is_sound)
+    page = [_readable(section) for section in sections]
+    return page[:1] + sorted(page[1:], key=_is_sound)
 
 
 def _readable(part: Any) -> Any:
     if isinstance(part, dict):
-        said = {name: _readable(value) for name, value in part.items()}
-        if said.get("data_asset_name") in ("None", None) and "expectation_suite_name" in said:
-            said["data_asset_name"] = said["expectation_suite_name"]
-        return said
+        fields = {name: _readable(value) for name, value in part.items()}
+        if fields.get("data_asset_name") in ("None", None) and "expectation_suite_name" in fields:
+            fields["data_asset_name"] = fields["expectation_suite_name"]
+        return fields
     if isinstance(part, list):
-        listed = [_readable(one) for one in part]
-        is_results = listed and all(isinstance(one, dict) and "validation_success" in one for one in listed)
+        listed = [_readable(child) for child in part]
+        is_results = listed and all(isinstance(row, dict) and "validation_success" in row for row in listed)
         return sorted(listed, key=_is_sound) if is_results else listed
     return "no rows" if part == "NaN% null" else part
 
@@ -283,7 +285,7 @@ class Validation:
             "expectations": self.expectations,
             "not_met": jsonable(list(self.failures)),
             "broken": [
-                {"contract": one.contract.id, "table": one.contract.table, "what": one.what} for one in self.broken
+                {"contract": row.contract.id, "table": row.contract.table, "what": row.what} for row in self.broken
             ],
             "docs": str(self.docs),
         }
@@ -312,7 +314,11 @@ def validate_batches(made: ValidatedBatches, lake: Lake, folder: Path) -> Valida
             pages += [*outcome.run_results, ExpectationSuiteIdentifier(name)]
             for suite_result in outcome.run_results.values():
                 expectations += len(suite_result.results)
-                failures += [_failure(name, one) for one in suite_result.results if not one.success]
+                failures += [
+                    _failure(name, expectation_result)
+                    for expectation_result in suite_result.results
+                    if not expectation_result.success
+                ]
         # The pages of this run, and the index once. As an action of each checkpoint it would be written nine times.
         context.build_data_docs(resource_identifiers=pages)
     docs = docs_page(folder)
@@ -406,5 +412,9 @@ def _failure(suite: str, outcome: Any) -> Failure:
 
 def _problems(info: Mapping[str, Any]) -> list[str]:
     """Messages of the exceptions raised by the expectation itself, or by its metrics."""
-    raised = [one for one in (info, *info.values()) if isinstance(one, Mapping) and one.get("raised_exception")]
-    return [str(one.get("exception_message")) for one in raised]
+    raised = [
+        exception
+        for exception in (info, *info.values())
+        if isinstance(exception, Mapping) and exception.get("raised_exception")
+    ]
+    return [str(exception.get("exception_message")) for exception in raised]

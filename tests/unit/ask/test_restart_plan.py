@@ -132,7 +132,7 @@ def test_follower_that_lags_is_waited_for_and_does_not_change_the_plan() -> None
     answer = plan(on(1, 2, 3, isr=(1, 2)), size=3)
     assert [len(batch) for batch in answer.batches] == [1, 1, 1]
     assert (answer.next.state, answer.next.batch) == ("go", [3])
-    waiting = plan(on(1, 2, 3, isr=(1, 2)), size=3, asked=[1])
+    waiting = plan(on(1, 2, 3, isr=(1, 2)), size=3, node_ids=[1])
     assert (waiting.next.state, waiting.next.exit_code) == ("wait", 1)
     assert "broker 3 is in sync again" in waiting.next.why[0]
 
