@@ -95,17 +95,17 @@ class Taken:
 
     def cells(self) -> list[str]:
         """A row of the table."""
-        one = self.budget
+        budget = self.budget
         return [
-            f"jbod {one.command}",
-            one.on,
-            f"{one.size:,}" if one.size else "bundled",
-            f"{self.seconds:.2f} s of {one.seconds:g} s",
+            f"jbod {budget.command}",
+            budget.on,
+            f"{budget.size:,}" if budget.size else "bundled",
+            f"{self.seconds:.2f} s of {budget.seconds:g} s",
             f"{self.ratio:.2f}",
             f"{self.start_up:.2f} s",
             f"{max(self.seconds - self.start_up, 0):.2f} s",
             f"{self.cpu:.1f} s",
-            f"{self.peak_mb:,} of {one.peak_mb:,} MB",
+            f"{self.peak_mb:,} of {budget.peak_mb:,} MB",
         ]
 
 
@@ -138,7 +138,7 @@ class Bench:
 
     def _median(self, budget: Budget, log: Path, lake: Path) -> tuple[float, float, int]:
         taken = [self._once(budget, log, lake, sampled=False) for _ in range(self.rounds)]
-        seconds, cpu = (statistics.median(one[at] for one in taken) for at in range(2))
+        seconds, cpu = (statistics.median(run[at] for run in taken) for at in range(2))
         return seconds, cpu, self._once(budget, log, lake, sampled=True)[2]
 
     def _once(self, budget: Budget, log: Path, lake: Path, *, sampled: bool) -> tuple[float, float, int]:
@@ -180,7 +180,7 @@ def tiny_log(scratch: Path) -> Path:
 
 def table(taken: Sequence[Taken]) -> Iterator[str]:
     """The rows in Markdown."""
-    for cells in (HEAD, ["---"] * len(HEAD), *(one.cells() for one in taken)):
+    for cells in (HEAD, ["---"] * len(HEAD), *(measurement.cells() for measurement in taken)):
         yield f"| {' | '.join(cells)} |"
 
 
@@ -188,7 +188,7 @@ def main() -> None:
     """Measures every row of the sizes asked for and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--sizes", default=",".join(str(size) for size in sorted({one.size for one in BUDGETS})))
+    parser.add_argument("--sizes", default=",".join(str(size) for size in sorted({row.size for row in BUDGETS})))
     parser.add_argument("--only", default="", help="the beginning of a command")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
@@ -203,7 +203,7 @@ def main() -> None:
                 taken.append(bench.measure(budget))
                 print(f"| {' | '.join(taken[-1].cells())} |", file=sys.stderr, flush=True)
     if options.json:
-        print(json.dumps([{**asdict(one), "ratio": one.ratio} for one in taken]))
+        print(json.dumps([{**asdict(measurement), "ratio": measurement.ratio} for measurement in taken]))
     else:
         print(*table(taken), sep="\n")
 

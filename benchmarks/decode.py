@@ -23,12 +23,12 @@ def run(log_dir: str) -> dict[str, float]:
         at = 0
         while at < segment.size:
             data = log.read(segment.path, at, min(at + CHUNK, segment.size))
-            found = scan(data, segment.path)
-            verify(data, found.headers, segment.path)
-            columns = decode(data, found.headers, segment.path)
+            batches = scan(data, segment.path)
+            verify(data, batches.headers, segment.path)
+            columns = decode(data, batches.headers, segment.path)
             records += len(columns)
             lists += int(columns.partitions.int_ends[:INT_LISTS, -1].sum())
-            at += found.end
+            at += batches.end
     seconds = time.perf_counter() - started
     return {"records": records, "seconds": round(seconds, 3), "perSecond": round(records / seconds)}
 

@@ -49,8 +49,8 @@ def table(rounds: Sequence[Mapping[str, float]]) -> list[str]:
     """Lines of a table: medians and ranges, and the median of the ratios within each round."""
     lines = ["| whole command | seconds, median and range | jbod replay takes |", "| --- | --- | --- |"]
     for what in rounds[0]:
-        taken = sorted(one[what] for one in rounds)
-        ratio = statistics.median(one[REPLAY] / one[what] for one in rounds)
+        taken = sorted(seconds[what] for seconds in rounds)
+        ratio = statistics.median(seconds[REPLAY] / seconds[what] for seconds in rounds)
         times = "" if what == REPLAY else f"{ratio:.2f} times this"
         lines.append(f"| {what} | {statistics.median(taken):.2f} ({taken[0]:.2f} to {taken[-1]:.2f}) | {times} |")
     return lines

@@ -90,16 +90,16 @@ def cpu_seconds(pid: int) -> float:
     """CPU of a process and all below it, those included that ended."""
     total, todo, tick = 0.0, [pid], os.sysconf("SC_CLK_TCK")
     while todo:
-        one = todo.pop()
+        process = todo.pop()
         try:
-            fields = Path(f"/proc/{one}/stat").read_text().rsplit(")", 1)[1].split()
-            children = Path(f"/proc/{one}/task/{one}/children").read_text().split()
-            for task in Path(f"/proc/{one}/task").iterdir():
+            fields = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()
+            children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+            for task in Path(f"/proc/{process}/task").iterdir():
                 children += (task / "children").read_text().split()
         except OSError:
             continue
         total += sum(map(int, fields[11:15])) / tick
-        todo += {int(child) for child in children} - {one}
+        todo += {int(child) for child in children} - {process}
     return total
 
 

@@ -70,9 +70,9 @@ def day(lake: Lake, seed: int = 1) -> Batches:
     for topic, partition, isr, leader in churning:
         where = {"topic_id": Uuid.parse(topic), "partition_id": partition}
         if chance.random() < 0.25:
-            away, back = {"leader": next(one for one in isr if one != leader)}, {"leader": leader}
+            away, back = {"leader": next(broker for broker in isr if broker != leader)}, {"leader": leader}
         else:
-            left = tuple(one for one in isr if one == leader or one != isr[-1])
+            left = tuple(broker for broker in isr if broker == leader or broker != isr[-1])
             away, back = {"isr": left}, {"isr": tuple(isr)}
         at = chance.randrange(DAY - BACK)
         events.append((at, 1, [VersionedRecord(PartitionChangeRecord(**where, **away), version)]))
@@ -82,7 +82,7 @@ def day(lake: Lake, seed: int = 1) -> Batches:
     for number in range(max(1, count // GROWTH // PARTITIONS)):
         at = chance.randrange(DAY - BACK)
         for step, made in enumerate(_topic(f"new-{lake.offset}-{number}", brokers, unassigned, chance)):
-            versioned = [VersionedRecord(one, 0 if isinstance(one, TopicRecord) else version) for one in made]
+            versioned = [VersionedRecord(record, 0 if isinstance(record, TopicRecord) else version) for record in made]
             events.append((at + step, 2, versioned))
     for at, _, records in sorted(events, key=lambda event: event[:2]):
         yield at, records

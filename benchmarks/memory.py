@@ -37,10 +37,10 @@ def family(pid: int) -> Iterator[int]:
     yield pid
     try:
         threads = [task / "children" for task in (PROC / str(pid) / "task").iterdir()]
-        found = [child for children in threads for child in children.read_text().split()]
+        child_ids = [child for children in threads for child in children.read_text().split()]
     except OSError:  # the process or a thread ended meanwhile: the next sample sees its children
         return
-    for child in found:
+    for child in child_ids:
         yield from family(int(child))
 
 

@@ -49,12 +49,14 @@ def made(folder: Path, brokers: int, racks: int, partitions: int, replicas: int,
     held: dict[tuple[int, int], list[tuple[str, int]]] = {
         (broker, disk): [] for broker in range(1, brokers + 1) for disk in range(DISKS)
     }
-    share = {one: chance.choice((0.1, 0.6, 1.0, 1.0, 1.6)) for one in held}
+    share = {place: chance.choice((0.1, 0.6, 1.0, 1.0, 1.6)) for place in held}
     mean = 0.45 * DISK_BYTES * len(held) / (partitions * replicas)
     writer = LogWriter()
     records = _records(chance, held, share, brokers, racks, partitions, replicas, mean)
     while some := [*islice(records, RECORDS_PER_BATCH)]:
-        writer.append([VersionedRecord(one, VERSIONS.get(type(one), 0)) for one in some], epoch=1, timestamp=TIME)
+        writer.append(
+            [VersionedRecord(record, VERSIONS.get(type(record), 0)) for record in some], epoch=1, timestamp=TIME
+        )
     writer.write(folder / "__cluster_metadata-0")
     _write_sizes(folder, held)
     return folder
@@ -91,7 +93,7 @@ def _records(
             on = []
             for broker in of:
                 disks = [(broker, disk) for disk in range(DISKS)]
-                place = chance.choices(disks, [share[one] for one in disks])[0]
+                place = chance.choices(disks, [share[candidate] for candidate in disks])[0]
                 held[place].append((f"topic-{topic:05}-{number}", size))
                 on.append(place)
             yield PartitionRecord(
@@ -107,10 +109,10 @@ def _records(
 
 
 def _write_sizes(folder: Path, held: dict[tuple[int, int], list[tuple[str, int]]]) -> None:
-    said: dict[int, list[dict[str, object]]] = {}
+    log_dirs_of: dict[int, list[dict[str, object]]] = {}
     for (broker, disk), replicas in held.items():
         used = sum(size for _, size in replicas)
-        said.setdefault(broker, []).append(
+        log_dirs_of.setdefault(broker, []).append(
             {
                 "logDir": f"/data/{disk}",
                 "error": None,
@@ -121,7 +123,7 @@ def _write_sizes(folder: Path, held: dict[tuple[int, int], list[tuple[str, int]]
                 "usableBytes": max(0, DISK_BYTES - used),
             }
         )
-    brokers = [{"broker": broker, "logDirs": log_dirs} for broker, log_dirs in said.items()]
+    brokers = [{"broker": broker, "logDirs": log_dirs} for broker, log_dirs in log_dirs_of.items()]
     (folder / "sizes.txt").write_text(json.dumps({"version": 1, "brokers": brokers}) + "\n")
 
 
@@ -139,10 +141,10 @@ def main() -> None:
         folder = made(given.folder / f"plans-{name}-{given.seed}", *shape, given.seed)
         for words in QUESTIONS[name]:
             first = str(Uuid(int(words[1].split(":")[0]), 5_000)) if ":" in words[-1] else ""
-            asked = ["plan", *(word.format(first=first) for word in words)]
-            asked += ["--log", str(folder), "--sizes", str(folder / "sizes.txt"), "--bytes", "20Ti", "--moves", "5000"]
-            seconds, peak, said = command([*asked, "--format", "json"])
-            answer = json.loads(said)
+            call = ["plan", *(word.format(first=first) for word in words)]
+            call += ["--log", str(folder), "--sizes", str(folder / "sizes.txt"), "--bytes", "20Ti", "--moves", "5000"]
+            seconds, peak, output = command([*call, "--format", "json"])
+            answer = json.loads(output)
             more = answer["bytes"] / answer["bound"] - 1 if answer["bound"] and answer["measure"] == "bytes" else 0
             print(
                 f"{name:8} {' '.join(words):28} {seconds:6.1f} s {peak:6,} MB  {len(answer['steps'])} steps, "

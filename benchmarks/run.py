@@ -113,8 +113,8 @@ def _measure(java: Sequence[str], log: str, folder: Path, only: str | None) -> I
 def _json(words: Sequence[str]) -> dict[str, Any]:
     """The object that a program prints as its last line."""
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
 
 
 def _command(words: Sequence[str]) -> tuple[float, int]:

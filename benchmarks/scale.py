@@ -122,8 +122,8 @@ class Measure:
 
     def replay(self, what: str, records: int) -> None:
         """A run to the end of the log."""
-        seconds, peak, said = command(["replay", str(self.log), "--lake", self.lake, "--json"])
-        if json.loads(said)["end_offset"] != self.controller.next:
+        seconds, peak, output = command(["replay", str(self.log), "--lake", self.lake, "--json"])
+        if json.loads(output)["end_offset"] != self.controller.next:
             raise SystemExit(f"{what}: the lake is not at the end of the log")
         self.note(what, seconds, peak, records)
 
@@ -209,25 +209,25 @@ def command(words: Sequence[str], *, sampled: bool = True) -> tuple[float, int, 
 
 def exponent(points: Sequence[Figure], of: str) -> float | None:
     """How something grows with the number of partitions: the slope between logarithms, least squares over all sizes."""
-    known = [(math.log(one.size), math.log(getattr(one, of))) for one in points if getattr(one, of)]
+    known = [(math.log(point.size), math.log(getattr(point, of))) for point in points if getattr(point, of)]
     return round(statistics.linear_regression(*zip(*known, strict=True)).slope, 2) if len(known) > 1 else None
 
 
 def tables(figures: Sequence[Figure]) -> Iterator[str]:
     """Two tables in Markdown, a column for each size: time with memory, and the lake; then the exponents of growth."""
-    sizes = sorted({one.size for one in figures})
+    sizes = sorted({figure.size for figure in figures})
     by_name: dict[str, dict[int, Figure]] = {}
-    for one in figures:
-        by_name.setdefault(one.what, {})[one.size] = one
+    for figure in figures:
+        by_name.setdefault(figure.what, {})[figure.size] = figure
     for timed in (True, False):
         grown = ["time", "memory"] if timed else ["bytes"]
         yield _row(["partitions", *(f"{size:,}" for size in sizes), *(f"{what} grows" for what in grown)])
         yield _row(["---"] * (1 + len(sizes) + len(grown)))
-        for what, found in by_name.items():
-            points = [found[size] for size in sizes if size in found]
+        for what, by_size in by_name.items():
+            points = [by_size[size] for size in sizes if size in by_size]
             if bool(points[0].seconds) != timed:
                 continue
-            cells = [found[size].cell() if size in found else "" for size in sizes]
+            cells = [by_size[size].cell() if size in by_size else "" for size in sizes]
             units = ("seconds", "peak_mb") if timed else ("bytes",)
             yield _row([what, *cells, *(_exponents(points, unit) for unit in units)])
         yield ""
@@ -235,8 +235,8 @@ def tables(figures: Sequence[Figure]) -> Iterator[str]:
 
 def _exponents(points: Sequence[Figure], of: str) -> str:
     """Over all sizes, and from the last but one to the last."""
-    found = exponent(points, of), exponent(points[-2:], of)
-    return "" if None in found else "{:.2f}, {:.2f}".format(*found)
+    exponents = exponent(points, of), exponent(points[-2:], of)
+    return "" if None in exponents else "{:.2f}, {:.2f}".format(*exponents)
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -276,7 +276,7 @@ def main() -> None:
         measure.everything()
         figures += measure.figures
     if options.json:
-        print(json.dumps([asdict(one) for one in figures]))
+        print(json.dumps([asdict(figure) for figure in figures]))
     else:
         print(*tables(figures), sep="\n")
 

@@ -54,14 +54,14 @@ def run(log_dir: str, rounds: int, class_path: str | None) -> dict[str, Any]:
         if class_path:
             theirs.append(kafka(class_path, log_dir))
     seconds = statistics.median(ours)
-    found: dict[str, Any] = {"records": records, "seconds": round(seconds, 2), "perSecond": round(records / seconds)}
-    found["rounds"] = [round(one, 2) for one in ours]
+    report: dict[str, Any] = {"records": records, "seconds": round(seconds, 2), "perSecond": round(records / seconds)}
+    report["rounds"] = [round(duration, 2) for duration in ours]
     if theirs:
-        found["kafkaSeconds"] = round(statistics.median(theirs), 2)
-        found["kafkaRounds"] = [round(one, 2) for one in theirs]
-        found["times"] = round(statistics.median(theirs) / seconds, 2)
-        found["timesOfRounds"] = [round(his / own, 2) for own, his in zip(ours, theirs, strict=True)]
-    return found
+        report["kafkaSeconds"] = round(statistics.median(theirs), 2)
+        report["kafkaRounds"] = [round(duration, 2) for duration in theirs]
+        report["times"] = round(statistics.median(theirs) / seconds, 2)
+        report["timesOfRounds"] = [round(his / own, 2) for own, his in zip(ours, theirs, strict=True)]
+    return report
 
 
 if __name__ == "__main__":

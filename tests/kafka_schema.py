@@ -34,7 +34,7 @@ LARGEST = 1 << 20
 def definitions(jar: Path) -> Iterator[Mapping[str, Any]]:
     """The definitions of records in the jar; OSError, ValueError or BadZipFile if it is not a jar of Kafka."""
     with zipfile.ZipFile(jar) as archive:
-        for entry in sorted(archive.infolist(), key=lambda one: one.filename):
+        for entry in sorted(archive.infolist(), key=lambda member: member.filename):
             name = DEFINITION.fullmatch(entry.filename)
             if name is None or ("/message/" in entry.filename and name[1] not in CONTROL):
                 continue
@@ -55,7 +55,7 @@ def news(definition: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name}: api key {key} is {API_KEYS[key].__name__ if key in API_KEYS else 'not known'} here"
     if newest != schema.max_version:
         yield f"{name}: versions up to {newest}, here up to {schema.max_version}"
-    structs = {str(one["name"]): one.get("fields", []) for one in definition.get("commonStructs", [])}
+    structs = {str(struct["name"]): struct.get("fields", []) for struct in definition.get("commonStructs", [])}
     yield from _fields(name, schema, definition["fields"], structs, name)
 
 
@@ -91,10 +91,10 @@ def _since(given: Mapping[str, Any]) -> int:
 
 def compare(jar: Path) -> list[str]:
     """The differences of a jar, a line each; ValueError without definitions."""
-    found = list(definitions(jar))
-    if not found:
+    record_definitions = list(definitions(jar))
+    if not record_definitions:
         raise ValueError("it holds no record definitions: use kafka-metadata or kafka-clients")
-    return [line for definition in found for line in news(definition)]
+    return [line for definition in record_definitions for line in news(definition)]
 
 
 def main(words: list[str]) -> int:

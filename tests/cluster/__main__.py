@@ -73,12 +73,12 @@ def one_run(cluster: Standalone, root: Path, chance: random.Random, counts: Coun
                 counts["workers"] += run.runs()
             killer.kill(run, chance.choice((*MOMENTS, "at any time")), chance.randint(1, len(cluster.workers)))
         run.end()
-    found, expected = rows_of(lake), expected_rows(Reference().add(read_log(source, start)))
-    assert differences(found, expected) == [], (kafka, start, differences(found, expected))
+    rows, expected = rows_of(lake), expected_rows(Reference().add(read_log(source, start)))
+    assert differences(rows, expected) == [], (kafka, start, differences(rows, expected))
     counts["runs"] += 1
     counts["of them with speculation"] += twice
     counts["tables compared"] += len(COMPARED)
-    counts["rows compared"] += sum(map(len, found.values()))
+    counts["rows compared"] += sum(map(len, rows.values()))
     counts["files in no table"] += len(orphans(lake))
     rmtree(root)
 

@@ -67,7 +67,7 @@ class Standalone:
         """Start all, and wait until the workers are registered."""
         self.root.mkdir(parents=True, exist_ok=True)
         self.master = self._process("master", "master.Master", "--port", "0")
-        self.url = wait_for("master", lambda: self._said("master", "Starting Spark master at "))
+        self.url = wait_for("master", lambda: self._word_after("master", "Starting Spark master at "))
         for _ in range(workers):
             self.add_worker()
 
@@ -77,7 +77,7 @@ class Standalone:
         self.made += 1
         words = ("--cores", "1", "--memory", f"{MEMORY}m", "--work-dir", str(self.root / name), self.url)
         self.workers.append(self._process(name, "worker.Worker", *words))
-        wait_for(name, lambda: self._said(name, "Successfully registered with master "))
+        wait_for(name, lambda: self._word_after(name, "Successfully registered with master "))
 
     def stop(self) -> None:
         """End every process that this started."""
@@ -95,12 +95,12 @@ class Standalone:
         self.add_worker()
 
     def _process(self, name: str, main: str, *words: str) -> subprocess.Popen[bytes]:
-        with (self.root / f"{name}.log").open("wb") as said:
+        with (self.root / f"{name}.log").open("wb") as output:
             return subprocess.Popen(
                 [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{main}", *LISTEN, *words],
                 cwd=self.root,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
                 env=os.environ
                 | {
@@ -112,10 +112,10 @@ class Standalone:
                 },
             )
 
-    def _said(self, name: str, before: str) -> str:
+    def _word_after(self, name: str, before: str) -> str:
         """The word that follows ``before`` in a log, empty where it is not there."""
-        _, found, rest = (self.root / f"{name}.log").read_text().partition(before)
-        return rest.split()[0] if found and "\n" in rest else ""
+        _, separator, rest = (self.root / f"{name}.log").read_text().partition(before)
+        return rest.split()[0] if separator and "\n" in rest else ""
 
 
 def _command(pid: int) -> str:
@@ -130,15 +130,15 @@ class Run:
 
     def __init__(self, master: str, log_dir: Path, lake: Path, root: Path, *options: str, **conf: str) -> None:
         root.mkdir(parents=True, exist_ok=True)
-        self._said = root / "replay.txt"
+        self._output = root / "replay.txt"
         ours = {"spark.executor.memory": "600m", "spark.sql.shuffle.partitions": "2"}
         confs = json.dumps(ours | conf)
-        with self._said.open("wb") as said:
+        with self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "pipelines.cli.main", "replay", str(log_dir), "--lake", str(lake), *options],
                 cwd=ROOT,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
                 env=os.environ
                 | {
@@ -154,9 +154,9 @@ class Run:
             )
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """Its output so far."""
-        return self._said.read_text()
+        return self._output.read_text()
 
     def runs(self) -> bool:
         return self.process.poll() is None
@@ -164,7 +164,7 @@ class Run:
     def end(self, seconds: float = 900) -> None:
         """Wait for its end; AssertionError with its output if it failed."""
         code = self.process.wait(seconds)
-        assert code == 0, (code, self.said)
+        assert code == 0, (code, self.output)
 
 
 @contextmanager

@@ -51,8 +51,8 @@ def readable(lake: Path | str, histories: Sequence[History]) -> int:
     try:
         opened = ask.Lake.open(lake)
     except UsageError as nothing:
-        said = str(nothing)
-        assert "no lake" in said or "nothing" in said, said
+        message = str(nothing)
+        assert "no lake" in message or "nothing" in message, message
         return 0
     end = opened.offset + 1
     fs, root = filesystem_of(str(lake))
@@ -60,11 +60,14 @@ def readable(lake: Path | str, histories: Sequence[History]) -> int:
         for name, version in row["versions"]:
             commit = fs.get_file_info(f"{root}/{name}/_delta_log/{version:020d}.json")
             assert commit.type == FileType.File, (name, version)
-    found = rows_of(lake)
-    wrong = [differences(found, history.until(end)) for history in histories if end <= history.end]
+    tables = rows_of(lake)
+    wrong = [differences(tables, history.until(end)) for history in histories if end <= history.end]
     assert [] in wrong, wrong
     pictures = [engine.image(history.until(end), end - 1) for history in histories if end <= history.end]
-    assert ask.image(opened) in pictures
+    seen = ask.image(opened)
+    for broker in seen["brokers"]:
+        broker.pop("cordonedLogDirs", None)  # the test's own images have none
+    assert seen in pictures
     return end
 
 

@@ -37,31 +37,31 @@ def main() -> None:
         for size in options.size:
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", disk], check=True)
             try:
-                code, said = replay(log, disk / "lake", root / "said", spark=options.spark)
-                assert code == 2, (code, said)
+                code, errors = replay(log, disk / "lake", root / "said", spark=options.spark)
+                assert code == 2, (code, errors)
                 end = readable(disk / "lake", [history])
                 subprocess.run(["mount", "-o", "remount,size=50m", disk], check=True)
                 code, again = replay(log, disk / "lake", root / "said", spark=options.spark)
                 assert code == 0, (code, again)
                 complete(disk / "lake", history)
-                print(json.dumps({"KiB": size, "published": end, "said": said.strip().splitlines()[-1]}), flush=True)
+                print(json.dumps({"KiB": size, "published": end, "said": errors.strip().splitlines()[-1]}), flush=True)
             finally:
                 subprocess.run(["umount", disk], check=True)
 
 
-def replay(log: Path, lake: Path, said: Path, *, spark: bool) -> tuple[int | None, str]:
+def replay(log: Path, lake: Path, errors: Path, *, spark: bool) -> tuple[int | None, str]:
     """Exit code and standard error of a run in small micro-batches."""
     if spark:
         with spark_run(log, lake, 60) as run:
-            return run.ended(600), run.said
-    process = forked(log, lake, 30, first=partial(listen, said))
+            return run.ended(600), run.errors
+    process = forked(log, lake, 30, first=partial(listen, errors))
     process.join(600)
-    return process.exitcode, said.read_text()
+    return process.exitcode, errors.read_text()
 
 
-def listen(said: Path) -> None:
+def listen(errors: Path) -> None:
     """Standard error goes to a file."""
-    os.dup2(os.open(said, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
+    os.dup2(os.open(errors, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
 
 
 if __name__ == "__main__":

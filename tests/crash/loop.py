@@ -88,16 +88,16 @@ class Killer:
         while self.counts.kills < kills:
             chain += 1
             lake = f"{self._lakes}/lake-{chain}"
-            said = [self._history]
-            self._kills(self._before, lake, said, self._some(kills))
+            histories = [self._history]
+            self._kills(self._before, lake, histories, self._some(kills))
             if self._is_rewritten:
                 self._finish(self._before, lake)
                 complete(lake, self._history)
                 self.counts.compared += 1
-            said.append(self._next(readable(lake, said)))
-            self._kills(self._after, lake, said, self._some(kills))
+            histories.append(self._next(readable(lake, histories)))
+            self._kills(self._after, lake, histories, self._some(kills))
             self._finish(self._after, lake)
-            complete(lake, said[1])
+            complete(lake, histories[1])
             self.counts.compared += 1
             remove(lake)
         return self.counts
@@ -114,8 +114,8 @@ class Killer:
             self._then[end] = uninterrupted(self._after, lake)
         return self._then[end]
 
-    def _kills(self, log: Path, lake: str, said: list[History], most: int) -> None:
-        end = readable(lake, said)
+    def _kills(self, log: Path, lake: str, histories: list[History], most: int) -> None:
+        end = readable(lake, histories)
         done = self.counts.kills
         while self.counts.kills - done < most:
             checkpoint = Path(home_of(lake), "_checkpoint")
@@ -125,9 +125,9 @@ class Killer:
             if not (self._kill_spark if self._spark else self._kill_forked)(log, lake):
                 self.counts.ended_first += 1
                 return
-            before, end = end, readable(lake, said)
+            before, end = end, readable(lake, histories)
             # Only the rewritten part may be rolled back.
-            assert end >= before or (len(said) == 2 and end >= said[1].end - 1), (before, end)
+            assert end >= before or (len(histories) == 2 and end >= histories[1].end - 1), (before, end)
             self.counts.unread += end == 0
             self.counts.published += end > before
             print(f"\r{self.counts}", end="", file=sys.stderr, flush=True)
@@ -163,7 +163,7 @@ class Killer:
                 self._start_seconds = time.monotonic() - started
                 when, code = "running", run.ended(self._chance.uniform(0, 2.5 * self._start_seconds))
             if code is not None:
-                assert code == 0, (code, run.said)
+                assert code == 0, (code, run.errors)
                 return False
             run.kill(whom)
             # Surviving processes run for a moment, until they notice that the others have ended.
@@ -180,7 +180,7 @@ class Killer:
         if self._spark:
             with spark_run(log, lake, 1000) as run:
                 code = run.ended(600)
-                assert code == 0, (code, run.said)
+                assert code == 0, (code, run.errors)
             return
         process = forked(log, lake, None)
         process.join(600)
@@ -215,8 +215,8 @@ def deleted(source: Path, target: Path) -> Path:
 
 
 def _contained(log_dir: Path, snapshot: Path) -> list[Path]:
-    found = sorted((log_dir / LOG).glob("*.log"))
-    return [path for path, after in pairwise(found) if int(after.stem) <= int(snapshot.name[:20])]
+    files = sorted((log_dir / LOG).glob("*.log"))
+    return [path for path, after in pairwise(files) if int(after.stem) <= int(snapshot.name[:20])]
 
 
 def until(source: Path, end_offset: int, target: Path) -> Path:

@@ -47,13 +47,13 @@ class SparkRun:
     ) -> None:
         die = [] if point is None else ["--die", point]
         replay = ["replay", str(log_dir), "--lake", str(lake), "--max-records", str(most)]
-        self._said = temporary / "stderr.txt"
-        with self._said.open("wb") as said:
+        self._errors = temporary / "stderr.txt"
+        with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 [*(BOUND if bound else ()), sys.executable, "-m", "tests.crash.child", *die, *replay],
                 cwd=ROOT,
                 stdout=subprocess.DEVNULL,
-                stderr=said,
+                stderr=errors,
                 start_new_session=True,
                 env=os.environ
                 | {
@@ -68,9 +68,9 @@ class SparkRun:
             )
 
     @property
-    def said(self) -> str:
+    def errors(self) -> str:
         """Its standard error so far."""
-        return self._said.read_text()
+        return self._errors.read_text()
 
     def ended(self, seconds: float) -> int | None:
         """Its exit code, None if it still runs after that time."""
@@ -82,7 +82,7 @@ class SparkRun:
     def is_ready(self, seconds: float = 300) -> bool:
         """Wait until Spark is up; False if the run ended before, or is not up after that time."""
         until = time.monotonic() + seconds
-        while "ready" not in self.said:
+        while "ready" not in self.errors:
             if self._process.poll() is not None or time.monotonic() > until:
                 return False
             time.sleep(0.01)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "build" / "defects"
-FOUND = HERE.parent / "fixtures" / "golden" / "defects.json"
+OUTCOMES = HERE.parent / "fixtures" / "golden" / "defects.json"
 RELEASES = ("3.7.2", "3.8.1", "3.9.2", "4.0.2", "4.1.2", "4.2.0", "4.3.1", "4.4.0")
 TESTS_OF = {"4.4.0": "4.3.1"}
 """A release whose test classes are not published, and the release whose test sources stand in for them."""
@@ -48,22 +48,24 @@ def context(jars: Path, tests: str) -> Path:
         source = archive.read(CONTEXT).decode()
     for old, new in MOVED.items():
         source = source.replace(f"import {old};", f"import {new};")
-    found = jars.parent / "sources" / CONTEXT
-    found.parent.mkdir(parents=True, exist_ok=True)
-    found.write_text(source)
-    return found
+    file = jars.parent / "sources" / CONTEXT
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source)
+    return file
 
 
 def main() -> int:
     """Exit code 0 if every defect could be tried on every release, else 1."""
-    found = {}
+    outcomes = {}
     for release in RELEASES:
         print(f"Kafka {release}", file=sys.stderr)
-        found[release] = tried(release)
-    FOUND.write_text(json.dumps(found, indent=1) + "\n")
-    for defect in found[RELEASES[-1]]:
-        print(defect, *(f"{release}: {found[release][defect][0]}" for release in RELEASES), sep="  ")
-    return int(any(one[0] not in ("yes", "no", "absent") for tries in found.values() for one in tries.values()))
+        outcomes[release] = tried(release)
+    OUTCOMES.write_text(json.dumps(outcomes, indent=1) + "\n")
+    for defect in outcomes[RELEASES[-1]]:
+        print(defect, *(f"{release}: {outcomes[release][defect][0]}" for release in RELEASES), sep="  ")
+    return int(
+        any(outcome[0] not in ("yes", "no", "absent") for tries in outcomes.values() for outcome in tries.values())
+    )
 
 
 if __name__ == "__main__":

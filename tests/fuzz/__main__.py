@@ -14,7 +14,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from tests.fuzz.run import FOUND, fuzz
+from tests.fuzz.run import FUZZ_FOLDER, fuzz
 
 PART = 5000
 
@@ -42,12 +42,19 @@ def _all(name: str, inputs: int, seed: int, ceiling: int) -> bool:
     started, read, added = time.monotonic(), 0, 0
     for part, at in enumerate(range(0, inputs, PART)):
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as fresh:
-            found = fresh.submit(fuzz, name, min(PART, inputs - at), f"{seed}.{part}", ceiling).result()
-        if found is None:
+            report = fresh.submit(fuzz, name, min(PART, inputs - at), f"{seed}.{part}", ceiling).result()
+        if report is None:
             return False
-        read, added = read + found.read, max(added, found.added)
-    said = {"target": name, "seed": seed, "inputs": inputs, "read": read, "refused": inputs - read, "addedMiB": added}
-    print(json.dumps({**said, "seconds": round(time.monotonic() - started, 1)}), flush=True)
+        read, added = read + report.read, max(added, report.added)
+    summary = {
+        "target": name,
+        "seed": seed,
+        "inputs": inputs,
+        "read": read,
+        "refused": inputs - read,
+        "addedMiB": added,
+    }
+    print(json.dumps({**summary, "seconds": round(time.monotonic() - started, 1)}), flush=True)
     return True
 
 
@@ -58,16 +65,16 @@ def _guided(name: str, seconds: int) -> int:
         from tests.fuzz.targets import targets
 
         target = targets()[name]
-    corpus = FOUND / f"corpus-{name}"
+    corpus = FUZZ_FOLDER / f"corpus-{name}"
     corpus.mkdir(parents=True, exist_ok=True)
     for number, good in enumerate(target.seeds):
         (corpus / f"seed-{number}").write_bytes(good)
 
-    def one(data: bytes) -> None:
+    def run_input(data: bytes) -> None:
         target.run(data if target.repair is None else target.repair(data))
 
-    limits = [f"-max_total_time={seconds}", "-rss_limit_mb=4096", f"-artifact_prefix={FOUND}/{name}-"]
-    atheris.Setup([sys.argv[0], *limits, str(corpus)], one)
+    limits = [f"-max_total_time={seconds}", "-rss_limit_mb=4096", f"-artifact_prefix={FUZZ_FOLDER}/{name}-"]
+    atheris.Setup([sys.argv[0], *limits, str(corpus)], run_input)
     atheris.Fuzz()
     return 0
 

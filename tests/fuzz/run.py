@@ -11,19 +11,19 @@ from pathlib import Path
 
 from tests.fuzz.mutate import mutated
 
-FOUND = Path("build/fuzz")
+FUZZ_FOLDER = Path("build/fuzz")
 GIB = 1 << 30
 
 
 @dataclass(frozen=True)
-class Found:
+class PartReport:
     """The number of inputs that were read, and the growth of the resident memory in MiB."""
 
     read: int
     added: int
 
 
-def fuzz(name: str, inputs: int, seed: str, ceiling: int | None = None) -> Found | None:
+def fuzz(name: str, inputs: int, seed: str, ceiling: int | None = None) -> PartReport | None:
     """Run one target on ``inputs`` mutated inputs; None if one of them shows a fault.
 
     ``ceiling``: MiB by which the resident memory may grow; one allocation of more than 8 GiB fails at once.
@@ -49,7 +49,7 @@ def fuzz(name: str, inputs: int, seed: str, ceiling: int | None = None) -> Found
         except BaseException as problem:
             _keep(name, seed, number, data, problem)
             return None
-    return Found(read, _peak() - before)
+    return PartReport(read, _peak() - before)
 
 
 def _peak() -> int:
@@ -58,8 +58,8 @@ def _peak() -> int:
 
 
 def _keep(name: str, seed: str, number: int, data: bytes, problem: BaseException) -> None:
-    FOUND.mkdir(parents=True, exist_ok=True)
-    path = FOUND / f"{name}-{seed}-{number}"
+    FUZZ_FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FUZZ_FOLDER / f"{name}-{seed}-{number}"
     path.write_bytes(data)
     traceback.print_exception(problem)
     print(f"{name}: input {number} of seed {seed}, kept in {path}", file=sys.stderr)

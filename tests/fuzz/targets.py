@@ -54,12 +54,12 @@ def _batches() -> list[bytes]:
 
 
 def _request_lines() -> list[bytes]:
-    found: list[bytes] = []
+    request_lines: list[bytes] = []
     for path in sorted(CLUSTERS.glob("*/requests-*.log.gz")):
         with gzip.open(path) as lines:
-            found += [line.rstrip(b"\n") for _, line in zip(range(2000), lines, strict=False)]
+            request_lines += [line.rstrip(b"\n") for _, line in zip(range(2000), lines, strict=False)]
 
-    return [line for line in found if type(parse_line(line)).__name__ == "RequestLine"][::20]
+    return [line for line in request_lines if type(parse_line(line)).__name__ == "RequestLine"][::20]
 
 
 def refit(data: bytes) -> bytes:
@@ -104,16 +104,16 @@ def _column_values(data: bytes) -> list[bytes] | None:
         headers = scanned.headers
         batches.verify(raw, headers, "fuzz")
         records.check_control(raw, headers, "fuzz")
-        found = records.decode(raw, headers, "fuzz")
+        columns = records.decode(raw, headers, "fuzz")
     except MalformedLog:
         return None
-    return [found.value(row) for row in np.flatnonzero(found.types < records.CONTROL_BASE).tolist()]
+    return [columns.value(row) for row in np.flatnonzero(columns.types < records.CONTROL_BASE).tolist()]
 
 
 def _batch(data: bytes) -> bool:
-    expected, found = _plain_values(data), _column_values(data)
-    if expected != found:
-        raise AssertionError(f"the plain reader has {expected!r}, the columnar one {found!r}")
+    expected, columnar_values = _plain_values(data), _column_values(data)
+    if expected != columnar_values:
+        raise AssertionError(f"the plain reader has {expected!r}, the columnar one {columnar_values!r}")
     return expected is not None
 
 

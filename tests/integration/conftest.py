@@ -44,8 +44,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> BySessi
 @pytest.fixture(scope="session")
 def engine() -> Iterator[SparkEngine]:
     """Spark with Delta Lake, in a process of its own."""
-    with spark_engine() as found:
-        yield found
+    with spark_engine() as process:
+        yield process
 
 
 @pytest.fixture(scope="session")

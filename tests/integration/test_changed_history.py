@@ -73,13 +73,13 @@ def test_log_rewritten_between_runs_is_followed_and_said(spark: SparkSession, tm
     replay(spark, log_dir, tmp_path / "lake", max_records=200)
     last = log_dir / LOG / LAST
     last.write_bytes(first_batches(last.read_bytes(), FORK))
-    said: list[str] = []
-    shorter = Runner(Replay(str(log_dir), str(tmp_path / "lake")), notice=said.append)
+    notices: list[str] = []
+    shorter = Runner(Replay(str(log_dir), str(tmp_path / "lake")), notice=notices.append)
     assert (shorter.run(spark).log_end, shorter.outcome.batches) == (FORK, 0)
-    assert [f"ends before offset {FORK}, but the lake has offsets up to 618" in line for line in said] == [True]
+    assert [f"ends before offset {FORK}, but the lake has offsets up to 618" in line for line in notices] == [True]
     rewrite(log_dir)
     done = replay(spark, log_dir, tmp_path / "lake").outcome.rolled_back
-    assert [(one.offset, one.before) for one in done] == [(FORK, 619)]
+    assert [(rollback.offset, rollback.before) for rollback in done] == [(FORK, 619)]
     assert differences(rows_of(tmp_path / "lake"), rows_of(rewritten)) == []
     assert Runner(Replay(str(log_dir), str(tmp_path / "lake"))).up_to_date()
 

@@ -35,8 +35,8 @@ Jbod = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with connect_server(tmp_path_factory.mktemp("server")) as found:
-        yield found
+    with connect_server(tmp_path_factory.mktemp("server")) as address:
+        yield address
 
 
 def environment(remote: str) -> dict[str, str]:
@@ -77,19 +77,19 @@ def test_tables_are_the_references_row_for_row(whole: tuple[Path, dict[str, obje
 
 
 def test_client_reports_what_the_ledger_says(whole: tuple[Path, dict[str, object]], tmp_path: Path) -> None:
-    lake, said = whole
-    assert (said["start_offset"], said["end_offset"], said["batches"], said["interrupted"]) == (0, 630, 3, False)
+    lake, reply = whole
+    assert (reply["start_offset"], reply["end_offset"], reply["batches"], reply["interrupted"]) == (0, 630, 3, False)
     ledger = open_ledger(str(lake)).to_pyarrow_table().to_pylist()
     written: Counter[str] = Counter()
     for row in ledger:
         written.update(dict(row["rows"]))
-    assert said["rows"] == dict(written)
+    assert reply["rows"] == dict(written)
     joined = JoinedLake(tmp_path / "lake", KAFKA)
     joined.replay()
     joined.add(request_lines(KAFKA))
     assert request_rows_of(lake) == joined.rows
     outcomes = Counter(": ".join(filter(None, (row["outcome"], row["why"]))) for row in joined.rows)
-    assert said["requests"] == dict(outcomes)
+    assert reply["requests"] == dict(outcomes)
 
 
 @pytest.mark.exhaustive  # without a server: test_launch.py
@@ -109,8 +109,8 @@ def test_run_that_follows_ends_at_sigterm_with_its_query_and_later_runs_go_on_fr
         client.send_signal(signal.SIGTERM)
         out, err = client.communicate(timeout=120)
     assert client.returncode == 0, err
-    said = json.loads(out)
-    assert (said["end_offset"], said["batches"], said["interrupted"]) == (followed, 1, False)
+    reply = json.loads(out)
+    assert (reply["end_offset"], reply["batches"], reply["interrupted"]) == (followed, 1, False)
     assert "nothing new" in jbod("replay", log, "--lake", lake).stdout
     planned = len(list((lake / "_checkpoint" / "offsets").iterdir()))
     held.rename(segments[-1])
@@ -119,8 +119,8 @@ def test_run_that_follows_ends_at_sigterm_with_its_query_and_later_runs_go_on_fr
     done = json.loads(jbod("replay", log, "--lake", lake, "--json").stdout)
     assert (done["start_offset"], done["end_offset"], done["batches"]) == (followed, 630, 1)
     assert not [line for line in done["notices"] if "rebuilt" in line]
-    found, expected = rows_of(lake), expected_rows(Reference().add(read_log(metadata_dir(KAFKA), "log")))
-    assert differences(found, expected) == []
+    rows, expected = rows_of(lake), expected_rows(Reference().add(read_log(metadata_dir(KAFKA), "log")))
+    assert differences(rows, expected) == []
 
 
 @pytest.mark.exhaustive  # without a server: test_replay_input.py

@@ -115,7 +115,7 @@ def test_kill_around_sparks_logs_and_state_and_a_lost_checkpoint_lose_nothing(
     end = 0
     for point in SPARK if exhaustive() else SPARK[:1]:
         with spark_run(log, tmp_path / "lake", 30, point) as run:
-            assert run.ended(300) == -signal.SIGKILL, (point, run.said)
+            assert run.ended(300) == -signal.SIGKILL, (point, run.errors)
         before, end = end, readable(tmp_path / "lake", [history])
         assert end > before, point
     rmtree(tmp_path / "lake" / "_checkpoint")
@@ -131,7 +131,7 @@ def test_plan_of_a_killed_run_that_retention_has_overtaken_is_not_waited_for(
     source, lake = metadata_dir("kafka-4.1.2"), tmp_path / "lake"
     early = deleted(source, tmp_path / "early")
     with spark_run(early, lake, 100, "before publish") as run:
-        assert run.ended(300) == -signal.SIGKILL, run.said
+        assert run.ended(300) == -signal.SIGKILL, run.errors
     end = ask.Lake.open(lake).offset + 1
     uninterrupted(until(early, end, tmp_path / "until"), tmp_path / "whole")
     log = retained(source, tmp_path / "log")
@@ -154,19 +154,19 @@ def test_replay_stops_at_a_lake_it_may_not_write_and_a_segment_it_may_not_read_a
     for path, mode in there:
         path.chmod(mode & 0o555)
     with spark_run(log, lake, 1000, bound=True) as run:
-        assert run.ended(300) == 2, run.said
-        assert f"jbod: {lake}: Permission denied: give this user the right to write there" in run.said
+        assert run.ended(300) == 2, run.errors
+        assert f"jbod: {lake}: Permission denied: give this user the right to write there" in run.errors
     for path, mode in there:
         path.chmod(mode)
     last = max((log / LOG).glob("*.log"))
     last.chmod(0)
     with spark_run(log, lake, 1000, bound=True) as run:
-        assert run.ended(300) == 2, run.said
-        assert f"jbod: {last}: cannot be read" in run.said
+        assert run.ended(300) == 2, run.errors
+        assert f"jbod: {last}: cannot be read" in run.errors
     assert 0 < readable(lake, [history]) == end
     last.chmod(0o644)
     with spark_run(log, lake, 1000, bound=True) as run:
-        assert run.ended(300) == 0, run.said
+        assert run.ended(300) == 0, run.errors
     complete(lake, history)
 
 
@@ -177,7 +177,7 @@ def test_of_two_replays_at_once_the_second_is_refused_and_the_first_is_right(tmp
     lake = tmp_path / "lake"
     with spark_run(log, lake, 100) as first, spark_run(log, lake, 100) as second:
         codes = first.ended(300), second.ended(300)
-        said = first.said + second.said
-    assert set(codes) == {0, 2}, said
-    assert f"jbod: {lake}: another jbod replay runs on this lake" in said
+        output = first.errors + second.errors
+    assert set(codes) == {0, 2}, output
+    assert f"jbod: {lake}: another jbod replay runs on this lake" in output
     complete(lake, history)

@@ -61,10 +61,10 @@ def test_every_engine_reads_the_same_rows_at_every_publication(
     lake = lakes(kafka)
     root, at = str(lake), published(lake)
     assert len(at) == PUBLICATIONS
-    asked = {name: [(f"{root}/{name}", versions[name], str(versions[name])) for versions in at] for name in at[0]}
-    engine.call("tests.support.delta_calls:write_versions", asked, str(tmp_path))
+    requests = {name: [(f"{root}/{name}", versions[name], str(versions[name])) for versions in at] for name in at[0]}
+    engine.call("tests.support.delta_calls:write_versions", requests, str(tmp_path))
     compared = 0
-    for name, wanted in asked.items():
+    for name, wanted in requests.items():
         columns = ", ".join(BY_NAME[name].schema.names)
         for path, version, label in wanted:
             delta = DeltaTable(path, version=version)
@@ -91,9 +91,9 @@ def test_lake_opened_in_spark_answers_as_without_it(
     lake = lakes("kafka-4.1.2")
     newest = Lake.open(lake).offset
     offsets = [162, 264] if exhaustive() else [162]
-    said = engine.call("tests.support.delta_calls:write_lake_at", str(lake), offsets, str(tmp_path))
-    assert said["same settings"]
-    assert f"this lake knows the offsets 0 to {newest}" in said["unknown"]
+    answer = engine.call("tests.support.delta_calls:write_lake_at", str(lake), offsets, str(tmp_path))
+    assert answer["same settings"]
+    assert f"this lake knows the offsets 0 to {newest}" in answer["unknown"]
     there = sorted(tmp_path.iterdir())
     assert len(there) == len(offsets) * (10 + 3 * len(HISTORY) + 1) + 2
     for folder in there:
@@ -115,12 +115,12 @@ def assert_equal(folder: Path, lake: Lake, kind: str, name: str) -> None:
     # What is true now in a view has no end yet; Lake.at says how it ended later.
     hidden = f" EXCLUDE ({', '.join(ends)})" if kind in ("now", "called", "past", "timed") and ends else ""
     spark = f"(SELECT {columns} FROM '{folder}/*.parquet')"
-    asked = {
+    queries = {
         "DuckDB": f"(SELECT *{hidden} FROM (SELECT {columns} FROM {expected}))",
         "Spark": f"(SELECT *{hidden} FROM {spark})",
     }
     appended = {"appended": DeltaTable(f"{lake.path}/{name}").to_pyarrow_table()} if name in APPENDED else {}
-    assert same_rows(asked, **appended) == {"Spark": 0}, folder.name
+    assert same_rows(queries, **appended) == {"Spark": 0}, folder.name
 
 
 def test_lake_in_a_catalog_has_comments_views_and_a_readable_history(
@@ -130,15 +130,15 @@ def test_lake_in_a_catalog_has_comments_views_and_a_readable_history(
     for number in range(3):
         parts().publish(lake, number)
     parts().publish(tmp_path / "other", 0)
-    said = engine.call("tests.support.delta_calls:write_catalog", str(lake), [162, 264], str(tmp_path / "out"))
+    answer = engine.call("tests.support.delta_calls:write_catalog", str(lake), [162, 264], str(tmp_path / "out"))
     for table in HISTORY:
-        assert {table.name, f"{table.name}_now", f"{table.name}_at", f"{table.name}_published"} <= {*said["names"]}
-    assert said["comment"].startswith("A replica in a directory.")
-    assert said["columns"]["reason"].startswith("broker missing, broker fenced")
-    assert said["history"][-3:] == [
+        assert {table.name, f"{table.name}_now", f"{table.name}_at", f"{table.name}_published"} <= {*answer["names"]}
+    assert answer["comment"].startswith("A replica in a directory.")
+    assert answer["columns"]["reason"].startswith("broker missing, broker fenced")
+    assert answer["history"][-3:] == [
         ["WRITE", f"jbod: published offsets {first} to {last}"] for first, last in ((0, 209), (210, 275), (276, 419))
     ]
-    assert "is a table of" in said["other"]
+    assert "is a table of" in answer["other"]
     assert_equal(tmp_path / "out" / "now", Lake.open(lake), "now", "offline_replicas")
     for offset in (162, 264):
         folder = tmp_path / "out" / f"assignments-{offset}"

@@ -38,8 +38,8 @@ def test_python_and_sql_of_page_run_one_after_the_other(engine: SparkEngine, pla
     paths["/var/log/kafka/kafka-request.log"] = str(CLUSTERS / KAFKA / "requests-100.log.gz")
     paths["main.jbod"] = "jbod_docs"  # a session of tests has no catalog of this name
     run = [block for block in blocks(page, "python", "sql") if block.is_run]
-    told = [[block.language, with_paths(block.text, paths)] for block in run]
-    assert engine.call("tests.support.doc_calls:run_blocks", str(page), told, str(place)) == len(told)
+    snippets = [[block.language, with_paths(block.text, paths)] for block in run]
+    assert engine.call("tests.support.doc_calls:run_blocks", str(page), snippets, str(place)) == len(snippets)
 
 
 @pytest.mark.exhaustive

@@ -67,18 +67,18 @@ def test_checks_on_spark_find_what_they_find_in_duckdb(
     write_lake(tmp_path / "lake", [entry for entry in read_log(metadata_dir(kafka)) if entry.offset <= offset])
     lake = Lake.open(tmp_path / "lake")
     with spark_views(small, lake, load()):
-        found = spark_checks(small)
-    assert found == run_checks(lake)
-    assert len({one.check.id for one in found}) >= 4
+        spark_findings = spark_checks(small)
+    assert spark_findings == run_checks(lake)
+    assert len({finding.check.id for finding in spark_findings}) >= 4
 
 
 def test_checks_of_requests_on_spark_find_what_they_find_in_duckdb(small: SparkSession, tmp_path: Path) -> None:
-    lake = asking().asked("t", 1, 1, "a", error=6).lake(tmp_path)
+    lake = asking().request("t", 1, 1, "a", error=6).lake(tmp_path)
     checks = chosen(["B-01", "B-02"])
     with spark_views(small, lake, load()):
-        found = spark_checks(small, checks)
-    assert found == run_checks(lake, ["B-01", "B-02"])
-    assert len({one.finding for one in found}) == 5
+        spark_findings = spark_checks(small, checks)
+    assert spark_findings == run_checks(lake, ["B-01", "B-02"])
+    assert len({finding.finding for finding in spark_findings}) == 5
 
 
 def test_checks_of_sizes_on_spark_find_what_they_find_in_duckdb(small: SparkSession, tmp_path: Path) -> None:
@@ -86,9 +86,9 @@ def test_checks_of_sizes_on_spark_find_what_they_find_in_duckdb(small: SparkSess
     lake = story.sized(1, a=(46, 100, 9), b=(10, 100, 80), c=(1, 100, 90)).lake(tmp_path)
     checks = chosen(["B-38", "B-39", "B-40"])
     with spark_views(small, lake, load()):
-        found = spark_checks(small, checks)
-    assert found == run_checks(lake, ["B-38", "B-39", "B-40"])
-    assert {one.check.id for one in found} == {"B-38", "B-39", "B-40"}
+        spark_findings = spark_checks(small, checks)
+    assert spark_findings == run_checks(lake, ["B-38", "B-39", "B-40"])
+    assert {finding.check.id for finding in spark_findings} == {"B-38", "B-39", "B-40"}
 
 
 @pytest.fixture(scope="module")
@@ -99,10 +99,10 @@ def tampered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_lake(lake, log[:300], log[300:])
     opened = Lake.open(lake)  # a file that is changed in place is read again
     for name, table, change in TAMPERINGS:
-        if name not in {one.contract.name for one in run_contracts(opened, [name[:4]])}:
+        if name not in {breach.contract.name for breach in run_contracts(opened, [name[:4]])}:
             tamper(lake, table, change)
     # What breaks one contract may mend another.
-    broken = {one.contract.name for one in run_contracts(opened)}
+    broken = {breach.contract.name for breach in run_contracts(opened)}
     for name, table, change in TAMPERINGS:
         if name not in broken:
             tamper(lake, table, change)
@@ -111,11 +111,11 @@ def tampered(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_contracts_on_spark_break_where_they_break_in_duckdb(small: SparkSession, tampered: Path) -> None:
     lake = Lake.open(tampered)
-    rules = (f"SELECT '{one.id}' AS id, what FROM ({spark_sql(one.sql)})" for one in CONTRACTS)
+    rules = (f"SELECT '{contract.id}' AS id, what FROM ({spark_sql(contract.sql)})" for contract in CONTRACTS)
     with spark_views(small, lake, load()):
         broken = small.sql(" UNION ALL ".join(rules)).collect()
     assert sorted((row.id, row.what) for row in broken) == sorted(
-        (one.contract.id, one.what) for one in run_contracts(lake)
+        (breach.contract.id, breach.what) for breach in run_contracts(lake)
     )
 
 
@@ -130,7 +130,7 @@ def test_rules_on_spark_multiply_no_tables(spark: SparkSession, tampered: Path) 
         with spark_views(spark, Lake.open(tampered), load()):
             rules = [*(rule.sql for rule in CONTRACTS), *(rule.sql for rule in CHECKS)]
             rows = [spark.sql(spark_sql(sql)) for sql in rules]
-            plans = [one._jdf.queryExecution().sparkPlan().toString() for one in rows]
+            plans = [frame._jdf.queryExecution().sparkPlan().toString() for frame in rows]
     finally:
         spark.conf.set(threshold, before)
     assert any("SortMergeJoin" in plan for plan in plans)
@@ -176,16 +176,16 @@ def test_validation_of_a_right_lake_meets_all_that_is_about_its_tables(
 
     code, out, _ = run(capfd, "--lake", lake, "--validate", "--json", "--fail-on", "critical")
     answer = json.loads(out)
-    found = run_checks(Lake.open(lake))
+    expected = run_checks(Lake.open(lake))
     assert code == 1
-    assert told_findings(answer) == [[getattr(one, name) for name in OF_FINDINGS] for one in found]
-    assert [row["check_id"] for row in answer["findings"]] == [one.check.id for one in found]
-    assert {row["key"] for row in findings(str(lake))} == {one.key for one in found}
+    assert told_findings(answer) == [[getattr(finding, name) for name in OF_FINDINGS] for finding in expected]
+    assert [row["check_id"] for row in answer["findings"]] == [finding.check.id for finding in expected]
+    assert {row["key"] for row in findings(str(lake))} == {finding.key for finding in expected}
     verdicts = answer["expectations"]
     assert verdicts["engine"] == engine_of_rules
     assert verdicts["broken"] == []
-    assert {(one["suite"], one["severity"], one["rule"]) for one in verdicts["not_met"]} == {
-        ("checks", one.severity, f"{one.check.id} {one.check.name}") for one in found
+    assert {(failure["suite"], failure["severity"], failure["rule"]) for failure in verdicts["not_met"]} == {
+        ("checks", finding.severity, f"{finding.check.id} {finding.check.name}") for finding in expected
     }
     assert verdicts["expectations"] == sum(len(suite.expectations) for suite in suites().values())
 
@@ -198,7 +198,7 @@ def test_validation_of_a_right_lake_meets_all_that_is_about_its_tables(
     # No page loads anything, from the network or from another file.
     pages = [*page.parent.rglob("*.html")]
     assert len(pages) > 2 * len(suites())
-    assert {found for one in pages for found in re.findall(LOADS, one.read_text())} == set()
+    assert {reference for file in pages for reference in re.findall(LOADS, file.read_text())} == set()
     assert "analytics_enabled: false" in (lake / "expectations" / "gx" / "great_expectations.yml").read_text()
 
 
@@ -218,23 +218,23 @@ def test_validation_of_a_wrong_lake_names_the_wrong_rows_and_no_others(
     code, out, _ = run(capfd, "--lake", tampered, "--validate", "--no-keep", "--json")
     answer = json.loads(out)
     assert code == 1
-    assert told_findings(answer) == [[getattr(one, name) for name in OF_FINDINGS] for one in run_checks(lake)]
+    assert told_findings(answer) == [[getattr(finding, name) for name in OF_FINDINGS] for finding in run_checks(lake)]
     broken = run_contracts(lake)
     assert answer["expectations"]["broken"] == [
-        {"contract": one.contract.id, "table": one.contract.table, "what": one.what} for one in broken
+        {"contract": breach.contract.id, "table": breach.contract.table, "what": breach.what} for breach in broken
     ]
-    assert {one.contract.name for one in broken} == {contract.name for contract in CONTRACTS}
+    assert {breach.contract.name for breach in broken} == {contract.name for contract in CONTRACTS}
 
     use("duckdb")
     code, out, _ = run(capfd, "--lake", tampered, "--validate", "--no-keep")
     assert code == 1
-    unmet = [one for one in answer["expectations"]["not_met"] if one["suite"] != "checks"]
-    told = re.findall(r"^  [A-Z]+ \w+: .*$", out.partition("Great Expectations:")[2], re.MULTILINE)
+    unmet = [failure for failure in answer["expectations"]["not_met"] if failure["suite"] != "checks"]
+    lines = re.findall(r"^  [A-Z]+ \w+: .*$", out.partition("Great Expectations:")[2], re.MULTILINE)
     rows = {None: "", 1: ": 1 row"}
-    assert sorted(told) == sorted(
-        f"  {one['severity'].upper()} {one['suite']}: {one['rule']}"
-        + rows.get(one["unexpected"], f": {one['unexpected']} rows")
-        for one in unmet
+    assert sorted(lines) == sorted(
+        f"  {failure['severity'].upper()} {failure['suite']}: {failure['rule']}"
+        + rows.get(failure["unexpected"], f": {failure['unexpected']} rows")
+        for failure in unmet
     )
     assert f"Data Docs: {docs_page(tmp_path / 'kept')}" in out
     for contract in CONTRACTS:
@@ -254,14 +254,17 @@ def test_checkpoints_made_again_are_the_same_and_follow_a_changed_definition(
         with validate.project(tmp_path) as context:
             made = validate.checkpoints(context, engine)
         return {
-            name: [one.id, *(expectation.id for expectation in one.validation_definitions[0].suite.expectations)]
-            for name, one in made.items()
+            name: [
+                checkpoint.id,
+                *(expectation.id for expectation in checkpoint.validation_definitions[0].suite.expectations),
+            ]
+            for name, checkpoint in made.items()
         }
 
     few = {name: suite for name, suite in suites().items() if name in ("ledger", "checks")}
     monkeypatch.setattr(validate, "suites", lambda: few)
     before = ids()
-    assert all(one for group in before.values() for one in group)
+    assert all(identifier for group in before.values() for identifier in group)
     assert ids() == before
     few["ledger"].expectations = few["ledger"].expectations[:-1]
     after = ids()

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.spark
 
 
 @contextmanager
-def following(spark: SparkSession, log_dir: Path, lake: Path, said: list[str]) -> Iterator[Runner]:
-    runner = Runner(Replay(str(log_dir), str(lake), follow_seconds=0.2), notice=said.append)
+def following(spark: SparkSession, log_dir: Path, lake: Path, notices: list[str]) -> Iterator[Runner]:
+    runner = Runner(Replay(str(log_dir), str(lake), follow_seconds=0.2), notice=notices.append)
     problems: list[BaseException] = []
 
     def run() -> None:
@@ -64,22 +64,22 @@ def test_log_that_grows_rolls_is_rewritten_and_loses_segments_is_followed(spark:
     every = sorted((SOURCE / LOG).glob("*.log"))
     copy(every[0], folder)
     lake = tmp_path / "lake"
-    said: list[str] = []
-    with following(spark, tmp_path / "log", lake, said) as runner:
-        wait(lake, lambda found: found.offset == int(every[1].name[:20]) - 1)
+    notices: list[str] = []
+    with following(spark, tmp_path / "log", lake, notices) as runner:
+        wait(lake, lambda newest: newest.offset == int(every[1].name[:20]) - 1)
         for path in every[1:]:  # rolled segments, the last one in two parts
             content = path.read_bytes()
             with (folder / path.name).open("wb", buffering=0) as growing:
                 growing.write(content[:100])
                 time.sleep(0.3)
                 growing.write(content[100:])
-        wait(lake, lambda found: found.offset == 618)
+        wait(lake, lambda newest: newest.offset == 618)
         assert differences(rows_of(lake), expected_rows(Reference().add(read_log(tmp_path / "log")))) == []
         rewrite(tmp_path / "log")
-        wait(lake, lambda found: found.offset == FORK)
+        wait(lake, lambda newest: newest.offset == FORK)
         assert differences(rows_of(lake), expected_rows(Reference().add(read_log(tmp_path / "log")))) == []
-        assert len(said) == 1
-        assert f"offsets {FORK} to 618" in said[0]
+        assert len(notices) == 1
+        assert f"offsets {FORK} to 618" in notices[0]
         (folder / every[0].name).unlink()  # retention: what was read is not asked for again
         time.sleep(1)
-    assert [one.before for one in runner.outcome.rolled_back] == [619]
+    assert [rollback.before for rollback in runner.outcome.rolled_back] == [619]

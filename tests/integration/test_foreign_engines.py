@@ -55,11 +55,11 @@ Answers = dict[str, Any]
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Answers]:
     """What a lake that nobody else touched tells after each part."""
     lake = tmp_path_factory.mktemp("undisturbed") / "lake"
-    found = []
+    answers_after = []
     for number in range(len(ENDS)):
         parts().publish(lake, number)
-        found.append(answers(lake))
-    return found
+        answers_after.append(answers(lake))
+    return answers_after
 
 
 @pytest.fixture(scope="module")
@@ -189,16 +189,16 @@ def test_foreign_vacuum_after_a_compaction_is_reported_in_a_line_until_the_next_
 
 def test_requests_that_wait_are_replaced_though_another_engine_rewrote_them(tmp_path: Path) -> None:
     made, whole = JoinedLake(tmp_path / "lake", KAFKA), JoinedLake(tmp_path / "whole", KAFKA)
-    for one in (made, whole):
-        one.replay(400)
-        one.add(request_lines(KAFKA))
-        if one is made:
-            assert {row["outcome"] for row in one.rows} > {"pending"}
+    for joined_lake in (made, whole):
+        joined_lake.replay(400)
+        joined_lake.add(request_lines(KAFKA))
+        if joined_lake is made:
+            assert {row["outcome"] for row in joined_lake.rows} > {"pending"}
             for name in ("assignment_requests", "request_rejects"):
                 DeltaTable(str(tmp_path / "lake" / name)).optimize.compact()
             DeltaTable(str(tmp_path / "lake" / "assignment_requests")).optimize.z_order(["broker_id"])
-        one.replay()
-        one.stream.join_waiting()
+        joined_lake.replay()
+        joined_lake.stream.join_waiting()
     assert made.rows == whole.rows
     DeltaTable(str(tmp_path / "lake" / "assignment_requests")).delete("entry = 0")
     with pytest.raises(LakeConflict, match=r"assignment_requests: version \d+ \(DELETE"):
@@ -219,7 +219,7 @@ def test_lake_that_was_rewritten_by_another_engine_is_rolled_back_vacuumed_and_o
     there = answers(tmp_path / "fresh")
     assert answers(tmp_path / "lake") == there
     later = datetime.now(UTC) + timedelta(days=9)
-    assert sum(one.files for one in vacuum(str(tmp_path / "lake"), timedelta(hours=1), now=later)) > 10
+    assert sum(removal.files for removal in vacuum(str(tmp_path / "lake"), timedelta(hours=1), now=later)) > 10
     optimize(str(tmp_path / "lake"))
     assert answers(tmp_path / "lake") == there
     assert verify(str(tmp_path / "lake")).differences == []
@@ -285,9 +285,9 @@ def test_operation_that_changes_data_or_schema_is_refused_at_every_table_and_a_r
         assert versions(lake) == before
         if name in ("ledger", "assignments"):
             assert answers(lake) == expected[1]
-            found = verify(str(lake))
-            assert [one.table for one in found.differences] == [name]
-            assert any(line.startswith(f"{name}: version ") for line in found.foreign)
+            verification = verify(str(lake))
+            assert [difference.table for difference in verification.differences] == [name]
+            assert any(line.startswith(f"{name}: version ") for line in verification.foreign)
             rebuild(str(lake), say=no_say)
             assert answers(lake) == expected[1]
             parts().publish(lake, 2)
@@ -455,7 +455,7 @@ def sequence(chance: random.Random, lake: Path, expected: list[Answers]) -> bool
                 assert answers(lake) == expected[number - 1]
             except UsageError as gone:
                 assert "damaged or gone" in str(gone) or "cannot be opened" in str(gone)
-                assert any(one.startswith("vacuum") for one in done)
+                assert any(step.startswith("vacuum") for step in done)
             return True
         assert answers(lake) == expected[number]
     return False

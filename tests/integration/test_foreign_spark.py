@@ -67,7 +67,7 @@ def sequences() -> list[tuple[list[tuple[str, str]], list[tuple[str, str]]]]:
         rest = names[len(KEEPING) :]
         return [(first, [([*CHANGING][at % len(CHANGING)], name) for at, name in enumerate(rest)])]
     keeping, changing = ([(what, name) for what in ops for name in NAMES] for ops in (KEEPING, CHANGING))
-    changing = [one for one in changing if one[1] != CHANGES.name or one[0] not in AGAINST_APPEND_ONLY]
+    changing = [pair for pair in changing if pair[1] != CHANGES.name or pair[0] not in AGAINST_APPEND_ONLY]
     chance.shuffle(keeping)
     chance.shuffle(changing)
     return [(keeping[at::20], changing[at::20]) for at in range(20)]
@@ -112,8 +112,8 @@ def test_lake_that_spark_changed_is_rebuilt(engine: SparkEngine, tmp_path: Path)
         parts().publish(lake, number)
     before = answers(lake)
     what = {"partitions": "ADD COLUMN", "records": "INSERT", "assignments": "DELETION VECTORS"}
-    engine.sql([statement(lake, CHANGING[one], name) for name, one in what.items()])
-    assert {one.table for one in verify(str(lake)).differences} == {*what}
+    engine.sql([statement(lake, CHANGING[operation], name) for name, operation in what.items()])
+    assert {difference.table for difference in verify(str(lake)).differences} == {*what}
     rebuild(str(lake), say=lambda _: None)
     assert answers(lake) == before
     assert verify(str(lake)).differences == []

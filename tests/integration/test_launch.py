@@ -62,13 +62,13 @@ def test_signal_to_the_whole_group_ends_a_run_that_follows_as_well_as_one_to_the
     lake = tmp_path / "lake"
     words = ["replay", str(metadata_dir("kafka-4.1.2")), "--follow", "--lake", str(lake)]
     clean = {name: text for name, text in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    with (tmp_path / "said").open("w+") as said:
+    with (tmp_path / "said").open("w+") as output:
         run = subprocess.Popen(
             [sys.executable, "-m", "pipelines.cli.main", *words],
             cwd=ROOT,
             env=clean,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
         try:
@@ -82,8 +82,8 @@ def test_signal_to_the_whole_group_ends_a_run_that_follows_as_well_as_one_to_the
         finally:
             if run.poll() is None:
                 os.killpg(run.pid, signal.SIGKILL)
-        said.seek(0)
+        output.seek(0)
         # A run that takes long tells of its progress first.
-        lines = [line for line in said.read().splitlines() if not line.startswith("jbod replay: ")]
+        lines = [line for line in output.read().splitlines() if not line.startswith("jbod replay: ")]
     assert lines[0].startswith(f"{lake}: replayed offsets 0 to 629")
     assert lines[-1] == f"next: jbod offline --lake {lake}"

@@ -94,8 +94,8 @@ FAILED_2 = f"JbodDirectoryFailed broker=2 directory={DISK_2}"
 def test_incident_fires_its_alerts_and_no_other(
     lake: Path, tmp_path: Path, incident: str, states: dict[int, set[str]]
 ) -> None:
-    told = [(series(Lake.open(lake, offset)), wanted) for offset, wanted in states.items()]
-    assert alerts_fire(told, tmp_path) == "", incident
+    cases = [(series(Lake.open(lake, offset)), wanted) for offset, wanted in states.items()]
+    assert alerts_fire(cases, tmp_path) == "", incident
 
 
 @pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA, 2))
@@ -104,7 +104,7 @@ def test_alerts_of_every_cluster_are_those_that_kafkas_own_image_asks_for(tmp_pa
     with gzip.open(CLUSTERS / kafka / "images.jsonl.gz", "rt") as lines:
         images = [json.loads(line) for line in lines]
     changed = [
-        one for one, before in zip(images, [None, *images], strict=False) if _asked_for(one) != _asked_for(before)
+        after for after, before in zip(images, [None, *images], strict=False) if _asked_for(after) != _asked_for(before)
     ]
     assert len(changed) > 5
     states: list[State] = []
@@ -122,13 +122,13 @@ def _asked_for(image: dict[str, Any] | None) -> set[str]:
     wanted = set()
     if any(broker["fenced"] for broker in brokers.values()):
         wanted.add("JbodBrokerFenced")
-    for one in image["partitions"]:
-        lost = set(one["offlineReplicas"])
-        wanted |= {"JbodPartitionsWithoutLeader"} if one["leader"] == -1 else set()
-        wanted |= {"JbodPartitionsLedFromOffline"} if one["leader"] in lost else set()
-        wanted |= {"JbodPartitionsAllOffline"} if lost >= set(one["replicas"]) else set()
-        wanted |= {"JbodPartitionsUnderReplicated"} if len(one["isr"]) < len(one["replicas"]) else set()
-        for broker, directory in zip(one["replicas"], one["directories"], strict=True):
+    for partition in image["partitions"]:
+        lost = set(partition["offlineReplicas"])
+        wanted |= {"JbodPartitionsWithoutLeader"} if partition["leader"] == -1 else set()
+        wanted |= {"JbodPartitionsLedFromOffline"} if partition["leader"] in lost else set()
+        wanted |= {"JbodPartitionsAllOffline"} if lost >= set(partition["replicas"]) else set()
+        wanted |= {"JbodPartitionsUnderReplicated"} if len(partition["isr"]) < len(partition["replicas"]) else set()
+        for broker, directory in zip(partition["replicas"], partition["directories"], strict=True):
             if broker not in brokers:
                 wanted.add("JbodBrokerMissing")
             elif directory == str(KAFKA_IDS.unassigned):
@@ -141,13 +141,13 @@ def _asked_for(image: dict[str, Any] | None) -> set[str]:
 def _data_alerts(lake: Lake) -> set[str]:
     """The alerts about settings and history, which no image holds, by another answer."""
     counts = status(lake)
-    found = {
+    alerts = {
         "JbodPartitionsUnderMinIsr": counts.partitions_under_min_isr,
         "JbodDataLost": counts.partitions_data_lost,
         "JbodDataUnreachable": counts.partitions_data_unreachable,
         "JbodWritesMayBeLost": counts.partitions_may_lack_writes,
     }
-    return {name for name, count in found.items() if count}
+    return {name for name, count in alerts.items() if count}
 
 
 # WHAT NO BUNDLED INCIDENT HAS
@@ -181,7 +181,7 @@ def test_every_other_alert_fires_alone_and_ends(lake: Path, tmp_path: Path) -> N
     fired = {alert.split()[0] for _, wanted in states for alert in wanted}
     in_incidents = {"JbodDirectoryFailed", "JbodBrokerFenced", "JbodBrokerMissing", "JbodReplicasUnassigned"}
     in_incidents |= UNAVAILABLE | {"JbodDataLost", "JbodDataUnreachable", "JbodWritesMayBeLost"}
-    assert fired | in_incidents == {one.name for one in ALERTS}
+    assert fired | in_incidents == {rule.name for rule in ALERTS}
 
 
 def test_alerts_of_a_fleet_fire_by_cluster_and_say_which(lake: Path, tmp_path: Path) -> None:
@@ -195,29 +195,29 @@ def test_alerts_of_a_fleet_fire_by_cluster_and_say_which(lake: Path, tmp_path: P
     wanted = {f"{alert} cluster=orders" for alert in {*WAITING, *UNAVAILABLE, FAILED_1, FAILED_2}}
     assert alerts_fire([(fleet, wanted)], tmp_path) == ""
     test = yaml.safe_load((tmp_path / "test.yml").read_text())
-    (one,) = test["tests"]
-    del one["promql_expr_test"]
+    (case,) = test["tests"]
+    del case["promql_expr_test"]
     labels = {"severity": "critical", "cluster": "orders"}
     (rule,) = (alert for alert in ALERTS if alert.name == "JbodPartitionsAllOffline")
-    said = {"description": rule.description, "runbook": rule.runbook}
+    annotations = {"description": rule.description, "runbook": rule.runbook}
     count = fleet['jbod_partitions_all_offline{cluster="orders"}']
-    said["summary"] = f"orders: all replicas of {count:.0f} partitions are offline"
-    expected = {"exp_labels": labels, "exp_annotations": said}
-    one["alert_rule_test"] = [{"eval_time": "18m", "alertname": rule.name, "exp_alerts": [expected]}]
+    annotations["summary"] = f"orders: all replicas of {count:.0f} partitions are offline"
+    expected = {"exp_labels": labels, "exp_annotations": annotations}
+    case["alert_rule_test"] = [{"eval_time": "18m", "alertname": rule.name, "exp_alerts": [expected]}]
     (tmp_path / "test.yml").write_text(yaml.safe_dump(test, width=1 << 20))
     ran = promtool("test", "rules", tmp_path / "test.yml")
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_findings_that_checks_kept_fire_by_check(tmp_path: Path) -> None:
-    write_lake(tmp_path / "lake", [one for one in read_log(metadata_dir(KAFKA)) if one.offset <= 200])
+    write_lake(tmp_path / "lake", [entry for entry in read_log(metadata_dir(KAFKA)) if entry.offset <= 200])
     lake = Lake.open(tmp_path / "lake")
-    found = run_checks(lake)
-    record(lake, CHECKS, found)
+    findings = run_checks(lake)
+    record(lake, CHECKS, findings)
     wanted = {
-        f"JbodCriticalFindings check={one.check.id} name={one.check.name}"
-        for one in found
-        if one.severity == "critical"
+        f"JbodCriticalFindings check={finding.check.id} name={finding.check.name}"
+        for finding in findings
+        if finding.severity == "critical"
     }
     assert wanted
     others = {*WAITING, *UNAVAILABLE, FAILED_1, FAILED_2}
@@ -226,9 +226,9 @@ def test_findings_that_checks_kept_fire_by_check(tmp_path: Path) -> None:
 
 def test_alert_has_the_problem_and_the_advice(tmp_path: Path) -> None:
     copy(RULES, tmp_path / "rules.yml")
-    failed = next(one for one in ALERTS if one.name == "JbodDirectoryFailed")
+    failed = next(alert for alert in ALERTS if alert.name == "JbodDirectoryFailed")
     labels = {"broker": "1", "directory": DISK_1, "instance": "here"}
-    told = {
+    expected = {
         "exp_labels": labels | {"severity": "warning"},
         "exp_annotations": {
             "summary": f"directory {DISK_1} of broker 1 is offline, with 7 replicas",
@@ -241,7 +241,7 @@ def test_alert_has_the_problem_and_the_advice(tmp_path: Path) -> None:
     test = {
         "interval": "1m",
         "input_series": [sample],
-        "alert_rule_test": [{"eval_time": "5m", "alertname": failed.name, "exp_alerts": [told]}],
+        "alert_rule_test": [{"eval_time": "5m", "alertname": failed.name, "exp_alerts": [expected]}],
     }
     (tmp_path / "test.yml").write_text(yaml.safe_dump({"rule_files": ["rules.yml"], "tests": [test]}))
     ran = promtool("test", "rules", tmp_path / "test.yml")
@@ -294,9 +294,9 @@ def test_prometheus_scrapes_what_jbod_serves(tmp_path: Path) -> None:
             (lake / "hidden").rename(lake / "ledger")
         until(lambda: values(api, "jbod_partitions") == {counts.partitions})
         server.send_signal(signal.SIGTERM)
-        _, said = server.communicate(timeout=60)
+        _, output = server.communicate(timeout=60)
         assert server.returncode == 0
-        assert [line.split(": ")[:2] for line in said.splitlines()] == [
+        assert [line.split(": ")[:2] for line in output.splitlines()] == [
             ["jbod", "the lake cannot be read"],
             ["jbod", "the lake can be read again"],
         ]
@@ -322,9 +322,9 @@ def served(lake: Path, *options: str | Path) -> Iterator[tuple[str, subprocess.P
         try:
             assert server.stderr is not None
             line = server.stderr.readline()
-            found = re.search(r"at http://(\S+)/metrics$", line)
-            assert found, line
-            yield found[1], server
+            match = re.search(r"at http://(\S+)/metrics$", line)
+            assert match, line
+            yield match[1], server
         finally:
             server.kill()
 
@@ -346,7 +346,7 @@ def prometheus(folder: Path, target: str) -> Iterator[str]:
         try:
             assert server.stderr is not None
             address = next(
-                found[1] for line in server.stderr if (found := re.search(r'"Listening on" address=(\S+)', line))
+                match[1] for line in server.stderr if (match := re.search(r'"Listening on" address=(\S+)', line))
             )
             yield f"http://{address}/api/v1"
         finally:
@@ -356,15 +356,15 @@ def prometheus(folder: Path, target: str) -> Iterator[str]:
 def ask(api: str, path: str, **parameters: str) -> Any:
     """The data of an answer of Prometheus' API."""
     with urllib.request.urlopen(f"{api}/{path}?{urllib.parse.urlencode(parameters)}", timeout=60) as answer:
-        found = json.load(answer)
-    assert found["status"] == "success"
-    return found["data"]
+        document = json.load(answer)
+    assert document["status"] == "success"
+    return document["data"]
 
 
 def values(api: str, expr: str) -> set[float]:
     """The values of a query."""
     try:
-        return {float(one["value"][1]) for one in ask(api, "query", query=expr)["result"]}
+        return {float(sample["value"][1]) for sample in ask(api, "query", query=expr)["result"]}
     except urllib.error.HTTPError as problem:
         if problem.code == 503:  # still starting
             return set()

@@ -51,7 +51,7 @@ def test_notebook_is_short_small_and_of_no_machine(path: Path) -> None:
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert {output.output_type for output in outputs} <= {"display_data", "stream"}
     assert any("image/png" in output.get("data", {}) for output in outputs)
-    said = "".join(
+    output_text = "".join(
         str(output.get("text", "")) + str(output.get("data", {}).get("text/plain", "")) for output in outputs
     )
-    assert re.search(r"0x[0-9a-f]{6}|(?<!\w)/(?:home|tmp|usr)/", said) is None
+    assert re.search(r"0x[0-9a-f]{6}|(?<!\w)/(?:home|tmp|usr)/", output_text) is None

@@ -40,8 +40,8 @@ def left(*words: str, read: int, errors_too: bool = False) -> tuple[int, bytes]:
 
 @pytest.mark.parametrize("words", [("status",), ("check", "--no-keep"), ("--help",)])
 def test_reader_that_was_never_there_is_141_whatever_the_answer(lake: str, words: tuple[str, ...]) -> None:
-    asked = words if words == ("--help",) else (*words, "--lake", lake)
-    assert left(*asked, read=0) == (141, b"")
+    arguments = words if words == ("--help",) else (*words, "--lake", lake)
+    assert left(*arguments, read=0) == (141, b"")
 
 
 @pytest.mark.parametrize("words", [LARGE, ("check", "--no-keep")])

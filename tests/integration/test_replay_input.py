@@ -44,10 +44,10 @@ def run(*words: str) -> int:
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """The one line that a refused ``jbod replay`` prints."""
     assert run("replay", *words) == 2
-    said = capsys.readouterr()
-    line = [line for line in said.err.splitlines() if line.startswith("jbod: ")]
-    assert len(line) == 1, said.err
-    assert said.out == ""
+    output = capsys.readouterr()
+    line = [line for line in output.err.splitlines() if line.startswith("jbod: ")]
+    assert len(line) == 1, output.err
+    assert output.out == ""
     return line[0]
 
 
@@ -100,9 +100,9 @@ def test_path_that_is_no_whole_log_is_refused(
         if case == "damaged snapshot":
             path.chmod(0o600)
             path.write_bytes(path.read_bytes()[:16] + b"\1" + path.read_bytes()[17:])
-    said = refused(capsys, str(given), "--lake", str(tmp_path / "lake"))
-    assert problem in said
-    assert str(given) in said
+    line = refused(capsys, str(given), "--lake", str(tmp_path / "lake"))
+    assert problem in line
+    assert str(given) in line
     assert not (tmp_path / "lake").exists()
 
 
@@ -183,16 +183,16 @@ def test_damaged_log_is_published_up_to_its_damage_and_refused_each_time(
     problem: str,
 ) -> None:
     damage(log_dir / LOG / LAST)
-    said = refused(capsys, str(log_dir), "--lake", str(tmp_path / "lake"), *words)
-    assert problem in said
-    assert LAST in said
-    assert "offset " in said
+    line = refused(capsys, str(log_dir), "--lake", str(tmp_path / "lake"), *words)
+    assert problem in line
+    assert LAST in line
+    assert "offset " in line
     if "append" in damage.__qualname__:
-        assert f"offset {END + 1}: " in said
+        assert f"offset {END + 1}: " in line
     # R-READ-1
     ends = {"cut off": 618, "bad CRC": 618, "foreign bytes": 535}
     assert ends_at(tmp_path / "lake") == ends.get(case, END)
-    assert refused(capsys, str(log_dir), "--lake", str(tmp_path / "lake"), *words) == said
+    assert refused(capsys, str(log_dir), "--lake", str(tmp_path / "lake"), *words) == line
     assert ends_at(tmp_path / "lake") == ends.get(case, END)
 
 
@@ -245,8 +245,8 @@ def test_unknown_type_is_kept_and_reported_and_the_run_continues(
     lake = copytree(begun, tmp_path / "lake")
     append(NOOP, UNKNOWN)(log_dir / LOG / LAST)
     assert run("replay", str(log_dir), "--lake", str(lake)) == 0
-    said = capsys.readouterr().err
-    assert "record type 99 is not known to this jbod" in said
+    output = capsys.readouterr().err
+    assert "record type 99 is not known to this jbod" in output
     assert "UNKNOWN_99" in {row["record_type"] for row in rows_of(lake)["records"]}
 
 
@@ -259,7 +259,7 @@ def test_illegal_history_is_refused_with_its_offset(
     records = (FeatureLevelRecord(name="a", feature_level=1), PartitionRecord(replicas=(1,)))
     writer.append([VersionedRecord(record, 0) for record in records], epoch=1, timestamp=TIME)
     writer.write(tmp_path)
-    said = refused(capsys, str(tmp_path), "--lake", str(tmp_path / "lake"))
-    assert said.startswith("jbod: offset 1: PartitionRecord of topic AAAAAAAAAAAAAAAAAAAAAA")
-    assert "R-TOPIC-2" in said
+    line = refused(capsys, str(tmp_path), "--lake", str(tmp_path / "lake"))
+    assert line.startswith("jbod: offset 1: PartitionRecord of topic AAAAAAAAAAAAAAAAAAAAAA")
+    assert "R-TOPIC-2" in line
     assert not (tmp_path / "lake").exists()

@@ -63,8 +63,8 @@ def replayed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> C
 def test_replay_writes_what_the_reference_says(
     replayed: Callable[..., Path], kafka: str, node: str, start: str, max_records: int
 ) -> None:
-    found = rows_of(replayed(kafka, node, start, max_records))
-    assert differences(found, expected_rows(Reference().add(read_log(metadata_dir(kafka, node), start)))) == []
+    rows = rows_of(replayed(kafka, node, start, max_records))
+    assert differences(rows, expected_rows(Reference().add(read_log(metadata_dir(kafka, node), start)))) == []
 
 
 @pytest.mark.parametrize(("kafka", "node", "start", "max_records"), IMAGED)
@@ -75,7 +75,7 @@ def test_image_at_every_known_offset_is_kafkas(
     lake = replayed(kafka, node, start, max_records)
     newest = Lake.open(lake)
     assert (newest.first > 0) == (start == "snapshot")
-    images = [one for one in kafka_images(kafka) if one["offset"] >= newest.first]
+    images = [kafka_image for kafka_image in kafka_images(kafka) if kafka_image["offset"] >= newest.first]
     assert newest.offset == images[-1]["offset"]
     tables = rows_of(lake)
     for expected in images:

@@ -104,9 +104,9 @@ def test_run_continues_where_it_stopped_whatever_its_checkpoint_lost(
             damage(lake / CHECKPOINT)
             # Under its old name Spark still has the state in memory.
             lake = lake.rename(tmp_path / f"lake-{number}")
-        said: list[str] = []
-        Runner(Replay(str(log_dir), str(lake)), notice=said.append).run(spark)
-        assert ["Spark cannot resume from it" in line for line in said] == [True] * noticed
+        notices: list[str] = []
+        Runner(Replay(str(log_dir), str(lake)), notice=notices.append).run(spark)
+        assert ["Spark cannot resume from it" in line for line in notices] == [True] * noticed
     assert rows_of(lake) == rows_of(whole)
     ledger = DeltaTable(str(lake / "ledger")).to_pyarrow_table().sort_by("end_offset").to_pylist()
     assert len(ledger) == len(damages)
@@ -157,7 +157,9 @@ def test_tables_are_declared_with_constraints_and_comments_and_without_deletion_
         assert properties["delta.enableDeletionVectors"] == "false"
         assert "deletionVectors" not in (delta.protocol().writer_features or [])
         declared = {
-            name.removeprefix("delta.constraints."): said for name, said in properties.items() if "constraints" in name
+            name.removeprefix("delta.constraints."): expression
+            for name, expression in properties.items()
+            if "constraints" in name
         }
         assert set(declared) == set(table.checks)
         assert all(field.metadata.get("comment") for field in delta.schema().fields)
@@ -173,9 +175,9 @@ def test_every_reader_sees_the_same_rows(whole: Path, name: str) -> None:
     expected = canonical(DeltaTable(path).to_pyarrow_table().to_pylist(), name)
     assert canonical(pl.read_delta(path).to_arrow().to_pylist(), name) == expected
     files = DeltaTable(path).file_uris()
-    found = duckdb.sql(f"select * from read_parquet({files})")
-    assert found is not None
-    assert canonical(found.to_arrow_table().to_pylist(), name) == expected
+    relation = duckdb.sql(f"select * from read_parquet({files})")
+    assert relation is not None
+    assert canonical(relation.to_arrow_table().to_pylist(), name) == expected
     assert expected
 
 

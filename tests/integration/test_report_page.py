@@ -76,7 +76,7 @@ def opened(browser: Browser, file: Path, size: tuple[int, int] = DESK, scheme: S
     page.on("console", lambda message: trouble.append(message.text))
     page.on("pageerror", lambda error: trouble.append(str(error)))
     page.on("dialog", lambda dialog: trouble.append(dialog.message))
-    page.on("request", lambda asked: trouble.append(asked.url) if asked.url.startswith(("http", "ws")) else None)
+    page.on("request", lambda request: trouble.append(request.url) if request.url.startswith(("http", "ws")) else None)
     page.goto(file.as_uri())
     page.wait_for_selector("html[data-drawn]")
     yield page
@@ -94,8 +94,8 @@ def shown(browser: Browser, files: dict[str, Path]) -> Iterator[Callable[[str], 
 def rows(page: Page, table: str) -> list[list[str]]:
     """The cells of the rows that are not filtered out."""
     script = "rows => rows.filter(row => !row.hidden).map(row => [...row.cells].map(cell => cell.textContent))"
-    found: list[list[str]] = page.locator(f'[data-table="{table}"] tbody tr').evaluate_all(script)
-    return found
+    cells: list[list[str]] = page.locator(f'[data-table="{table}"] tbody tr').evaluate_all(script)
+    return cells
 
 
 def assert_fits(page: Page, width: int) -> None:
@@ -125,12 +125,16 @@ def test_numbers_of_the_page_equal_the_answers(shown: Callable[[str], Page], lak
     assert first == f"{len(answer.replicas)} of {answer.replicas_in_all}"
     listed = [] if not answer.replicas else rows(page, "offline")
     assert [(row[1], row[2], row[3]) for row in listed] == [
-        (str(one.broker_id), one.directory_id, one.reason) for one in answer.replicas
+        (str(replica.broker_id), replica.directory_id, replica.reason) for replica in answer.replicas
     ]
     held = {(row[0], row[2]): (row[3], row[4], row[5]) for row in rows(page, "directories")}
     assert held == {
-        (str(one.broker_id), one.directory_id): (one.state, str(one.replicas), str(one.leaders))
-        for one in directories(lake)
+        (str(directory.broker_id), directory.directory_id): (
+            directory.state,
+            str(directory.replicas),
+            str(directory.leaders),
+        )
+        for directory in directories(lake)
     }
     drawn = page.evaluate("document.getElementById('picture-map').data[0].z.flat().filter(z => z !== null).length")
     assert drawn == len(directories(lake))
@@ -140,19 +144,21 @@ def test_numbers_of_the_page_equal_the_answers(shown: Callable[[str], Page], lak
     )
     assert last == len(answer.replicas)
     past = incidents(lake)
-    told = [row[0] for row in (rows(page, "incidents") if past else [])]
-    assert told == [str(one.number) for one in reversed(past)]
+    numbers = [row[0] for row in (rows(page, "incidents") if past else [])]
+    assert numbers == [str(incident.number) for incident in reversed(past)]
     if past:
         assert page.evaluate("document.getElementById('picture-incidents').data[0].y.length") == len(past)
     moved = moves(lake)
     assert [row[6] for row in (rows(page, "moves") if moved else [])] == [
-        str(one.accepted_offset) for one in reversed(moved)
+        str(move.accepted_offset) for move in reversed(moved)
     ]
     exposed = risk(lake)
     cost = sum(int(row[4]) for row in (rows(page, "risk") if exposed.directories else []))
-    assert cost == sum(one.without_leader for one in [*exposed.directories, *exposed.brokers])
-    found = run_checks(lake)
-    assert [row[1] for row in (rows(page, "findings") if found else [])] == [one.check.id for one in found]
+    assert cost == sum(exposure.without_leader for exposure in [*exposed.directories, *exposed.brokers])
+    findings = run_checks(lake)
+    assert [row[1] for row in (rows(page, "findings") if findings else [])] == [
+        finding.check.id for finding in findings
+    ]
 
 
 @pytest.mark.parametrize(("size", "letters"), [(DESK, 22), (PHONE, 5)], ids=["desk", "phone"])
@@ -163,9 +169,9 @@ def test_cell_of_the_map_names_its_directory(
         cells = page.evaluate("document.getElementById('picture-map').data[0].text.flat()")
         shown = {cell.split("…")[0] for cell in cells}
         known = directories(lakes["disk"])
-        names = [one.state if one.state == "unassigned" else one.directory_id for one in known]
-        for one, name in zip(known, names, strict=True):
-            assert any(cell.startswith(name[:letters]) for cell in shown), (one, shown)
+        names = [directory.state if directory.state == "unassigned" else directory.directory_id for directory in known]
+        for directory, name in zip(known, names, strict=True):
+            assert any(cell.startswith(name[:letters]) for cell in shown), (directory, shown)
 
 
 def test_filters_narrow_the_map_and_its_table(browser: Browser, files: dict[str, Path]) -> None:
@@ -227,11 +233,11 @@ def test_hovering_an_incident_tells_its_story(shown: Callable[[str], Page], lake
     box = bar.bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
-    told = page.locator("#picture-incidents .hoverlayer .hovertext").text_content() or ""
-    assert f"#{newest.number} {newest.what}" in told
+    text = page.locator("#picture-incidents .hoverlayer .hovertext").text_content() or ""
+    assert f"#{newest.number} {newest.what}" in text
     assert newest.directory_id is not None
-    assert newest.directory_id in told
-    assert f"{newest.replicas_taken} replicas offline" in told
+    assert newest.directory_id in text
+    assert f"{newest.replicas_taken} replicas offline" in text
 
 
 def test_hovering_time_tells_what_was_offline_then(shown: Callable[[str], Page]) -> None:
@@ -240,9 +246,9 @@ def test_hovering_time_tells_what_was_offline_then(shown: Callable[[str], Page])
     picture.scroll_into_view_if_needed()
     box = picture.bounding_box()
     assert box is not None
-    for part, told in ((0.3, "directory offline : 7"), (0.8, "directory offline : 13")):
+    for part, line in ((0.3, "directory offline : 7"), (0.8, "directory offline : 13")):
         page.mouse.move(box["x"] + box["width"] * part, box["y"] + box["height"] / 2)
-        page.wait_for_selector(f"#picture-over-time .hoverlayer :text('{told}')")
+        page.wait_for_selector(f"#picture-over-time .hoverlayer :text('{line}')")
 
 
 @pytest.mark.parametrize(("system", "other"), [("light", "dark"), ("dark", "light")])

@@ -61,9 +61,9 @@ def test_batch_has_a_row_for_every_request_of_every_controller(spark: SparkSessi
     register(spark)
     paths = [str(request_log(kafka)) for kafka in KAFKAS]
     frame = spark.read.format("kafka_request_log").option("paths", str(paths).replace("'", '"')).load()
-    found = Counter((Path(row.file).parent.name, row.api) for row in frame.select("file", "api").collect())
+    counts = Counter((Path(row.file).parent.name, row.api) for row in frame.select("file", "api").collect())
     plain = Counter((kafka, line.api) for kafka in KAFKAS for line in RequestLog(request_log(kafka)).requests())
-    assert found == plain
+    assert counts == plain
 
 
 def test_both_streams_fill_the_table_and_a_second_run_changes_nothing(

@@ -26,25 +26,25 @@ def expected(log_dir: Path, start: str = "auto") -> list[dict[str, Any]]:
     return [{name: row[name] for name in kept} for row in plain(log_dir, start=start)]
 
 
-def compared(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if name not in ("snapshot", "append_time")} for row in found]
+def compared(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name not in ("snapshot", "append_time")} for row in records]
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)
 def test_read_gives_every_record_of_the_model(spark: SparkSession, kafka: str) -> None:
     register(spark)
-    found = rows(spark.read.format("kraft_metadata").load(str(metadata_dir(kafka))))
-    assert compared(sorted(found, key=lambda row: row["log_offset"])) == expected(metadata_dir(kafka))
-    assert not any(row["snapshot"] for row in found)
+    records = rows(spark.read.format("kraft_metadata").load(str(metadata_dir(kafka))))
+    assert compared(sorted(records, key=lambda row: row["log_offset"])) == expected(metadata_dir(kafka))
+    assert not any(row["snapshot"] for row in records)
 
 
 def test_read_from_a_snapshot_and_a_uri_gives_the_records_of_the_model(spark: SparkSession) -> None:
     register(spark)
     log_dir = metadata_dir("kafka-4.1.2")
     reader = spark.read.format("kraft_metadata").option("start", "snapshot").option("partitions", "1")
-    found = rows(reader.load(log_dir.as_uri()))
-    assert compared(found) == expected(log_dir, "snapshot")
-    assert sum(row["snapshot"] for row in found) > 50
+    records = rows(reader.load(log_dir.as_uri()))
+    assert compared(records) == expected(log_dir, "snapshot")
+    assert sum(row["snapshot"] for row in records) > 50
 
 
 def test_stream_gives_every_record_once_in_bounded_batches(spark: SparkSession, tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_stream_gives_every_record_once_in_bounded_batches(spark: SparkSession, 
     )
     query.awaitTermination(120)
     sizes = [progress["numInputRows"] for progress in query.recentProgress]
-    found = sorted(rows(spark.table("every_record")), key=lambda row: row["log_offset"])
-    assert compared(found) == expected(log_dir)
+    records = sorted(rows(spark.table("every_record")), key=lambda row: row["log_offset"])
+    assert compared(records) == expected(log_dir)
     assert len([size for size in sizes if size]) >= 4
     assert max(sizes) <= 150
 

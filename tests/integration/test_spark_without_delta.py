@@ -25,10 +25,10 @@ def test_session_without_delta_reads_the_files_of_the_same_versions(spark: Spark
     assert not lake.has_delta
     plain = Lake.open(path, 264)
     for name in ("assignments", "offline_replicas"):
-        found = lake.table(name).toArrow()
+        rows = lake.table(name).toArrow()
         expected = f"(SELECT {', '.join(BY_NAME[name].schema.names)} FROM {plain.at(name)})"
-        assert same_rows({"Spark": "spark", "DuckDB": expected}, spark=found) == {"DuckDB": 0}
-        assert found.num_rows
+        assert same_rows({"Spark": "spark", "DuckDB": expected}, spark=rows) == {"DuckDB": 0}
+        assert rows.num_rows
     with pytest.raises(UsageError, match=r"no table nothing: there are assignments, brokers"):
         lake.table("nothing")
     with pytest.raises(UsageError, match=r"Delta tables: start it with the settings that docs/spark\.md shows"):

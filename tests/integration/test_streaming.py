@@ -31,7 +31,8 @@ def history(seed: int, steps: int, topics: int) -> list[list[Record]]:
     """Batches of a small cluster that moves replicas, loses disks and brokers, and cordons."""
     chance = Random(seed)
     batches: list[list[Record]] = [
-        [r.RegisterBrokerRecord(broker_id=one, broker_epoch=one, fenced=False, log_dirs=D[one])] for one in D
+        [r.RegisterBrokerRecord(broker_id=broker_id, broker_epoch=broker_id, fenced=False, log_dirs=D[broker_id])]
+        for broker_id in D
     ]
     for topic in range(topics):
         made: list[Record] = [r.TopicRecord(name=f"t{topic}", topic_id=Uuid(9, 100 + topic))]
@@ -42,7 +43,7 @@ def history(seed: int, steps: int, topics: int) -> list[list[Record]]:
                 replicas=(1, 2, 3),
                 isr=(1, 2, 3),
                 leader=1,
-                directories=tuple(D[one][number % 2] for one in D),
+                directories=tuple(D[broker_id][number % 2] for broker_id in D),
             )
             for number in range(3)
         ]
@@ -50,7 +51,7 @@ def history(seed: int, steps: int, topics: int) -> list[list[Record]]:
     for _ in range(steps):
         broker, topic = chance.choice((1, 2, 3)), chance.randrange(topics)
         change = r.PartitionChangeRecord(topic_id=Uuid(9, 100 + topic), partition_id=chance.randrange(3))
-        isr = tuple(one for one in D if one == broker or chance.random() < 0.5)
+        isr = tuple(broker_id for broker_id in D if broker_id == broker or chance.random() < 0.5)
         batches.append(
             chance.choice(
                 [
@@ -66,7 +67,7 @@ def history(seed: int, steps: int, topics: int) -> list[list[Record]]:
                         r.PartitionChangeRecord(
                             topic_id=change.topic_id,
                             partition_id=change.partition_id,
-                            directories=tuple(chance.choice(D[one]) for one in D),
+                            directories=tuple(chance.choice(D[broker_id]) for broker_id in D),
                         )
                     ],
                     [
@@ -118,36 +119,36 @@ def test_consumer_has_each_event_once_over_publications_rollbacks_optimize_and_r
     consume(engine, lake, target, files=amount(30, 8))
     assert publications(lake) >= PUBLICATIONS
 
-    told = DeltaTable(str(lake / "changes")).to_pyarrow_table().sort_by("generation").to_pylist()
-    assert [row["why"] for row in told if row["what"] == "history"] == ["rolled back", "rolled back", "rebuilt"]
-    assert any(row["retraction"] for row in told)
+    changes = DeltaTable(str(lake / "changes")).to_pyarrow_table().sort_by("generation").to_pylist()
+    assert [row["why"] for row in changes if row["what"] == "history"] == ["rolled back", "rolled back", "rebuilt"]
+    assert any(row["retraction"] for row in changes)
     events = DeltaTable(str(target / "events")).to_pyarrow_table().drop_columns(["version"]).to_pylist()
     assert len(events) == len({tuple(row[name] for name in KEY) for row in events})
 
     def ordered(rows: list[dict[str, object]]) -> list[dict[str, object]]:
         return sorted(rows, key=lambda row: str([row[name] for name in KEY]))
 
-    assert ordered(in_force(events)) == ordered(in_force(told)) == ordered(rows_of(lake)["changes"])
+    assert ordered(in_force(events)) == ordered(in_force(changes)) == ordered(rows_of(lake)["changes"])
     state = DeltaTable(str(target / "state")).to_pyarrow_table().to_pylist()
-    assert {of: {row for row in found if row} for of, found in values(state).items()} == of_tables(lake)
+    assert {of: {row for row in facts if row} for of, facts in values(state).items()} == of_tables(lake)
 
 
 def values(state: list[dict[str, object]]) -> dict[str, set[tuple[object, ...]]]:
     """The consumer's state, without what has no value."""
-    found: dict[str, set[tuple[object, ...]]] = {}
+    facts: dict[str, set[tuple[object, ...]]] = {}
     for row in state:
         if row["value"] is not None:
             subject = (row[name] for name in ("topic_id", "partition", "broker_id", "directory_id"))
-            key = tuple(one for one in subject if one is not None)
-            found.setdefault(str(row["what"]), set()).add((*key, row["value"]))
-    return found
+            key = tuple(part for part in subject if part is not None)
+            facts.setdefault(str(row["what"]), set()).add((*key, row["value"]))
+    return facts
 
 
 def of_tables(lake: Path) -> dict[str, set[tuple[object, ...]]]:
     """The same from the history tables."""
     tables = rows_of(lake)
     now = {table.name: [row for row in tables[table.name] if row["to_offset"] is None] for table in HISTORY}
-    found: dict[str, set[tuple[object, ...]]] = {
+    facts: dict[str, set[tuple[object, ...]]] = {
         "assignment": {(a["topic_id"], a["partition"], a["broker_id"], a["directory_id"]) for a in now["assignments"]},
         "offline": {(o["topic_id"], o["partition"], o["broker_id"], o["reason"]) for o in now["offline_replicas"]},
         "leader": {(p["topic_id"], p["partition"], str(p["leader"])) for p in now["partitions"] if p["leader"] >= 0},
@@ -155,9 +156,13 @@ def of_tables(lake: Path) -> dict[str, set[tuple[object, ...]]]:
         "registration": {(b["broker_id"], str(b["broker_epoch"])) for b in now["brokers"]},
         "fencing": {(b["broker_id"], "fenced" if b["fenced"] else "unfenced") for b in now["brokers"]},
         "directory": {(d["broker_id"], d["directory_id"], "online") for d in now["directories"]},
-        "cordon": {(b["broker_id"], one, "cordoned") for b in now["brokers"] for one in b["cordoned_log_dirs"] or ()},
+        "cordon": {
+            (b["broker_id"], directory, "cordoned")
+            for b in now["brokers"]
+            for directory in b["cordoned_log_dirs"] or ()
+        },
     }
-    return {what: rows for what, rows in found.items() if rows}
+    return {what: rows for what, rows in facts.items() if rows}
 
 
 @pytest.mark.parametrize("name", sampled(["assignments", "brokers"], 1))

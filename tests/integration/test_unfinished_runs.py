@@ -62,23 +62,23 @@ def open_to_all() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def limited(size: int, said: Path) -> None:
+def limited(size: int, output: Path) -> None:
     """No file may become longer than ``size`` bytes: what a quota does."""
-    listen(said)
+    listen(output)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-def ordinary(said: Path) -> None:
+def ordinary(output: Path) -> None:
     """Go on as a user for whom permissions count."""
-    listen(said)
+    listen(output)
     if os.geteuid() == 0:
         os.setgid(NOBODY)
         os.setuid(NOBODY)
 
 
-def listen(said: Path) -> None:
+def listen(output: Path) -> None:
     """Standard error goes to a file."""
-    os.dup2(os.open(said, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
+    os.dup2(os.open(output, os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
 
 
 def run(log: Path, lake: Path, first: Callable[[], object] | None = None) -> int | None:
@@ -92,9 +92,9 @@ def test_run_whose_disk_takes_no_more_stops_with_one_line_and_goes_on_later(
     tmp_path: Path, log: Path, history: History, size: int
 ) -> None:
     """While tables are made, while data is written, while a commit is."""
-    said = tmp_path / "said"
-    assert run(log, tmp_path / "lake", partial(limited, size, said)) == 2
-    assert "File too large" in said.read_text()
+    output = tmp_path / "said"
+    assert run(log, tmp_path / "lake", partial(limited, size, output)) == 2
+    assert "File too large" in output.read_text()
     readable(tmp_path / "lake", [history])
     assert run(log, tmp_path / "lake") == 0
     complete(tmp_path / "lake", history)
@@ -111,9 +111,9 @@ def test_lake_that_may_not_be_written_to_is_refused_and_stays(open_to_all: Path,
         folder.chmod(0o555)
     for file in (path for path in lake.rglob("*") if path.is_file()):
         file.chmod(0o444)
-    said = open_to_all / "said"
-    assert run(copied, lake, partial(ordinary, said)) == 2
-    assert f"{lake}: Permission denied: give this user the right to write there" in said.read_text()
+    output = open_to_all / "said"
+    assert run(copied, lake, partial(ordinary, output)) == 2
+    assert f"{lake}: Permission denied: give this user the right to write there" in output.read_text()
     assert 0 < readable(lake, [history]) == end
     for path in (lake, *lake.rglob("*")):
         path.chmod(0o755)
@@ -123,11 +123,11 @@ def test_lake_that_may_not_be_written_to_is_refused_and_stays(open_to_all: Path,
 
 def test_segment_that_cannot_be_read_stops_the_run_by_name(open_to_all: Path, log: Path, history: History) -> None:
     copied = shutil.copytree(log, open_to_all / "log")
-    lake, said = open_to_all / "lake", open_to_all / "said"
+    lake, output = open_to_all / "lake", open_to_all / "said"
     third = sorted((copied / LOG).glob("*.log"))[2]
     third.chmod(0)
-    assert run(copied, lake, partial(ordinary, said)) == 2
-    assert f"{third}: cannot be read" in said.read_text()
+    assert run(copied, lake, partial(ordinary, output)) == 2
+    assert f"{third}: cannot be read" in output.read_text()
     readable(lake, [history])
     third.chmod(0o644)
     assert run(copied, lake) == 0
@@ -140,9 +140,9 @@ def test_two_runs_at_once_are_refused_or_right(tmp_path: Path, log: Path, histor
     for each in runs:
         each.join(120)
     for number, each in enumerate(runs):
-        told = (tmp_path / f"said-{number}").read_text()
-        refused = "run again, alone" in told or "another jbod replay runs on this lake" in told
-        assert each.exitcode == 0 or (each.exitcode == 2 and refused), told
+        output = (tmp_path / f"said-{number}").read_text()
+        refused = "run again, alone" in output or "another jbod replay runs on this lake" in output
+        assert each.exitcode == 0 or (each.exitcode == 2 and refused), output
     assert run(log, tmp_path / "lake") == 0
     complete(tmp_path / "lake", history)
 
@@ -207,9 +207,9 @@ def test_run_that_sigterm_ends_while_it_makes_tables_is_gone_on_from(
 def commits_of_a_new_lake(lake: Path) -> list[Path]:
     """The files of the tables' logs in the order in which they are made, each with its path in the lake."""
     LakeWriter.create_or_open(str(lake), IDENTITY)
-    found = sorted(lake.rglob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-    assert len(found) > len(TABLES)
-    return [path.relative_to(lake) for path in found]
+    commits = sorted(lake.rglob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    assert len(commits) > len(TABLES)
+    return [path.relative_to(lake) for path in commits]
 
 
 def test_lake_whose_making_stopped_after_any_commit_is_gone_on_from(tmp_path: Path) -> None:

@@ -69,13 +69,13 @@ def test_upkeep_killed_before_any_of_its_commits_leaves_a_lake_that_can_be_conti
     commits = int(killed(what, copytree(lake, tmp_path / "counted"), 99).stdout)
     assert commits >= 5
     for last in range(commits) if exhaustive() else (3, commits - 1):
-        one = copytree(lake, tmp_path / f"killed-{last}")
-        done = killed(what, one, last)
+        victim = copytree(lake, tmp_path / f"killed-{last}")
+        done = killed(what, victim, last)
         assert done.returncode == -signal.SIGKILL, done.stderr
-        assert rows_of(one) == before
+        assert rows_of(victim) == before
         if last % 2:
-            optimize(str(one)) if what == "optimize" else rebuild(str(one), say=lambda _: None)
-            assert rows_of(one) == before
-        local.replay(metadata_dir("kafka-4.1.2"), one, most=200)
-        assert rows_of(one) == rows_of(whole)
-        assert verify(str(one)).differences == []
+            optimize(str(victim)) if what == "optimize" else rebuild(str(victim), say=lambda _: None)
+            assert rows_of(victim) == before
+        local.replay(metadata_dir("kafka-4.1.2"), victim, most=200)
+        assert rows_of(victim) == rows_of(whole)
+        assert verify(str(victim)).differences == []

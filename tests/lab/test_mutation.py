@@ -68,10 +68,10 @@ def test_mutants_of_a_module_change_tables_and_defaults_but_no_types() -> None:
 
 
 def test_every_mutant_differs_from_the_module_and_compiles() -> None:
-    found = mutants("part.py", SOURCE)
-    assert len({each.key for each in found}) == len(found)
+    mutations = mutants("part.py", SOURCE)
+    assert len({each.key for each in mutations}) == len(mutations)
     plain = compile(SOURCE, "part.py", "exec")
-    for each in found:
+    for each in mutations:
         assert compile(each.tree(SOURCE), "part.py", "exec") != plain, each.key
 
 
@@ -109,26 +109,26 @@ def test_tests_of_a_table_are_also_those_of_the_files_that_import_its_module() -
 
 
 def test_tests_that_noticed_neighbours_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = of_election()
-    one, other = found[0], next(each for each in found if each.function != found[0].function)
+    mutations = of_election()
+    mutant, other = mutations[0], next(each for each in mutations if each.function != mutations[0].function)
     kept = results(tmp_path, monkeypatch)
-    kept.add(one, "killed by a")
+    kept.add(mutant, "killed by a")
     kept.add(other, "killed by b")
-    kept.add(found[-1], "killed: the process ends")
-    assert kept.killers().first(one, ["c", "b", "a"]) == ["a", "b", "c"]
+    kept.add(mutations[-1], "killed: the process ends")
+    assert kept.killers().first(mutant, ["c", "b", "a"]) == ["a", "b", "c"]
     assert kept.killers().first(other, ["c", "a", "b"]) == ["b", "a", "c"]
 
 
 def test_survivor_of_its_packages_tests_has_no_verdict_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = of_election()
+    mutations = of_election()
     kept = results(tmp_path, monkeypatch)
-    for each in found[1:]:
+    for each in mutations[1:]:
         kept.add(each, "killed by test")
-    kept.add(found[0], command.SURVIVED_OWN)
-    assert kept.verdict(found[0]) == command.SURVIVED_OWN
-    assert command._report({"explore": found}, kept, whole=False) == 0
+    kept.add(mutations[0], command.SURVIVED_OWN)
+    assert kept.verdict(mutations[0]) == command.SURVIVED_OWN
+    assert command._report({"explore": mutations}, kept, whole=False) == 0
     assert "1 not tried yet" in capsys.readouterr().out
 
 
@@ -144,36 +144,36 @@ def of_election() -> list[Mutant]:
 
 
 def test_a_survivor_without_a_reason_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = of_election()
-    survivor = found[-1]
+    mutations = of_election()
+    survivor = mutations[-1]
     kept = results(tmp_path, monkeypatch)
-    for each in found:
+    for each in mutations:
         kept.add(each, SURVIVED if each is survivor else "killed by test")
-    many = {"explore": found}  # whose target one survivor does not miss
+    many = {"explore": mutations}  # whose target one survivor does not miss
     assert command._report(many, kept, whole=False) == 1
     reason = f"[[survivor]]\nmutant = {survivor.key!r}\nreason = 'the same'\n"
     assert command._report(many, results(tmp_path, monkeypatch, reason), whole=False) == 0
 
 
 def test_a_judged_survivor_that_is_noticed_or_gone_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = of_election()
-    noticed = f"[[survivor]]\nmutant = {found[0].key!r}\nreason = 'the same'\n"
+    mutations = of_election()
+    noticed = f"[[survivor]]\nmutant = {mutations[0].key!r}\nreason = 'the same'\n"
     kept = results(tmp_path, monkeypatch, noticed)
-    for each in found:
+    for each in mutations:
         kept.add(each, "killed by test")
-    assert command._report({"explore": found}, kept, whole=False) == 1
+    assert command._report({"explore": mutations}, kept, whole=False) == 1
     gone = "[[survivor]]\nmutant = 'no such'\nreason = 'the same'\n"
-    assert command._report({"explore": found}, results(tmp_path, monkeypatch, gone), whole=True) == 1
+    assert command._report({"explore": mutations}, results(tmp_path, monkeypatch, gone), whole=True) == 1
 
 
 def test_a_score_below_the_target_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = of_election()[:20]
-    reasons = "".join(f"[[survivor]]\nmutant = {each.key!r}\nreason = 'the same'\n" for each in found[:2])
+    mutations = of_election()[:20]
+    reasons = "".join(f"[[survivor]]\nmutant = {each.key!r}\nreason = 'the same'\n" for each in mutations[:2])
     kept = results(tmp_path, monkeypatch, reasons)
-    for each in found:
-        kept.add(each, SURVIVED if each in found[:2] else "killed by test")
-    assert command._report({"explore": found}, kept, whole=False) == 0
-    assert command._report({"controller": found}, kept, whole=False) == 1
+    for each in mutations:
+        kept.add(each, SURVIVED if each in mutations[:2] else "killed by test")
+    assert command._report({"explore": mutations}, kept, whole=False) == 0
+    assert command._report({"controller": mutations}, kept, whole=False) == 1
 
 
 def test_results_last_as_long_as_module_and_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,8 @@ def test_cited_rules_exist() -> None:
 
 
 def test_module_has_each_bug() -> None:
-    asked = re.findall(r'Bug (?:=|#|\\in) ("[^"]+"|\{[^}]+\})', MODULE)
-    assert set(re.findall(r'"([^"]+)"', " ".join(asked))) == set(SEEDED)
+    comparisons = re.findall(r'Bug (?:=|#|\\in) ("[^"]+"|\{[^}]+\})', MODULE)
+    assert set(re.findall(r'"([^"]+)"', " ".join(comparisons))) == set(SEEDED)
     assert [bug for bug in SEEDED if f'"{bug}"' not in MODULE] == []
 
 
@@ -42,18 +42,18 @@ def test_bounds_of_a_configuration_are_the_constants_again() -> None:
     assert constants_of(bounds_of(constants), "kafka", "") == constants
 
 
-FOUND = "7 states generated, 5 distinct states found, 0 states left on queue.\n"
+STATES = "7 states generated, 5 distinct states found, 0 states left on queue.\n"
 
 
 @pytest.mark.parametrize(
     ("printed", "expected"),
     [
-        ("Model checking completed. No error has been found.\n" + FOUND, Outcome(5, False, 0)),
+        ("Model checking completed. No error has been found.\n" + STATES, Outcome(5, False, 0)),
         (
             "Error: Invariant LeaderOnline is violated.\nState 1: <Initial predicate>\nState 2: <Fail(1,1)>\n",
             Outcome(0, True, 1),
         ),
-        ("Error: Temporal properties were violated.\nState 1: <Initial predicate>\n" + FOUND, Outcome(5, True, 0)),
+        ("Error: Temporal properties were violated.\nState 1: <Initial predicate>\n" + STATES, Outcome(5, True, 0)),
     ],
 )
 def test_output_of_tlc_is_read(printed: str, expected: Outcome) -> None:
@@ -62,7 +62,7 @@ def test_output_of_tlc_is_read(printed: str, expected: Outcome) -> None:
 
 def test_output_without_a_verdict_is_an_error() -> None:
     with pytest.raises(TlcError, match="without a verdict"):
-        outcome("Error: TLC cannot handle the temporal formula\n" + FOUND)
+        outcome("Error: TLC cannot handle the temporal formula\n" + STATES)
 
 
 def test_rows_differ_where_the_verdicts_do() -> None:

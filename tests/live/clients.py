@@ -16,11 +16,11 @@ SURE = "acks=all\nenable.idempotence=true\nretries=2147483647\ndelivery.timeout.
 class Client:
     """A process that prints what it does, a JSON object a line."""
 
-    def __init__(self, cluster: Cluster, said: Path, name: str, *words: str) -> None:
-        self.said = said
+    def __init__(self, cluster: Cluster, output: Path, name: str, *words: str) -> None:
+        self.output = output
         servers = ",".join(f"127.0.0.1:{cluster.ports[broker]}" for broker in cluster.brokers)
         java = [*cluster.java(TOOLS, "-Xmx128m"), f"org.apache.kafka.tools.{name}", "--bootstrap-server", servers]
-        with said.open("wb") as out:
+        with output.open("wb") as out:
             self.process = subprocess.Popen([*java, *words], stdout=out, stderr=out)
 
     def stop(self) -> None:
@@ -29,7 +29,7 @@ class Client:
 
     def events(self, name: str) -> Iterator[dict[str, Any]]:
         """What it printed of one kind."""
-        for line in self.said.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in self.output.read_text(encoding="utf-8", errors="replace").splitlines():
             if f'"name":"{name}"' in line and line.endswith("}"):
                 yield json.loads(line)
 

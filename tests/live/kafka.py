@@ -108,9 +108,9 @@ class Cluster:
 
     def directory_id(self, path: Path) -> str:
         """directory.id of a formatted directory."""
-        said = (path / "meta.properties").read_text()
-        found: list[str] = re.findall(r"^directory\.id=(\S+)$", said, re.MULTILINE)
-        return found[0]
+        properties = (path / "meta.properties").read_text()
+        ids: list[str] = re.findall(r"^directory\.id=(\S+)$", properties, re.MULTILINE)
+        return ids[0]
 
     def format(self, node: int) -> None:
         """kafka-storage format of the directories that are not formatted yet."""
@@ -120,15 +120,15 @@ class Cluster:
         self._run(LIBS, "kafka.tools.StorageTool", *words)
 
     def start_node(self, node: int) -> None:
-        said = (self.root / str(node) / "out.log").open("ab")
+        output = (self.root / str(node) / "out.log").open("ab")
         self.nodes[node] = subprocess.Popen(
             [
                 *self.java(LIBS, f"-Xmx{self.heap}", f"-Dkafka.logs.dir={self.root}"),
                 "kafka.Kafka",
                 str(self._settings(node)),
             ],
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
         )
 
     def stop_node(self, node: int, how: signal.Signals = signal.SIGTERM) -> None:
@@ -167,15 +167,15 @@ class Cluster:
     def throttle(self, broker: int, rate: int | None) -> None:
         """The bytes in a second that a broker may fetch for replicas that are throttled and not in sync."""
         name = "follower.replication.throttled.rate"
-        asked = ("--delete-config", name) if rate is None else ("--add-config", f"{name}={rate}")
+        words = ("--delete-config", name) if rate is None else ("--add-config", f"{name}={rate}")
         of = ("--entity-type", "brokers", "--entity-name", str(broker))
-        self.tool("kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap, "--alter", *of, *asked)
+        self.tool("kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap, "--alter", *of, *words)
 
     def mount(self, broker: int, *numbers: int) -> None:
         """The disks that the broker has in log.dirs from its next start on."""
         disks = ",".join(str(self.disk(broker, number)) for number in numbers)
-        said = self._settings(broker).read_text()
-        self._settings(broker).write_text(re.sub(r"(?m)^log\.dirs=.*$", f"log.dirs={disks}", said))
+        settings = self._settings(broker).read_text()
+        self._settings(broker).write_text(re.sub(r"(?m)^log\.dirs=.*$", f"log.dirs={disks}", settings))
 
     def create_topic(self, name: str, partitions: int, replication: int) -> None:
         self.tool(
@@ -190,24 +190,24 @@ class Cluster:
 
     def describe(self) -> dict[tuple[str, int], tuple[int, tuple[int, ...], tuple[int, ...]]]:
         """kafka-topics --describe: (leader, replicas, isr) of every partition; leader -1 where there is none."""
-        said = self.tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.bootstrap, "--describe")
-        found = {}
-        for line in said.splitlines():
+        output = self.tool("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", self.bootstrap, "--describe")
+        partitions = {}
+        for line in output.splitlines():
             row = dict(re.findall(r"(\w+): ([^\t]*)", line))
             if "Partition" in row:
                 leader = int(row["Leader"]) if row["Leader"].strip().lstrip("-").isdigit() else -1
                 replicas, isr = (tuple(int(n) for n in row[k].split(",") if n.strip()) for k in ("Replicas", "Isr"))
-                found[(row["Topic"].strip(), int(row["Partition"]))] = (leader, replicas, isr)
-        return found
+                partitions[(row["Topic"].strip(), int(row["Partition"]))] = (leader, replicas, isr)
+        return partitions
 
     def log_dirs(self) -> dict[int, dict[str, tuple[str | None, set[tuple[str, int]]]]]:
         """kafka-log-dirs: by broker and path of a directory, (error, the replicas in it)."""
         words = ("--bootstrap-server", self.bootstrap, "--describe")
         try:
-            said = self.tool("org.apache.kafka.tools.LogDirsCommand", *words)
+            output = self.tool("org.apache.kafka.tools.LogDirsCommand", *words)
         except AssertionError:
             return {}
-        brokers = json.loads(said.splitlines()[-1])["brokers"]
+        brokers = json.loads(output.splitlines()[-1])["brokers"]
         return {
             broker["broker"]: {
                 place["logDir"]: (
@@ -225,27 +225,27 @@ class Cluster:
 
     def cordon(self, broker: int, *directories: Path) -> None:
         """cordoned.log.dirs of a broker: these directories take no new replicas; with none, all do again."""
-        asked = (
+        words = (
             ("--add-config", f"cordoned.log.dirs=[{','.join(map(str, directories))}]")
             if directories
             else ("--delete-config", "cordoned.log.dirs")
         )
         of = ("--entity-type", "brokers", "--entity-name", str(broker))
-        self.tool("kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap, "--alter", *of, *asked)
+        self.tool("kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap, "--alter", *of, *words)
 
     def cordoned(self, broker: int) -> set[Path]:
         """The broker's cordoned.log.dirs, as ``kafka-configs --describe`` has them."""
         of = ("--entity-type", "brokers", "--entity-name", str(broker))
-        said = self.tool("kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap, "--describe", *of)
-        found = re.findall(r"^\s*cordoned\.log\.dirs=(\S*) sensitive", said, re.MULTILINE)
-        return {Path(each) for paths in found for each in paths.split(",") if each}
+        output = self.tool("kafka.admin.ConfigCommand", "--bootstrap-server", self.bootstrap, "--describe", *of)
+        values = re.findall(r"^\s*cordoned\.log\.dirs=(\S*) sensitive", output, re.MULTILINE)
+        return {Path(each) for paths in values for each in paths.split(",") if each}
 
     def voters(self) -> dict[int, str]:
         """``kafka-metadata-quorum describe``: directory id by voter."""
         to = ("--bootstrap-server", self.bootstrap)
-        said = self.tool("org.apache.kafka.tools.MetadataQuorumCommand", *to, "describe", "--status")
-        found = json.loads(re.findall(r"^CurrentVoters:\s*(.*)$", said, re.MULTILINE)[0])
-        return {voter["id"]: voter["directoryId"] for voter in found}
+        output = self.tool("org.apache.kafka.tools.MetadataQuorumCommand", *to, "describe", "--status")
+        current_voters = json.loads(re.findall(r"^CurrentVoters:\s*(.*)$", output, re.MULTILINE)[0])
+        return {voter["id"]: voter["directoryId"] for voter in current_voters}
 
     def remove_controller(self, controller: int) -> None:
         """Take a controller out of the voters, kill it, and take it out of the metadata."""

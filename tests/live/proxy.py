@@ -51,9 +51,9 @@ class FaultyProxy:
         with suppress(OSError):
             while data := source.recv(_PIECE):
                 sink.sendall(self._through(data))
-        for one in (source, sink):
+        for connection in (source, sink):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def _through(self, data: bytes) -> bytes:
         """The bytes as they arrive. Raises OSError where the connection is cut."""

@@ -25,26 +25,26 @@ MOST_MEMORY = 250 << 20
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with controller_with(PARTITIONS, tmp_path_factory.mktemp("large")) as found:
-        yield found
+    with controller_with(PARTITIONS, tmp_path_factory.mktemp("large")) as kafka:
+        yield kafka
 
 
 def most_memory_of(process: int) -> int:
     """The most bytes that a process had so far, 0 if it ended. (What ``wait4`` tells begins with its parent's.)"""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
-    return int(found[1]) << 10 if found else 0
+    match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    return int(match[1]) << 10 if match else 0
 
 
 def digest(files: Sequence[Path], size: int) -> bytes:
     """Of the first bytes of files in a row."""
-    found = hashlib.sha256()
+    checksum = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
             while size and (data := file.read(min(1 << 20, size))):
-                found.update(data)
+                checksum.update(data)
                 size -= len(data)
     assert size == 0
-    return found.digest()
+    return checksum.digest()
 
 
 def test_first_copy_of_a_large_log_from_a_real_controller_is_its_log_in_bounded_memory(

@@ -56,9 +56,9 @@ def lake(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         wait_for("a lake", lambda: (lake / "ledger" / "_delta_log").is_dir() and ledger(lake), 300)
         yield lake
         following.send_signal(signal.SIGINT)
-        said, _ = following.communicate(timeout=60)
+        output, _ = following.communicate(timeout=60)
         assert following.returncode == 0, (lake.parent / "errors").read_text()
-        assert b"replayed offsets" in said
+        assert b"replayed offsets" in output
     finally:
         following.kill()
 
@@ -76,16 +76,16 @@ def partitions(lake: ask.Lake) -> dict[tuple[str, int], tuple[int, tuple[int, ..
 
 def places(lake: ask.Lake, brokers: set[int]) -> dict[tuple[int, str], set[tuple[str, int]]]:
     """As ``kafka-log-dirs`` has it: the replicas of every directory that is online, of brokers that run."""
-    found: dict[tuple[int, str], set[tuple[str, int]]] = {
+    replicas: dict[tuple[int, str], set[tuple[str, int]]] = {
         (broker, directory): set()
         for broker, directory in lake.query(f"SELECT broker_id, directory_id FROM {lake.at('directories')}")
         if broker in brokers
     }
     rows = lake.query(f"SELECT broker_id, directory_id, topic, partition FROM {lake.at('assignments')}")
     for broker, directory, topic, number in rows:
-        if (broker, directory) in found:
-            found[(broker, directory)].add((topic, number))
-    return found
+        if (broker, directory) in replicas:
+            replicas[(broker, directory)].add((topic, number))
+    return replicas
 
 
 def kafkas_places(cluster: Cluster) -> dict[tuple[int, str], set[tuple[str, int]]]:
@@ -151,7 +151,7 @@ def test_lake_says_what_kafka_says_after_every_step(cluster: Cluster, lake: Path
     cluster.remove_controller(LEAVES)
     check(cluster, lake, lambda: set(cluster.voters()) == {CONTROLLER})
     wait_for("the controller is gone", lambda: controllers(lake) == {CONTROLLER}, 30)
-    assert [one.node_id for one in quorum(ask.Lake.open(lake)).gone] == [LEAVES]
+    assert [controller.node_id for controller in quorum(ask.Lake.open(lake)).gone] == [LEAVES]
 
     broken = cluster.disk(1, 0)
     lost = kafkas_places(cluster)[(1, cluster.directory_id(broken))]
@@ -181,8 +181,8 @@ def test_lake_says_what_kafka_says_after_every_step(cluster: Cluster, lake: Path
     check(cluster, lake, lambda: True)
     wait_for("broker 2 is gone", lambda: 2 not in brokers(lake), 30)
     assert {broker: reason for _, _, broker, reason, _ in offline_replicas(lake)} == {2: "broker missing"}
-    said = (lake.parent / "errors").read_text().splitlines()
-    assert not [line for line in said if not PROGRESS.fullmatch(line)]
+    lines = (lake.parent / "errors").read_text().splitlines()
+    assert not [line for line in lines if not PROGRESS.fullmatch(line)]
 
     assert ledger(lake)[-1]["unknown_from"] is None
 

@@ -45,19 +45,19 @@ ATTEMPTS = 20
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    found = Cluster(tmp_path_factory.mktemp("kafka"), CONTROLLERS, (1, 2, 3, 4), 1, settings=KEEPS_ALL)
+    kafka = Cluster(tmp_path_factory.mktemp("kafka"), CONTROLLERS, (1, 2, 3, 4), 1, settings=KEEPS_ALL)
     try:
-        found.start()
-        yield found
+        kafka.start()
+        yield kafka
     finally:
-        found.stop()
+        kafka.stop()
 
 
 @pytest.fixture(scope="module")
 def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Its log has more than 100 kB: some pieces of the proxy."""
-    with controller_with(200, tmp_path_factory.mktemp("one")) as found:
-        yield found
+    with controller_with(200, tmp_path_factory.mktemp("one")) as kafka:
+        yield kafka
 
 
 def bytes_of(metadata: Path) -> tuple[int, bytes]:
@@ -86,12 +86,12 @@ def mirror(cluster: Cluster, folder: Path, *words: str) -> subprocess.Popen[byte
 
 def leader(cluster: Cluster, without: int = -1) -> tuple[int, int]:
     """The leader and the high watermark, as it says itself. ``without``: a controller that is not asked."""
-    asked = ",".join(f"127.0.0.1:{cluster.ports[node]}" for node in cluster.controllers if node != without)
-    reader = QuorumClient(addresses_of(f"kafka://{asked}"), Security(), patience=60)
-    said = reader.describe()
+    servers = ",".join(f"127.0.0.1:{cluster.ports[node]}" for node in cluster.controllers if node != without)
+    reader = QuorumClient(addresses_of(f"kafka://{servers}"), Security(), patience=60)
+    quorum = reader.describe()
     reader.close()
-    assert all(one["replica_id"] in cluster.ports for one in said["observers"])
-    return said["leader_id"], said["high_watermark"]
+    assert all(observer["replica_id"] in cluster.ports for observer in quorum["observers"])
+    return quorum["leader_id"], quorum["high_watermark"]
 
 
 def replaying(cluster: Cluster, lake: Path) -> subprocess.Popen[bytes]:
@@ -154,9 +154,9 @@ class Killed:
         """Ends the command by Ctrl-C, and returns what it printed."""
         self._killing.join()
         self.process.send_signal(signal.SIGINT)
-        told, _ = self.process.communicate(timeout=60)
+        output, _ = self.process.communicate(timeout=60)
         assert self.process.returncode == 0
-        return told or b""
+        return output or b""
 
     def close(self) -> None:
         """Ends the command, whatever it does."""
@@ -175,8 +175,8 @@ def offset_of(lake: Path) -> int:
 
 
 def rows(frames: Frames, table: str) -> list[tuple[object, ...]]:
-    found = frames.history(table).to_arrow().to_pylist()
-    return sorted((tuple(row.values()) for row in found), key=repr)
+    history = frames.history(table).to_arrow().to_pylist()
+    return sorted((tuple(row.values()) for row in history), key=repr)
 
 
 def test_mirror_is_the_committed_log_and_the_lake_its_replay_while_leaders_are_lost(
@@ -224,8 +224,8 @@ def test_mirror_is_the_committed_log_and_the_lake_its_replay_while_leaders_are_l
     for table in set(of_files.names) & set(of_quorum.names):
         assert rows(of_quorum, table) == rows(of_files, table), table
     assert lost >= 3
-    said = [line for line in (tmp_path / "errors").read_text().splitlines() if "leader" not in line]
-    assert [line for line in said if not line.startswith("jbod mirror:")] == []
+    messages = [line for line in (tmp_path / "errors").read_text().splitlines() if "leader" not in line]
+    assert [line for line in messages if not line.startswith("jbod mirror:")] == []
     assert "rolled back" not in (tmp_path / "errors of the lake").read_text()
     print(
         f"{len(data):,} bytes, offsets to {end_of(data, 0)}, {lost} leaders lost, {topics} topics, "
@@ -269,11 +269,11 @@ def test_mirrors_behind_a_proxy_that_delays_cuts_doubles_and_garbles_are_the_com
     def copies(number: int) -> list[int]:
         """Copies the log again and again. Returns the bytes of each whole copy."""
         sizes: list[int] = []
-        for one in itertools.count():
+        for attempt in itertools.count():
             if proxy.faults >= FAULTS or time.monotonic() > end:
                 return sizes
             before = bytes_of(controller.metadata)[1]
-            folder = tmp_path / f"mirror-{number}-{one}"
+            folder = tmp_path / f"mirror-{number}-{attempt}"
             whole = copy_behind(proxy, folder, end_of(before, 0), end)
             now, data = bytes_of(controller.metadata)[1], bytes_of(folder)[1]
             assert now[: len(data)] == data
@@ -284,7 +284,7 @@ def test_mirrors_behind_a_proxy_that_delays_cuts_doubles_and_garbles_are_the_com
         raise AssertionError
 
     with ThreadPoolExecutor(MIRRORS) as pool:
-        sizes = [size for found in pool.map(copies, range(MIRRORS)) for size in found]
+        sizes = [size for mirror_sizes in pool.map(copies, range(MIRRORS)) for size in mirror_sizes]
     proxy.close()
     print(f"{proxy.faults:,} faults: {dict(proxy.kinds)}; {len(sizes):,} copies of {min(sizes):,} bytes and more")
     assert proxy.faults >= FAULTS

@@ -77,7 +77,7 @@ class Running:
 
     def planned(self, goal: Callable[[Lake, Problem], Goal], rate: int = FAST) -> MovePlan:
         def renamed() -> list[Path]:
-            return [one for disk in self.disks for one in disk.glob("*-delete")]
+            return [folder for disk in self.disks for folder in disk.glob("*-delete")]
 
         wait_for("no folder that Kafka is about to delete", lambda: not renamed(), 120)
         self.plans += 1
@@ -87,7 +87,7 @@ class Running:
 
     def files(self, answer: MovePlan) -> list[str]:
         """Of its steps."""
-        return [answer.paths[f"step-{one.number}.json"] for one in answer.steps]
+        return [answer.paths[f"step-{step.number}.json"] for step in answer.steps]
 
     def place(self, broker: int, disk: int) -> Callable[[Lake, Problem], Goal]:
         """The goal that a disk is empty."""
@@ -128,19 +128,19 @@ class Running:
 
     def done(self, file: str) -> PlanWatch:
         """What is said of a file once all of it is done."""
-        said: list[PlanWatch] = []
+        answers: list[PlanWatch] = []
 
         def looked() -> bool:
-            said.append(self.watched([file]))
-            return said[-1].done
+            answers.append(self.watched([file]))
+            return answers[-1].done
 
         try:
             wait_for(file, looked, 120)
         except AssertionError:
             raise AssertionError(
-                f"{file}: {[(one.name, one.state, one.reason) for one in said[-1].partitions]}"
+                f"{file}: {[(move.name, move.state, move.reason) for move in answers[-1].partitions]}"
             ) from None
-        return said[-1]
+        return answers[-1]
 
     def fallen(self, began: int) -> list[tuple[str, int, int, int]]:
         """Partitions that were under min.insync.replicas, or lost a replica in sync below it, at an offset after
@@ -192,21 +192,21 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def placed(cluster: Cluster) -> Placed:
     """As kafka-log-dirs has it."""
-    found: Placed = {}
+    places: Placed = {}
     for broker, directories in cluster.log_dirs().items():
         for path, (error, replicas) in directories.items():
             for topic, number in () if error else replicas:
-                found.setdefault(f"{topic}-{number}", {})[broker] = path
-    return found
+                places.setdefault(f"{topic}-{number}", {})[broker] = path
+    return places
 
 
 def promised(before: Mapping[str, Mapping[int, str]], answer: MovePlan) -> Placed:
     """Where the files put the replicas."""
     after = {name: dict(where) for name, where in before.items()}
     for step in answer.steps:
-        for one in answer.documents[f"step-{step.number}.json"]["partitions"]:
-            name = f"{one['topic']}-{one['partition']}"
-            paths = zip(one["replicas"], one["log_dirs"], strict=True)
+        for partition in answer.documents[f"step-{step.number}.json"]["partitions"]:
+            name = f"{partition['topic']}-{partition['partition']}"
+            paths = zip(partition["replicas"], partition["log_dirs"], strict=True)
             after[name] = {broker: before[name][broker] if path == "any" else path for broker, path in paths}
     return after
 
@@ -221,7 +221,7 @@ def test_disk_is_drained_and_its_replicas_are_brought_back(running: Running) -> 
     drained = running.planned(running.place(1, 0))
     assert drained.exit_code == 0 and drained.steps, drained.lacks
     cordons = cordons_supported(features(running.lake).get(METADATA_VERSION, 0))
-    assert any("cordoned.log.dirs" in one for one in drained.commands) == cordons
+    assert any("cordoned.log.dirs" in command for command in drained.commands) == cordons
     running.execute(drained.commands)
     ends_so(cluster, promised(before, drained))
     assert not any(where.get(1) == str(disk) for where in placed(cluster).values())
@@ -235,7 +235,7 @@ def test_disk_is_drained_and_its_replicas_are_brought_back(running: Running) -> 
 def test_empty_disk_is_filled_and_the_cluster_evened(running: Running) -> None:
     cluster, now = running.cluster, placed(running.cluster)
     drained = running.planned(running.place(1, 1))
-    running.execute([one for one in drained.commands if "cordoned.log.dirs" not in one])
+    running.execute([command for command in drained.commands if "cordoned.log.dirs" not in command])
     ends_so(cluster, promised(now, drained))
     name, now = f"1:{cluster.directory_id(cluster.disk(1, 1))}", placed(cluster)
     filled = running.planned(lambda lake, it: fill(it, find_place(lake, name)))
@@ -267,10 +267,12 @@ def begun(running: Running, broker: int, disk: int) -> tuple[MovePlan, str]:
     slow = running.planned(running.place(broker, disk), rate=SLOW)
     assert slow.steps, slow.lacks
     running.began = running.lake.offset
-    for command in [one for one in slow.commands if "--verify" not in one][: -len(slow.steps) + 1 or None]:
+    for command in [line for line in slow.commands if "--verify" not in line][: -len(slow.steps) + 1 or None]:
         running.typed(command)
     file = running.files(slow)[0]
-    wait_for("under way", lambda: any(one.state == "under way" for one in running.watched([file]).partitions), 60)
+    wait_for(
+        "under way", lambda: any(partition.state == "under way" for partition in running.watched([file]).partitions), 60
+    )
     return slow, file
 
 
@@ -284,31 +286,36 @@ def broken(running: Running, broker: int, disk: Path) -> set[str]:
             f"{name}-{number}" for (name, number), (leader, _, _) in running.cluster.describe().items() if leader < 0
         }
 
-    found = without_leader()
-    told = losses(running.lake).last_copies
-    assert {f"{name}-{number}" for _, members in told.shapes for name, number in members} == found
-    return found
+    partitions = without_leader()
+    last_copies = losses(running.lake).last_copies
+    assert {f"{name}-{number}" for _, members in last_copies.shapes for name, number in members} == partitions
+    return partitions
 
 
 def test_target_that_dies_in_the_middle_makes_the_plan_stuck_and_a_new_plan_goes_around_it(running: Running) -> None:
     """R-HOST-5: the broker moves nothing between its other disks until it is restarted, so replicas leave it."""
     cluster, broker = running.cluster, 2
     slow, file = begun(running, broker, 0)
-    paths = [path for one in slow.documents["step-1.json"]["partitions"] for path in one["log_dirs"] if path != "any"]
+    paths = [
+        path
+        for partition in slow.documents["step-1.json"]["partitions"]
+        for path in partition["log_dirs"]
+        if path != "any"
+    ]
     target = Path(max(paths, key=paths.count))
     assert target.parent == cluster.disk(broker, 0).parent
     lost = broken(running, broker, target)
     answer = running.watched([file])
-    stuck = [one for one in answer.partitions if one.state == "stuck"]
-    assert stuck and all("is not online" in one.reason or "is offline" in one.reason for one in stuck)
+    stuck = [partition for partition in answer.partitions if partition.state == "stuck"]
+    assert stuck and all("is not online" in partition.reason or "is offline" in partition.reason for partition in stuck)
     print(f"{len(stuck)} stuck: {stuck[0].reason}; without a leader: {sorted(lost)}")
 
     mended = running.planned(lambda _, it: repair(it))
-    assert mended.steps and sum(one.replicas for one in mended.lacks) == len(lost)
+    assert mended.steps and sum(lack.replicas for lack in mended.lacks) == len(lost)
     running.execute(mended.commands)
     healed = running.planned(running.place(broker, 0))
     assert healed.exit_code == 0, healed.lacks
-    assert not any(one.between_disks for one in healed.steps)
+    assert not any(step.between_disks for step in healed.steps)
     now = placed(cluster)
     running.execute(healed.commands)
     ends_so(cluster, promised(now, healed))
@@ -321,9 +328,9 @@ def test_disk_that_dies_while_it_is_drained_is_replaced_and_filled(running: Runn
     identity = cluster.directory_id(disk)
     lost = broken(running, broker, disk)
     answer = running.watched([file])
-    assert identity in "".join(one.reason for one in answer.partitions if one.state == "stuck")
+    assert identity in "".join(partition.reason for partition in answer.partitions if partition.state == "stuck")
     assert not answer.done
-    print(f"{[one.state for one in answer.partitions]}; without a leader: {sorted(lost)}")
+    print(f"{[partition.state for partition in answer.partitions]}; without a leader: {sorted(lost)}")
 
     mended = running.planned(lambda _, it: repair(it))
     assert mended.steps
@@ -353,7 +360,7 @@ def test_repair_with_a_dead_broker_recreates_its_replicas(running: Running) -> N
     assert repaired.steps and 4 in repaired.down
     running.execute(repaired.commands)
     left = {name for name, replicas in replicas_of(cluster).items() if 4 in replicas}
-    assert len(left) <= sum(one.replicas for one in repaired.lacks)
+    assert len(left) <= sum(lack.replicas for lack in repaired.lacks)
 
 
 def test_every_acknowledged_write_is_read(running: Running) -> None:

@@ -123,22 +123,22 @@ def start(cluster: Cluster, nodes: Sequence[int]) -> None:
 
 def harms(cluster: Cluster) -> Harms:
     """What Kafka's tools say about the partitions of the topics."""
-    found: Harms = {"no_leader": set(), "writes_refused": set()}
+    partitions: Harms = {"no_leader": set(), "writes_refused": set()}
     for (topic, number), (leader, _, isr) in cluster.describe().items():
         if topic in TOPICS:
             if leader == -1:
-                found["no_leader"].add(f"{topic}-{number}")
+                partitions["no_leader"].add(f"{topic}-{number}")
             elif len(isr) < TOPICS[topic][1]:
-                found["writes_refused"].add(f"{topic}-{number}")
-    return found
+                partitions["writes_refused"].add(f"{topic}-{number}")
+    return partitions
 
 
-def said(answer: RestartVerdict, before: Harms) -> Harms:
+def expected_harms(answer: RestartVerdict, before: Harms) -> Harms:
     """The same, as it was said: what is caused, what is so already, and elsewhere what was so."""
-    stakes = [one for one in answer.stakes if one.topic in TOPICS]
-    here = {one.name for one in stakes if {*one.replicas} & {*answer.brokers}}
+    stakes = [stake for stake in answer.stakes if stake.topic in TOPICS]
+    here = {stake.name for stake in stakes if {*stake.replicas} & {*answer.brokers}}
     return {
-        harm: {one.name for one in stakes if harm in (*one.harms, *one.already)} | (before[harm] - here)
+        harm: {stake.name for stake in stakes if harm in (*stake.harms, *stake.already)} | (before[harm] - here)
         for harm in before
     }
 
@@ -156,9 +156,9 @@ def execute(cluster: Cluster, batch: Sequence[int], how: signal.Signals) -> None
     before = wait_for(f"{batch} safe", safe, SETTLES)
     began = time.monotonic()
     stop(cluster, batch, how)
-    found = harms(cluster)
-    print(f"{how.name} {batch}: {time.monotonic() - began:.0f} s, next leaders {before.next_leaders}: {found}")
-    assert found == {"no_leader": set(), "writes_refused": set()}
+    actual_harms = harms(cluster)
+    print(f"{how.name} {batch}: {time.monotonic() - began:.0f} s, next leaders {before.next_leaders}: {actual_harms}")
+    assert actual_harms == {"no_leader": set(), "writes_refused": set()}
     start(cluster, batch)
 
 
@@ -168,9 +168,9 @@ def test_plan_is_harmless_batch_by_batch_and_a_forbidden_batch_does_what_was_sai
 ) -> None:
     cluster = running.cluster
     plan = restart_plan(lake_of(cluster), by_rack=by_rack)
-    print(f"\nplan {plan.batches}, bound {plan.bound}, left out {[one.node_id for one in plan.impossible]}")
+    print(f"\nplan {plan.batches}, bound {plan.bound}, left out {[member.node_id for member in plan.impossible]}")
     assert plan.is_best
-    assert [(one.node_id, one.reason) for one in plan.impossible] == [(6, "one replica")]
+    assert [(member.node_id, member.reason) for member in plan.impossible] == [(6, "one replica")]
     assert sorted(node for batch in plan.batches for node in batch) == [*BROKERS[:-1], *CONTROLLERS]
     of_brokers = [batch for batch in plan.batches if {*batch} <= {*BROKERS}]
     for number, batch in enumerate(plan.batches):
@@ -179,11 +179,11 @@ def test_plan_is_harmless_batch_by_batch_and_a_forbidden_batch_does_what_was_sai
             for forbidden in ((6,), (1, 3)):
                 before = safe_to_restart(lake_of(cluster), forbidden)
                 assert before.verdict == "not safe"
-                expected = said(before, harms(cluster))
+                expected = expected_harms(before, harms(cluster))
                 stop(cluster, forbidden, signal.SIGTERM)
-                found = harms(cluster)
-                print(f"forbidden {forbidden}: said {expected}, found {found}")
-                assert found == expected != {"no_leader": set(), "writes_refused": set()}
+                actual_harms = harms(cluster)
+                print(f"forbidden {forbidden}: said {expected}, found {actual_harms}")
+                assert actual_harms == expected != {"no_leader": set(), "writes_refused": set()}
                 start(cluster, forbidden)
     running.check_data()
 
@@ -237,7 +237,7 @@ def reassigning(cluster: Cluster, random: Random) -> Iterator[str]:
     added = random.choice([broker for broker in BROKERS if broker not in replicas])
     removed = random.choice(replicas)
     cluster.throttle(added, 1)
-    cluster.reassign(WRITTEN, number, [*(one for one in replicas if one != removed), added])
+    cluster.reassign(WRITTEN, number, [*(replica for replica in replicas if replica != removed), added])
     yield f"{WRITTEN}-{number} goes from broker {removed} to {added}"
     wait_for("up", lambda: len(cluster.log_dirs()) == len(cluster.nodes.keys() & {*BROKERS}), SETTLES)
     cluster.throttle(added, None)
@@ -259,19 +259,21 @@ def test_restart_in_a_random_state_does_what_was_said(running: Running, seed: in
     """Who leads, and which partitions nobody leads or refuse writes, while the broker is down."""
     cluster, random = running.cluster, Random(seed)
     with TROUBLES[seed % len(TROUBLES)](cluster, random) as what:
-        broker = random.choice([one for one in BROKERS if one in cluster.nodes])
+        broker = random.choice([node for node in BROKERS if node in cluster.nodes])
         how = random.choice((signal.SIGTERM, signal.SIGKILL))
         led, before = {place for place, (leader, *_) in cluster.describe().items() if leader == broker}, harms(cluster)
         answer = safe_to_restart(lake_of(cluster), [broker], kill=how is signal.SIGKILL, max_age=60)
         stop(cluster, [broker], how)
-        found, after = harms(cluster), cluster.describe()
+        actual_harms, after = harms(cluster), cluster.describe()
         next_leaders = Counter(after[place][0] for place in led if after[place][0] != -1)
-        print(f"\n{seed}: {what}; {how.name} {broker}: {answer.verdict}, {[one.reason for one in answer.blocking]}")
-        print(f"  said {said(answer, before)} {answer.next_leaders}, found {found} {dict(next_leaders)}")
-        assert found == said(answer, before)
+        print(f"\n{seed}: {what}; {how.name} {broker}: {answer.verdict}, {[cause.reason for cause in answer.blocking]}")
+        print(
+            f"  said {expected_harms(answer, before)} {answer.next_leaders}, found {actual_harms} {dict(next_leaders)}"
+        )
+        assert actual_harms == expected_harms(answer, before)
         assert next_leaders == answer.next_leaders
         if answer.verdict == "safe":
-            assert found == before
+            assert actual_harms == before
         cluster.start_node(broker)
         wait_for("unfenced", lambda: not fenced(cluster, broker), SETTLES)
     wait_for("every replica in sync again", lambda: settled(cluster), SETTLES)
@@ -345,20 +347,20 @@ def test_start_with_a_disk_that_failed_does_what_was_said(running: Running, tmp_
         disk.mkdir()
         cluster.format(broker)
     elif how == "gone":
-        cluster.mount(broker, *(one for one in range(DISKS) if one != number))
+        cluster.mount(broker, *(index for index in range(DISKS) if index != number))
     cluster.start_node(broker)
     wait_for("unfenced", lambda: not fenced(cluster, broker), SETTLES)
-    lost = {one.name for one in outcome.gives_up}
+    lost = {partition.name for partition in outcome.gives_up}
 
     def recreated() -> set[str]:
         after = places(cluster, broker)
-        return {one for one, directory in after.items() if directory != before.get(one, directory)}
+        return {partition for partition, directory in after.items() if directory != before.get(partition, directory)}
 
     wait_for("what is recreated is reported", lambda: recreated() == {*outcome.recreated}, 120)
-    found = cluster.describe()[topic, 0][0]
-    assert found == (broker if name in outcome.leads else -1) or (name in outcome.perhaps_leads and found == -1)
-    assert found != -1 or name in outcome.without_leader
-    if name in outcome.perhaps_leads and found == -1:  # until a broker is unfenced
+    leader = cluster.describe()[topic, 0][0]
+    assert leader == (broker if name in outcome.leads else -1) or (name in outcome.perhaps_leads and leader == -1)
+    assert leader != -1 or name in outcome.without_leader
+    if name in outcome.perhaps_leads and leader == -1:  # until a broker is unfenced
         stop(cluster, [broker], signal.SIGTERM)
         cluster.start_node(broker)
         wait_for("led", lambda: cluster.describe()[topic, 0][0] == broker, SETTLES)
@@ -369,7 +371,7 @@ def test_start_with_a_disk_that_failed_does_what_was_said(running: Running, tmp_
         left = {*re.findall(r"^\d+$", read, re.MULTILINE)}
         assert (producer.acknowledged <= left) == (name not in lost)
     print(
-        f"\n{how}: {outcome.recreated} recreated, leads {outcome.leads}, gives up {lost}: leader {found}, "
+        f"\n{how}: {outcome.recreated} recreated, leads {outcome.leads}, gives up {lost}: leader {leader}, "
         f"{len(left)} of {written} read"
     )
 

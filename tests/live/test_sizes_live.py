@@ -25,14 +25,14 @@ TOPIC = "orders"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    found = Cluster(tmp_path_factory.mktemp("kafka"), brokers=(1, 2, 3), disks=2)
+    kafka = Cluster(tmp_path_factory.mktemp("kafka"), brokers=(1, 2, 3), disks=2)
     try:
-        found.start()
-        found.create_topic(TOPIC, 6, 2)
-        produce(found)
-        yield found
+        kafka.start()
+        kafka.create_topic(TOPIC, 6, 2)
+        produce(kafka)
+        yield kafka
     finally:
-        found.stop()
+        kafka.stop()
 
 
 def produce(cluster: Cluster) -> None:
@@ -60,19 +60,19 @@ def printed(cluster: Cluster, path: Path) -> list[BrokerLogDir]:
 
 
 def held(log_dirs: list[BrokerLogDir]) -> dict[tuple[int | None, str], tuple[bool, list[Any]]]:
-    return {(one.broker_id, one.path): (bool(one.error), sorted(one.replicas)) for one in log_dirs}
+    return {(log_dir.broker_id, log_dir.path): (bool(log_dir.error), sorted(log_dir.replicas)) for log_dir in log_dirs}
 
 
 def test_sizes_are_those_of_kafka_log_dirs_and_paths_those_of_meta_properties(cluster: Cluster, tmp_path: Path) -> None:
-    cluster_id, found, faults = read_brokers(url(cluster), "")
+    cluster_id, log_dirs, faults = read_brokers(url(cluster), "")
     assert (cluster_id, faults) == (cluster.cluster_id, [])
-    assert held(found) == held(printed(cluster, tmp_path / "sizes.txt"))
-    assert sum(replica.bytes for one in found for replica in one.replicas) > 10_000_000
+    assert held(log_dirs) == held(printed(cluster, tmp_path / "sizes.txt"))
+    assert sum(replica.bytes for log_dir in log_dirs for replica in log_dir.replicas) > 10_000_000
     usage = os.statvfs(cluster.disk(1, 0))
-    for one in found:
-        assert one.total_bytes == usage.f_blocks * usage.f_frsize
-        assert one.free_bytes is not None
-        assert abs(one.free_bytes - usage.f_bavail * usage.f_frsize) < 1 << 30
+    for log_dir in log_dirs:
+        assert log_dir.total_bytes == usage.f_blocks * usage.f_frsize
+        assert log_dir.free_bytes is not None
+        assert abs(log_dir.free_bytes - usage.f_bavail * usage.f_frsize) < 1 << 30
     answer = sizes(log(cluster), [url(cluster)])
     certain = [each for each in answer.directories if each.pairing == CERTAIN]
     assert certain
@@ -109,18 +109,20 @@ def test_watch_follows_a_reassignment_until_its_broker_is_back_and_the_disk_is_e
         lake = log(cluster)
         return watch_plan(replace(lake, named=read_sources(lake, names).statements), [str(file)])
 
-    assert {one.state for one in looked().partitions} <= {"not begun"}
+    assert {partition.state for partition in looked().partitions} <= {"not begun"}
     words = ("--bootstrap-server", cluster.bootstrap, "--reassignment-json-file", str(file))
     reassign = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
     cluster.tool(reassign, *words, "--execute", "--throttle", "50000")
     cluster.stop_node(2, signal.SIGKILL)
 
     def stuck() -> Any:
-        return any(one.state == "stuck" and "broker 2 is fenced" in one.reason for one in looked().partitions)
+        return any(
+            partition.state == "stuck" and "broker 2 is fenced" in partition.reason for partition in looked().partitions
+        )
 
     wait_for("a reassignment that waits for broker 2", stuck, 60)
     cluster.start_node(2)
-    wait_for("broker 2", lambda: all(one.state != "stuck" for one in looked().partitions), 180)
+    wait_for("broker 2", lambda: all(partition.state != "stuck" for partition in looked().partitions), 180)
     cluster.tool(reassign, *words, "--execute", "--additional", "--throttle", "50000000")
 
     def done() -> Any:
@@ -128,12 +130,12 @@ def test_watch_follows_a_reassignment_until_its_broker_is_back_and_the_disk_is_e
         return answer if answer.done else None
 
     answer = wait_for("the end of the reassignment", done, 180)
-    of_3 = [one for one in answer.disks if one.broker_id == 3]
-    assert all(not one.replicas and one.removal is not None for one in of_3)
+    of_3 = [disk for disk in answer.disks if disk.broker_id == 3]
+    assert all(not disk.replicas and disk.removal is not None for disk in of_3)
     here = {key: replicas for key, (_, replicas, _) in cluster.describe().items() if key in leaving}
     assert here == {key: tuple(brokers) for key, brokers in target.items()}
-    for one in read_brokers(url(cluster), "")[1]:
+    for log_dir in read_brokers(url(cluster), "")[1]:
         moved = {f"{topic}-{number}" for topic, number in leaving}
-        names_here = {each.partition for each in one.replicas if not each.future}
-        if one.broker_id == 3 or one.path == str(cluster.disk(one.broker_id or 0, 1)):
+        names_here = {each.partition for each in log_dir.replicas if not each.future}
+        if log_dir.broker_id == 3 or log_dir.path == str(cluster.disk(log_dir.broker_id or 0, 1)):
             assert not moved & names_here

@@ -44,11 +44,11 @@ class Proxy:
 
     def kinds(self) -> dict[str, int]:
         """The number of requests of each kind: LIST is a GET of a bucket."""
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         for method, path in self.log:
             kind = "LIST" if method == "GET" and "list-type" in parse_qs(urlsplit(path).query) else method
-            found[kind] = found.get(kind, 0) + 1
-        return found
+            counts[kind] = counts.get(kind, 0) + 1
+        return counts
 
 
 def environment(proxy: Proxy) -> dict[str, str]:
@@ -158,9 +158,9 @@ def proxied(port: int) -> Iterator[Proxy]:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
         return port
 
 

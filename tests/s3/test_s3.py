@@ -68,7 +68,7 @@ def replay(
     return runner
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str, str]:
+def output_of(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str, str]:
     """Exit code, standard output and standard error of a command in this process."""
     with pytest.raises(SystemExit) as left:
         main(words)
@@ -77,7 +77,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str, 
 
 
 def keys(lake: str) -> list[str]:
-    return [str(one["path"]) for one in objects.listed(lake)]
+    return [str(s3_object["path"]) for s3_object in objects.listed(lake)]
 
 
 @pytest.mark.parametrize("kafka", ["kafka-3.7.2", "kafka-3.9.2-upgrade", "kafka-4.1.2", "kafka-4.4.0"])
@@ -97,22 +97,25 @@ def test_every_question_answers_as_on_a_disk(
         replay(LOG, place, max_records=200)
     for question in QUESTIONS:
         s3.forget()
-        mine = said(capsys, *question.split(), "--json", "--lake", lake)
+        mine = output_of(capsys, *question.split(), "--json", "--lake", lake)
         listings = s3.kinds().get("LIST", 0)
-        theirs = said(capsys, *question.split(), "--json", "--lake", disk)
+        theirs = output_of(capsys, *question.split(), "--json", "--lake", disk)
         ages = ("published_time", "lake")
         assert _without(mine[1].replace(lake, disk), ages) == _without(theirs[1], ages), question
         assert mine[0] == theirs[0], question
         assert listings <= 25, (question, s3.kinds())
     log = upload(LOG, f"s3://{BUCKET}/log-asked")
-    assert said(capsys, "offline", "--json", "--log", log)[1] == said(capsys, "offline", "--json", "--log", str(LOG))[1]
+    assert (
+        output_of(capsys, "offline", "--json", "--log", log)[1]
+        == output_of(capsys, "offline", "--json", "--log", str(LOG))[1]
+    )
 
 
 def _without(text: str, names: tuple[str, ...]) -> object:
     def clean(value: object) -> object:
         if isinstance(value, dict):
-            return {name: clean(one) for name, one in value.items() if name not in names}
-        return [clean(one) for one in value] if isinstance(value, list) else value
+            return {name: clean(part) for name, part in value.items() if name not in names}
+        return [clean(part) for part in value] if isinstance(value, list) else value
 
     text = re.sub(r"[0-9,]+ seconds", "some seconds", text)
     if text[:1] not in ("{", "["):
@@ -171,7 +174,7 @@ def test_a_replay_with_nothing_new_makes_at_most_20_requests(
     replay(log, lake, max_records=60)
     for _ in range(2):
         s3.forget()
-        main_code, out, err = said(capsys, "replay", log, "--lake", lake)
+        main_code, out, err = output_of(capsys, "replay", log, "--lake", lake)
         assert (main_code or 0) == 0, err
         assert "nothing new, the lake stands at offset 630" in out
         assert len(s3.log) <= 20, s3.log
@@ -216,13 +219,13 @@ def small_log(folder: Path) -> tuple[Path, bytes]:
 
 def test_a_fresh_process_opens_a_lake_with_few_requests(lake: str, s3: Proxy, tmp_path: Path) -> None:
     replay(LOG, lake, max_records=20)
-    asked = in_a_fresh_process(s3, f"from pipelines.ask import Lake; Lake.open({lake!r})")
-    assert asked <= 40, s3.log
+    requests = in_a_fresh_process(s3, f"from pipelines.ask import Lake; Lake.open({lake!r})")
+    assert requests <= 40, s3.log
     held = f"from pipelines.lake.publish import LakeWriter\nwith LakeWriter.held({lake!r}): pass"
     opened = in_a_fresh_process(s3, held)
     # Each table is asked for a newer commit; the lock is taken and given back.
     assert opened <= 60, s3.log
-    print(f"requests of a fresh process: {asked} to ask, {opened} to open to write")
+    print(f"requests of a fresh process: {requests} to ask, {opened} to open to write")
 
 
 def test_a_small_publication_by_a_fresh_process_makes_at_most_160_requests(
@@ -370,7 +373,7 @@ def test_two_runs_at_once_end_in_the_tables_of_one(lake: str, tmp_path: Path, s3
     codes = sorted(run.returncode for run in both)
     assert codes[0] == 0, errors
     if codes[1]:
-        assert any("jbod replay runs on this lake" in one or "Overtaken" in one for one in errors), errors
+        assert any("jbod replay runs on this lake" in error or "Overtaken" in error for error in errors), errors
     replay(LOG, tmp_path / "lake")
     assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
 
@@ -457,8 +460,8 @@ def test_each_command_says_in_one_line_what_the_storage_refuses(
             ("replay", log, "--lake", lake),
             ("offline", "--log", log),
         ):
-            found, _, err = said(capsys, *words)
-            assert (found, line in err, len(err.splitlines())) == (code, True, 1), (words, found, err)
+            exit_code, _, err = output_of(capsys, *words)
+            assert (exit_code, line in err, len(err.splitlines())) == (code, True, 1), (words, exit_code, err)
     objects.forget_stores()
 
 
@@ -469,18 +472,18 @@ def test_a_bucket_that_is_not_there(s3: Proxy, capsys: pytest.CaptureFixture[str
         ("offline", "--log", "s3://nobody/log"),
         ("optimize", "--lake", "s3://nobody/lake"),
     ):
-        code, _, err = said(capsys, *words)
+        code, _, err = output_of(capsys, *words)
         assert code == 2
         assert "s3://nobody/l" in err and "there is no such bucket" in err
         assert len(err.splitlines()) == 1, err
 
 
 def test_a_lake_or_log_that_is_not_there(s3: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no lake there" in said(capsys, "offline", "--lake", f"s3://{BUCKET}/nothing")[2]
-    assert "no such directory" in said(capsys, "offline", "--log", f"s3://{BUCKET}/nothing")[2]
-    assert "BUCKET/PREFIX" in said(capsys, "offline", "--lake", f"s3://{BUCKET}/l?endpoint_override=x")[2]
+    assert "no lake there" in output_of(capsys, "offline", "--lake", f"s3://{BUCKET}/nothing")[2]
+    assert "no such directory" in output_of(capsys, "offline", "--log", f"s3://{BUCKET}/nothing")[2]
+    assert "BUCKET/PREFIX" in output_of(capsys, "offline", "--lake", f"s3://{BUCKET}/l?endpoint_override=x")[2]
     objects.put(f"s3://{BUCKET}/other/letter.txt", b"x")
-    code, _, err = said(capsys, "replay", str(LOG), "--lake", f"s3://{BUCKET}/other")
+    code, _, err = output_of(capsys, "replay", str(LOG), "--lake", f"s3://{BUCKET}/other")
     assert code == 2
     assert "is not a lake and is not empty: it holds letter.txt" in err
 
@@ -496,8 +499,11 @@ def test_a_log_on_s3_is_read_into_a_lake_on_a_disk(kafka: str, s3: Proxy, tmp_pa
 def test_a_question_to_a_log_on_s3(s3: Proxy, capsys: pytest.CaptureFixture[str]) -> None:
     log = upload(LOG, f"s3://{BUCKET}/log-alone")
     for words in (("offline", "--at-offset", "200"), ("directories",), ("status",)):
-        assert said(capsys, *words, "--json", "--log", log)[0] in (0, 1), words
-    assert said(capsys, "offline", "--json", "--log", log)[1] == said(capsys, "offline", "--json", "--log", str(LOG))[1]
+        assert output_of(capsys, *words, "--json", "--log", log)[0] in (0, 1), words
+    assert (
+        output_of(capsys, "offline", "--json", "--log", log)[1]
+        == output_of(capsys, "offline", "--json", "--log", str(LOG))[1]
+    )
 
 
 def test_a_server_that_ignores_conditions_is_refused(s3: Proxy) -> None:
@@ -608,9 +614,9 @@ def test_a_replay_through_spark_connect_publishes_on_s3(
     with connect_server(tmp_path) as remote:
         monkeypatch.setenv("JBOD_SPARK__REMOTE", remote)
         monkeypatch.setenv("JBOD_REPLAY__CHECKPOINTS", str(tmp_path / "checkpoints"))
-        said = [json.loads(jbod(lake, "replay", log, "--max-records", "400", "--json")) for _ in (1, 2)]
-    assert said[0]["batches"] == 2
-    assert (said[1]["batches"], said[1]["end_offset"]) == (0, said[0]["end_offset"])
+        reports = [json.loads(jbod(lake, "replay", log, "--max-records", "400", "--json")) for _ in (1, 2)]
+    assert reports[0]["batches"] == 2
+    assert (reports[1]["batches"], reports[1]["end_offset"]) == (0, reports[0]["end_offset"])
     replay(kafka, tmp_path / "lake")
     assert differences(rows_of(lake), rows_of(tmp_path / "lake")) == []
 

@@ -33,7 +33,7 @@ def guessed(entries: Sequence[LogEntry]) -> Verdict:
     return judge(lambda: entries, Behaviour(lambda: entries))
 
 
-def asked(kafka: str, entries: Sequence[LogEntry]) -> Verdict:
+def with_request_logs(kafka: str, entries: Sequence[LogEntry]) -> Verdict:
     """The answer by the requests of a cluster."""
     audit = Audit(entries, [iter(lines) for lines in requests_of(kafka)])
     return judge(lambda: entries, with_requests(audit))

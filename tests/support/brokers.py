@@ -15,8 +15,8 @@ OF_BROKERS = {api: OFFERED[api] for api in (API_VERSIONS, 17, 36, FETCH, DESCRIB
 
 def log_dir(path: str, topics: Sequence[Message] = (), **fields: Any) -> Message:
     """A result of DescribeLogDirs."""
-    said = {"error_code": 0, "log_dir": path, "topics": [*topics], "total_bytes": 1000, "usable_bytes": 400}
-    return {**said, "is_cordoned": False, **fields}
+    description = {"error_code": 0, "log_dir": path, "topics": [*topics], "total_bytes": 1000, "usable_bytes": 400}
+    return {**description, "is_cordoned": False, **fields}
 
 
 def topic(name: str, *sizes: int, future: bool = False) -> Message:
@@ -36,14 +36,14 @@ class Broker(Controller):
         self.directories = directories
         super().__init__(Log(), node, **{"offered": OF_BROKERS, **options})
 
-    def _answer(self, api: int, asked: Message) -> Message:
+    def _answer(self, api: int, request: Message) -> Message:
         if api == DESCRIBE_LOG_DIRS:
             error = 31 if self.denied else 0
             return {"throttle_time_ms": 0, "error_code": error, "results": [] if error else self.directories}
-        said = super()._answer(api, asked)
+        answer = super()._answer(api, request)
         if api == DESCRIBE_CLUSTER:
-            said["brokers"] = [
+            answer["brokers"] = [
                 {"node_id": node, "host": "127.0.0.1", "port": peer.port, "rack": None}
                 for node, peer in self.peers.items()
             ]
-        return said
+        return answer

@@ -24,9 +24,9 @@ PATIENCE = 120
 @contextmanager
 def connect_server(folder: Path, **conf: str) -> Iterator[str]:
     """Starts a server with two cores that works in ``folder``, and yields its ``sc://`` address."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     settings = {
         "spark.ui.enabled": "false",
         "spark.connect.grpc.binding.address": "127.0.0.1",

@@ -77,13 +77,13 @@ class Log:
 
     def cut(self, offset: int) -> None:
         """An election took what came from an offset on."""
-        self.batches = [one for one in self.batches if one[1] <= offset]
+        self.batches = [batch for batch in self.batches if batch[1] <= offset]
 
     def delete_before(self, offset: int, snapshot: bytes) -> None:
         """Retention: the log begins at an offset, with a snapshot there."""
         epoch = max((e for _, end, e, _ in self.batches if end <= offset), default=0)
         self.snapshots = {(offset, epoch): snapshot}
-        self.batches = [one for one in self.batches if one[0] >= offset]
+        self.batches = [batch for batch in self.batches if batch[0] >= offset]
         self.start = offset
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
@@ -112,7 +112,7 @@ class Controller:
         self.cluster_id = "abcdefghijklmnopqrstuQ"
         self.denied = False
         self.fault: Callable[[bytes], bytes] = bytes
-        self.asked: list[tuple[int, Message]] = []
+        self.requests: list[tuple[int, Message]] = []
         self.max_bytes = 1 << 30
         self.log_in = log_in
         self._context = context
@@ -132,28 +132,28 @@ class Controller:
         self.hang_up()
 
     def hang_up(self) -> None:
-        for one in self._open:
+        for connection in self._open:
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
-                one, _ = self._server.accept()
-                self._open.append(one)
-                threading.Thread(target=self._serve, args=(one,), daemon=True).start()
+                connection, _ = self._server.accept()
+                self._open.append(connection)
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    def _serve(self, one: socket.socket) -> None:
+    def _serve(self, connection: socket.socket) -> None:
         with suppress(OSError, EOFError):
             if self._context is not None:
-                one = self._context.wrap_socket(one, server_side=True)
+                connection = self._context.wrap_socket(connection, server_side=True)
             mechanism = None
             while True:
-                (size,) = struct.unpack(">i", _exactly(one, 4))
+                (size,) = struct.unpack(">i", _exactly(connection, 4))
                 if not 0 < size <= 100 << 20:  # socket.request.max.bytes
-                    one.close()
+                    connection.close()
                     return
-                data = _exactly(one, size)
+                data = _exactly(connection, size)
                 api, version, number, name = struct.unpack_from(">hhih", data)
                 at = 10 + name
                 if api == SASL_HANDSHAKE:
@@ -162,36 +162,36 @@ class Controller:
                     mechanism = self.log_in(wanted) if self.log_in else None
                     body = struct.pack(">hih", 0 if mechanism else 33, 1, 5) + b"PLAIN"
                 else:
-                    asked = decode(f"{NAMES[api]}Request", version, data, at + 1)
-                    self.asked.append((api, asked))
+                    request = decode(f"{NAMES[api]}Request", version, data, at + 1)
+                    self.requests.append((api, request))
                     if api == SASL_AUTHENTICATE:
-                        said = mechanism(asked["auth_bytes"]) if mechanism else None
+                        challenge = mechanism(request["auth_bytes"]) if mechanism else None
                         answer: Message = {"error_message": None, "session_lifetime_ms": 0}
-                        answer |= {"error_code": 58 if said is None else 0, "auth_bytes": said or b""}
+                        answer |= {"error_code": 58 if challenge is None else 0, "auth_bytes": challenge or b""}
                     else:
-                        answer = self._answer(api, asked)
+                        answer = self._answer(api, request)
                     head = b"" if api == API_VERSIONS else b"\0"
                     body = head + encode(f"{NAMES[api]}Response", version, answer)
                 whole = struct.pack(">ii", len(body) + 4, number) + body
                 sent = self.fault(whole)
-                one.sendall(sent)
+                connection.sendall(sent)
                 if len(sent) < len(whole):
-                    one.close()
+                    connection.close()
                     return
 
-    def _answer(self, api: int, asked: Message) -> Message:
+    def _answer(self, api: int, request: Message) -> Message:
         if api == API_VERSIONS:
             keys = [
                 {"api_key": key, "min_version": low, "max_version": high} for key, (low, high) in self.offered.items()
             ]
             return {"error_code": 0, "api_keys": keys, "throttle_time_ms": 0}
         if api == FETCH:
-            return self._fetch(asked)
+            return self._fetch(request)
         if api == FETCH_SNAPSHOT:
-            return self._snapshot(asked)
+            return self._snapshot(request)
         if api == DESCRIBE_CLUSTER:
-            said = {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "endpoint_type": 2}
-            return said | {"cluster_id": self.cluster_id, "controller_id": 1, "brokers": [], "operations": 0}
+            description = {"throttle_time_ms": 0, "error_code": 0, "error_message": None, "endpoint_type": 2}
+            return description | {"cluster_id": self.cluster_id, "controller_id": 1, "brokers": [], "operations": 0}
         partition: Message = {
             "index": 0,
             "error_code": 0 if self.log.leader == self.node else 6,
@@ -205,15 +205,20 @@ class Controller:
         topics = [{"name": "__cluster_metadata", "partitions": [partition]}]
         return {"error_code": 0, "error_message": None, "topics": topics, "nodes": []}
 
-    def _fetch(self, asked: Message) -> Message:
-        said: Message = {"throttle_time_ms": 0, "error_code": 31 if self.denied else 0, "session_id": 0, "topics": []}
+    def _fetch(self, request: Message) -> Message:
+        response: Message = {
+            "throttle_time_ms": 0,
+            "error_code": 31 if self.denied else 0,
+            "session_id": 0,
+            "topics": [],
+        }
         if self.denied:
-            return said
-        if asked["cluster_id"] not in (None, self.cluster_id):
-            return said | {"error_code": 104}
-        (partition,) = asked["topics"][0]["partitions"]
+            return response
+        if request["cluster_id"] not in (None, self.cluster_id):
+            return response | {"error_code": 104}
+        (partition,) = request["topics"][0]["partitions"]
         log, offset, epoch = self.log, partition["offset"], partition["last_fetched_epoch"]
-        end = time.monotonic() + asked["max_wait_ms"] / 1000
+        end = time.monotonic() + request["max_wait_ms"] / 1000
         while log.leader == self.node and offset >= log.end and time.monotonic() < end:
             if partition.get("high_watermark") not in (None, log.high_watermark):
                 break
@@ -230,14 +235,14 @@ class Controller:
             "records": b"",
         }
         if answer["error_code"] == 0:
-            answer |= self._found(offset, epoch)
+            answer |= self._read(offset, epoch)
         nodes = [
             {"node_id": node, "host": "127.0.0.1", "port": peer.port, "rack": None} for node, peer in self.peers.items()
         ]
-        topic = {"topic_id": asked["topics"][0]["topic_id"], "partitions": [answer]}
-        return said | {"topics": [topic], "nodes": nodes}
+        topic = {"topic_id": request["topics"][0]["topic_id"], "partitions": [answer]}
+        return response | {"topics": [topic], "nodes": nodes}
 
-    def _found(self, offset: int, epoch: int) -> Message:
+    def _read(self, offset: int, epoch: int) -> Message:
         log = self.log
         if (
             (offset == 0 and log.snapshots)
@@ -249,14 +254,14 @@ class Controller:
         known, end = log.end_of_epoch(epoch)
         if offset and ((known != epoch and log.epoch != epoch) or end < offset):
             return {"diverging": {"epoch": known, "end_offset": end}}
-        found = b""
+        records = b""
         for _, ends, _, piece in log.batches:
             if ends <= offset:
                 continue
-            if found and len(found) + len(piece) > self.max_bytes:
+            if records and len(records) + len(piece) > self.max_bytes:
                 break
-            found += piece
-        return {"records": found}
+            records += piece
+        return {"records": records}
 
     def _at_start(self, epoch: int) -> bool:
         return (self.log.start, epoch) in self.log.snapshots
@@ -268,8 +273,8 @@ class Controller:
             return 74 if leader_epoch < self.log.epoch else 75
         return 0 if self.log.leader == self.node else 6
 
-    def _snapshot(self, asked: Message) -> Message:
-        (partition,) = asked["topics"][0]["partitions"]
+    def _snapshot(self, request: Message) -> Message:
+        (partition,) = request["topics"][0]["partitions"]
         named = (partition["snapshot_id"]["end_offset"], partition["snapshot_id"]["epoch"])
         data, at = self.log.snapshots.get(named), partition["position"]
         error = self._error(partition["leader_epoch"], 0)
@@ -282,7 +287,7 @@ class Controller:
             "leader": {"id": self.log.leader, "epoch": self.log.epoch},
             "size": len(data),
             "position": at,
-            "records": data[at : at + min(asked["max_bytes"], self.max_bytes)],
+            "records": data[at : at + min(request["max_bytes"], self.max_bytes)],
         }
         topics = [{"name": "__cluster_metadata", "partitions": [answer]}]
         return {"throttle_time_ms": 0, "error_code": 0, "topics": topics, "nodes": []}
@@ -307,10 +312,10 @@ def url_of(peers: Mapping[int, Controller]) -> str:
     return "kafka://" + ",".join(f"127.0.0.1:{peer.port}" for peer in peers.values())
 
 
-def _exactly(one: Any, size: int) -> bytes:
+def _exactly(connection: Any, size: int) -> bytes:
     data = b""
     while len(data) < size:
-        more = one.recv(size - len(data))
+        more = connection.recv(size - len(data))
         if not more:
             raise EOFError
         data += more

@@ -17,11 +17,11 @@ from pipelines.spark.catalog import register
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Asked = list[tuple[str, int, str]]
+Versions = list[tuple[str, int, str]]
 """(a table's path, a version, a label)."""
 
 
-def write_versions(spark: SparkSession, tables: dict[str, Asked], out: str) -> None:
+def write_versions(spark: SparkSession, tables: dict[str, Versions], out: str) -> None:
     """Writes all rows of versions of tables, read by Delta Lake, to a Parquet folder for each key; with their label."""
 
     def write(name: str) -> None:
@@ -59,8 +59,8 @@ def write_lake_at(spark: SparkSession, lake: str, offsets: list[int], out: str) 
     for offset in offsets:
         wanted[f"past-assignments-{offset}"] = spark.sql(f"SELECT * FROM j_assignments_at({offset})")
     time = newest.lake.time.isoformat()
-    asked = f"SELECT * FROM j_offline_replicas_at((SELECT j_offset_at(TIMESTAMP '{time}')))"
-    wanted[f"timed-offline_replicas-{newest.offset}"] = spark.sql(asked)
+    query = f"SELECT * FROM j_offline_replicas_at((SELECT j_offset_at(TIMESTAMP '{time}')))"
+    wanted[f"timed-offline_replicas-{newest.offset}"] = spark.sql(query)
     wanted[f"now-offline-{newest.offset}"] = spark.table("j_offline_now")
 
     def write(name: str) -> None:
@@ -80,12 +80,12 @@ def write_catalog(spark: SparkSession, lake: str, offsets: list[int], out: str) 
     for offset in offsets:
         _keep(spark.sql(f"SELECT * FROM jbod_test.assignments_at({offset})"), f"{out}/assignments-{offset}")
     history = spark.sql("DESCRIBE HISTORY jbod_test.assignments").orderBy("version").collect()
-    said = spark.sql("DESCRIBE TABLE EXTENDED jbod_test.assignments").collect()
+    table = spark.sql("DESCRIBE TABLE EXTENDED jbod_test.assignments").collect()
     view = spark.sql("DESCRIBE TABLE EXTENDED jbod_test.offline_now").collect()
     return {
         "names": names,
         "history": [[row.operation, row.userMetadata] for row in history],
-        "comment": next(row.data_type for row in said if row.col_name == "Comment"),
+        "comment": next(row.data_type for row in table if row.col_name == "Comment"),
         "columns": {row.col_name: row.comment for row in view if row.comment},
         "other": _refused(spark, lake.replace("/lake", "/other")),
     }

@@ -37,8 +37,8 @@ class Block(NamedTuple):
 
 def blocks(page: Path, *languages: str) -> list[Block]:
     """The code blocks of a page in one of the languages, in order."""
-    found = re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    return [Block(*one) for one in found if one[0] in languages]
+    matches = re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [Block(*match) for match in matches if match[0] in languages]
 
 
 def with_paths(text: str, paths: Mapping[str, str]) -> str:

@@ -42,10 +42,10 @@ class Run:
         self.kept = set(BY_NAME)
         for batch in micro_batches([(None, list(pieces))], self._decode, self._fold, self.states, threads=1):
             for shard, tables in batch.shards:
-                for name, found in tables.items():
-                    self._closed[name].append(found.closed)
-                    if not found.keeps_open:
-                        self._open[(name, shard)] = found.open
+                for name, rows in tables.items():
+                    self._closed[name].append(rows.closed)
+                    if not rows.keeps_open:
+                        self._open[(name, shard)] = rows.open
                         self.kept.discard(name)
 
     def _decode(self, sequence: int, piece: Slice) -> Iterator[Row]:

@@ -197,7 +197,7 @@ def parts(kafka: str = KAFKA, ends: tuple[int, ...] = ENDS) -> Parts:
     return made
 
 
-_TOLD: dict[Content, dict[str, Any]] = {}
+_ANSWERS: dict[Content, dict[str, Any]] = {}
 """A cache of answers in this process, by the content of the tables."""
 
 
@@ -207,12 +207,12 @@ def answers(lake: Path) -> dict[str, Any]:
     The content of all tables is read every time. Answers follow from it and take ten times as long, so they are
     computed once for each content.
     """
-    found = ask.Lake.open(lake)
-    with found.connection:
-        content = _content(found)
-        if content not in _TOLD:
-            _TOLD[content] = _ask(found)
-        return _TOLD[content]
+    reader = ask.Lake.open(lake)
+    with reader.connection:
+        content = _content(reader)
+        if content not in _ANSWERS:
+            _ANSWERS[content] = _ask(reader)
+        return _ANSWERS[content]
 
 
 def _content(lake: ask.Lake) -> Content:
@@ -226,13 +226,13 @@ def _content(lake: ask.Lake) -> Content:
 
 
 def _ask(lake: ask.Lake) -> dict[str, Any]:
-    told: dict[str, Any] = {"end": lake.offset, "image": ask.image(lake), "offline": ask.offline(lake)}
-    told["directories"] = ask.directories(lake)
+    facts: dict[str, Any] = {"end": lake.offset, "image": ask.image(lake), "offline": ask.offline(lake)}
+    facts["directories"] = ask.directories(lake)
     for table in HISTORY:
         columns = [name for name in table.schema.names if not name.endswith("_time")]
         columns += ["epoch_us(from_time)", "epoch_us(to_time)"]
         rows = lake.query(f"SELECT {', '.join(columns)} FROM {lake.until(table.name)}")
-        told[table.name] = sorted(map(str, rows))
+        facts[table.name] = sorted(map(str, rows))
     ((records,),) = lake.query(f"SELECT count(*) FROM {lake.records()}")
-    told["records"] = records
-    return told
+    facts["records"] = records
+    return facts

@@ -107,9 +107,9 @@ def forgeries(entries: Entries, what: str) -> Iterator[tuple[int, Forged]]:
 def swapped(entries: Entries) -> Iterator[tuple[int, Forged]]:
     """Each log with two records of one batch exchanged, where they are of two types."""
     for at, (first, second) in enumerate(pairwise(entries)):
-        one, other = first.record, second.record
-        if not (isinstance(one, VersionedRecord) and isinstance(other, VersionedRecord)):
+        record, other = first.record, second.record
+        if not (isinstance(record, VersionedRecord) and isinstance(other, VersionedRecord)):
             continue
-        kinds = {type(one.record), type(other.record)}
+        kinds = {type(record.record), type(other.record)}
         if first.header == second.header and len(kinds) == 2 and NoOpRecord not in kinds:
-            yield at, [*entries[:at], replace(first, record=other), replace(second, record=one), *entries[at + 2 :]]
+            yield at, [*entries[:at], replace(first, record=other), replace(second, record=record), *entries[at + 2 :]]

@@ -65,21 +65,21 @@ def _records(image: Image) -> Iterator[Record]:
         )
     for topic in image.topics.values():
         yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
-        for number, one in topic.partitions.items():
+        for number, partition in topic.partitions.items():
             yield PartitionRecord(
                 topic_id=topic.topic_id,
                 partition_id=number,
-                replicas=one.replicas,
-                directories=one.directories,
-                isr=one.isr,
-                removing_replicas=one.removing_replicas,
-                adding_replicas=one.adding_replicas,
-                leader=one.leader,
-                leader_recovery_state=one.leader_recovery_state,
-                leader_epoch=one.leader_epoch,
-                partition_epoch=one.partition_epoch,
-                eligible_leader_replicas=one.eligible_leader_replicas or None,
-                last_known_elr=one.last_known_elr or None,
+                replicas=partition.replicas,
+                directories=partition.directories,
+                isr=partition.isr,
+                removing_replicas=partition.removing_replicas,
+                adding_replicas=partition.adding_replicas,
+                leader=partition.leader,
+                leader_recovery_state=partition.leader_recovery_state,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+                eligible_leader_replicas=partition.eligible_leader_replicas or None,
+                last_known_elr=partition.last_known_elr or None,
             )
     for (kind, name), values in image.configs.items():
         for key, value in values.items():

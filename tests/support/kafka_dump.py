@@ -18,8 +18,8 @@ def lines(text: str) -> Iterator[dict[str, Any]]:
     """Each record as ``formats.json_values.dump_lines`` has it. Older Kafkas print no content of control records."""
     batch: dict[str, Any] = {}
     for line in text.splitlines():
-        if found := _BATCH.match(line):
-            base, last, count, epoch, control, position, time, size, codec, crc = found.groups()
+        if match := _BATCH.match(line):
+            base, last, count, epoch, control, position, time, size, codec, crc = match.groups()
             facts = {
                 "baseOffset": int(base),
                 "lastOffset": int(last),
@@ -31,12 +31,12 @@ def lines(text: str) -> Iterator[dict[str, Any]]:
                 "isControl": control == "true",
             }
             batch = {"timestamp": int(time), "epoch": int(epoch), "batch": facts}
-        elif found := _RECORD.match(line):
-            yield {"offset": int(found[1]), **batch, **_content(found[2])}
+        elif match := _RECORD.match(line):
+            yield {"offset": int(match[1]), **batch, **_content(match[2])}
 
 
 def _content(text: str) -> dict[str, Any]:
     if text.startswith("payload: "):
         return {"payload": json.loads(text.removeprefix("payload: "))}
-    found = re.fullmatch(r"(\w+):? (\{.*)", text)
-    return {"control": {found[1]: json.loads(found[2])} if found else None}
+    match = re.fullmatch(r"(\w+):? (\{.*)", text)
+    return {"control": {match[1]: json.loads(match[2])} if match else None}

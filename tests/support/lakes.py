@@ -93,8 +93,8 @@ def write_lake(
     """
     reference = Reference(profile)
     if requests:
-        asked = pa.Table.from_pylist(list(requests), schema=ASSIGNMENT_REQUESTS.schema)
-        write_deltalake((path / ASSIGNMENT_REQUESTS.name).as_uri(), asked)
+        assignment_requests = pa.Table.from_pylist(list(requests), schema=ASSIGNMENT_REQUESTS.schema)
+        write_deltalake((path / ASSIGNMENT_REQUESTS.name).as_uri(), assignment_requests)
     copytree(_empty_lake(), path, dirs_exist_ok=True)
     files: dict[str, DataFile] = {}
     versions = {ASSIGNMENT_REQUESTS.name: 0} if requests else {}

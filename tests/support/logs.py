@@ -91,7 +91,7 @@ def read_log(metadata_dir: Path, start: str = "log") -> list[Entry]:
     header, *rest = read_file(newest)
     assert header.control == "SNAPSHOT_HEADER"
     time = int.from_bytes(header.value[2:10], "big") * 1000
-    snapshot = [replace(one, offset=end - 1, time=time, snapshot_index=one.offset) for one in (header, *rest)]
+    snapshot = [replace(record, offset=end - 1, time=time, snapshot_index=record.offset) for record in (header, *rest)]
     return snapshot + list(_settled(entry for entry in log if entry.offset >= end))
 
 

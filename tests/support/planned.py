@@ -73,16 +73,16 @@ class Cluster:
     def entries(self) -> list[Entry]:
         """Its log."""
         records: list[Record] = [r.FeatureLevelRecord(name="metadata.version", feature_level=self.level)]
-        for number, one in self.brokers.items():
+        for number, node in self.brokers.items():
             records.append(
                 r.RegisterBrokerRecord(
                     broker_id=number,
                     incarnation_id=Uuid(number, 9_000),
                     broker_epoch=len(records),
-                    fenced=one.fenced,
-                    rack=one.rack,
-                    log_dirs=tuple(disk_id(number, disk) for disk in range(one.disks) if disk not in one.failed),
-                    cordoned_log_dirs=tuple(disk_id(number, disk) for disk in one.cordoned),
+                    fenced=node.fenced,
+                    rack=node.rack,
+                    log_dirs=tuple(disk_id(number, disk) for disk in range(node.disks) if disk not in node.failed),
+                    cordoned_log_dirs=tuple(disk_id(number, disk) for disk in node.cordoned),
                 )
             )
         topics = {topic: Uuid(7, 100 + at) for at, topic in enumerate(dict.fromkeys(topic for topic, _ in self.placed))}
@@ -113,7 +113,7 @@ class Cluster:
                     directories=tuple(disk_id(broker, disk) for broker, disk in placed.items()),
                 )
             )
-        return [_entry(at, one) for at, one in enumerate(records)]
+        return [_entry(at, record) for at, record in enumerate(records)]
 
     def is_down(self, broker: int) -> bool:
         return broker not in self.brokers or self.brokers[broker].fenced
@@ -128,10 +128,10 @@ class Cluster:
     def replayed(self, folder: Path) -> Lake:
         """Of a log that is written to a folder: for large clusters."""
         (folder / "__cluster_metadata-0").mkdir(parents=True)
-        writer, records = LogWriter(), [one.versioned for one in self.entries]
+        writer, records = LogWriter(), [entry.versioned for entry in self.entries]
         for at in range(0, len(records), RECORDS_PER_BATCH):
             writer.append(
-                [one for one in records[at : at + RECORDS_PER_BATCH] if one], epoch=1, timestamp=TIME // 1_000
+                [record for record in records[at : at + RECORDS_PER_BATCH] if record], epoch=1, timestamp=TIME // 1_000
             )
         writer.write(folder / "__cluster_metadata-0")
         return LogLake.of(LogOptions(path=str(folder)), None, None, profile="kafka")
@@ -143,9 +143,9 @@ class Cluster:
             for place in placed.items():
                 held.setdefault(place, []).append(key)
         brokers = [
-            {"broker": number, "logDirs": [self._log_dir(number, disk, capacity, held) for disk in range(one.disks)]}
-            for number, one in self.brokers.items()
-            if not one.fenced
+            {"broker": number, "logDirs": [self._log_dir(number, disk, capacity, held) for disk in range(node.disks)]}
+            for number, node in self.brokers.items()
+            if not node.fenced
         ]
         path.write_text(json.dumps({"version": 1, "brokers": brokers}) + "\n")
         return str(path)
@@ -164,12 +164,12 @@ class Cluster:
             if (of, to) == (broker, disk)
         ]
         error = "org.apache.kafka.common.errors.KafkaStorageException" if failed else None
-        said: dict[str, Any] = {"partitions": held, "error": error, "logDir": path_of(disk)}
+        description: dict[str, Any] = {"partitions": held, "error": error, "logDir": path_of(disk)}
         if capacity and not failed:
             total = self.brokers[broker].total
-            used = sum(one["size"] for one in held)
-            said |= {"totalBytes": total, "usableBytes": total - used}
-        return said
+            used = sum(replica["size"] for replica in held)
+            description |= {"totalBytes": total, "usableBytes": total - used}
+        return description
 
 
 def _entry(offset: int, record: Record) -> Entry:
@@ -180,8 +180,10 @@ def _entry(offset: int, record: Record) -> Entry:
 def replicas_of(document: Mapping[str, Any]) -> dict[str, dict[int, str]]:
     """``topic-0`` -> broker -> path, of a file that kafka-reassign-partitions takes."""
     return {
-        f"{one['topic']}-{one['partition']}": dict(zip(one["replicas"], one["log_dirs"], strict=True))
-        for one in document["partitions"]
+        f"{partition['topic']}-{partition['partition']}": dict(
+            zip(partition["replicas"], partition["log_dirs"], strict=True)
+        )
+        for partition in document["partitions"]
     }
 
 
@@ -197,5 +199,6 @@ def some_brokers(
     random: Random, number: int, racks: Sequence[str | None] = (None,), **fields: Any
 ) -> dict[int, Broker]:
     return {
-        one: Broker(random.choice((1, 2, 3)), rack=racks[one % len(racks)], **fields) for one in range(1, number + 1)
+        broker: Broker(random.choice((1, 2, 3)), rack=racks[broker % len(racks)], **fields)
+        for broker in range(1, number + 1)
     }

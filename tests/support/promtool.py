@@ -29,15 +29,15 @@ State = tuple[Series, Collection[str]]
 """The measured samples, and the alerts that must fire after they have lasted: ``Name`` or ``Name broker=1``."""
 _CLOCKS = {declared.MEASURED.name, declared.LAST_RECORD.name, declared.LAKE_PUBLISHED.name}
 """Metrics whose value advances with time, so that the lake stays as fresh as when it was measured."""
-_SEVERITIES = {one.name: one.severity for one in ALERTS}
+_SEVERITIES = {alert.name: alert.severity for alert in ALERTS}
 
 
 def program(name: str) -> str:
     """The path of a program of Debian's package prometheus."""
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         pytest.fail(f"no {name} on the path to test rules with: apt-get install prometheus")
-    return found
+    return path
 
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -48,13 +48,13 @@ def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def series(lake: Lake, **measured: Any) -> Series:
     """Every sample of the lake's metrics, as measured one second after its newest record."""
     now = lake.published.end_time + timedelta(seconds=1)
-    found = {}
+    samples = {}
     for family in measure(lake, now, **measured):
-        for one in family.samples:
-            labels = ", ".join(f"{label}={json.dumps(value)}" for label, value in sorted(one.labels.items()))
-            clock = now.timestamp() if one.name in _CLOCKS else 0
-            found[f"{one.name}{{{labels}}}"] = float(one.value) - clock
-    return found
+        for sample in family.samples:
+            labels = ", ".join(f"{label}={json.dumps(value)}" for label, value in sorted(sample.labels.items()))
+            clock = now.timestamp() if sample.name in _CLOCKS else 0
+            samples[f"{sample.name}{{{labels}}}"] = float(sample.value) - clock
+    return samples
 
 
 def alerts_fire(states: Sequence[State], folder: Path) -> str:
@@ -65,7 +65,7 @@ def alerts_fire(states: Sequence[State], folder: Path) -> str:
         {
             "expr": "ALERTS{alertstate='firing'}",
             "eval_time": f"{((number + 1) * HELD - 1) * STEP}m",
-            "exp_samples": [{"labels": _labels(one), "value": 1} for one in wanted],
+            "exp_samples": [{"labels": _labels(alert), "value": 1} for alert in wanted],
         }
         for number, (_, wanted) in enumerate(states)
     ]

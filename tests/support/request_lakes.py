@@ -37,7 +37,7 @@ def request_lines(kafka: str) -> list[bytes]:
     return gzip.decompress(request_log(kafka).read_bytes()).splitlines(keepends=True)
 
 
-def asked(lines: Sequence[bytes]) -> pa.Table:
+def requested_assignments(lines: Sequence[bytes]) -> pa.Table:
     """The assignments that some lines request."""
     return assignments_table([line for line in map(parse_line, lines) if isinstance(line, RequestLine)])
 
@@ -102,7 +102,7 @@ class JoinedLake:
 
     def add(self, lines: Sequence[bytes], rejects: pa.Table | None = None) -> None:
         """The requests that were read."""
-        self.stream.add(asked(lines), REJECTS_SCHEMA.empty_table() if rejects is None else rejects)
+        self.stream.add(requested_assignments(lines), REJECTS_SCHEMA.empty_table() if rejects is None else rejects)
 
     @property
     def rows(self) -> list[Row]:

@@ -50,13 +50,13 @@ def stated_invariants() -> set[str]:
 
 def first_lines(paths: Iterable[Path]) -> dict[str, dict[str, int]]:
     """Rule id -> path relative to the root -> the first line that cites the id."""
-    found: dict[str, dict[str, int]] = {}
+    citations: dict[str, dict[str, int]] = {}
     for path in sorted(paths):
         name = path.relative_to(ROOT).as_posix()
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             for rule in RULE.findall(line):
-                found.setdefault(rule, {}).setdefault(name, number)
-    return found
+                citations.setdefault(rule, {}).setdefault(name, number)
+    return citations
 
 
 def model_files() -> list[Path]:

@@ -22,9 +22,9 @@ def rows_of(lake: Path | str) -> dict[str, list[Row]]:
     newest_last = [("end_offset", "ascending"), ("published_time", "ascending")]
     ledger = delta_at(f"{lake}/{LEDGER.name}").to_pyarrow_table().sort_by(newest_last).to_pylist()
     versions = dict(ledger[-1]["versions"])
-    found = {table.name: plain(delta_at(f"{lake}/{table.name}", versions[table.name])) for table in COMPARED}
-    found[CHANGES.name] = in_force(found[CHANGES.name])
-    return {name: in_order(name, rows) for name, rows in found.items()}
+    tables = {table.name: plain(delta_at(f"{lake}/{table.name}", versions[table.name])) for table in COMPARED}
+    tables[CHANGES.name] = in_force(tables[CHANGES.name])
+    return {name: in_order(name, rows) for name, rows in tables.items()}
 
 
 def in_force(changes: list[Row]) -> list[Row]:
@@ -38,8 +38,8 @@ def in_force(changes: list[Row]) -> list[Row]:
 
 def plain(delta: DeltaTable) -> list[Row]:
     """Rows of a table without partition columns."""
-    found = delta.to_pyarrow_table().drop_columns(delta.metadata().partition_columns)
-    return found.to_pylist()  # type: ignore[no-any-return]
+    rows = delta.to_pyarrow_table().drop_columns(delta.metadata().partition_columns)
+    return rows.to_pylist()  # type: ignore[no-any-return]
 
 
 def expected_rows(reference: Reference) -> dict[str, list[Row]]:
@@ -52,21 +52,21 @@ def in_order(name: str, rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: [(row[column] is not None, row[column]) for column in key])
 
 
-def differences(found: Mapping[str, list[Row]], expected: Mapping[str, list[Row]]) -> list[str]:
+def differences(actual: Mapping[str, list[Row]], expected: Mapping[str, list[Row]]) -> list[str]:
     """What differs, a few lines per table; none when all tables hold the same."""
-    said: list[str] = []
+    lines: list[str] = []
     for name, rows in expected.items():
-        if len(found[name]) != len(rows):
-            said.append(f"{name}: {len(found[name])} rows, expected {len(rows)}")
-        for mine, theirs in zip(found[name], rows, strict=False):
+        if len(actual[name]) != len(rows):
+            lines.append(f"{name}: {len(actual[name])} rows, expected {len(rows)}")
+        for mine, theirs in zip(actual[name], rows, strict=False):
             wrong: dict[str, Any] = {
                 column: (mine.get(column), value) for column, value in theirs.items() if mine.get(column) != value
             }
             if wrong or set(mine) != set(theirs):
-                said.append(f"{name} {[theirs[column] for column in BY_NAME[name].key]}: (found, expected) {wrong}")
-                if len(said) > 20:
-                    return said
-    return said
+                lines.append(f"{name} {[theirs[column] for column in BY_NAME[name].key]}: (found, expected) {wrong}")
+                if len(lines) > 20:
+                    return lines
+    return lines
 
 
 def same_rows(relations: dict[str, str], **tables: pa.Table) -> dict[str, int]:
@@ -75,8 +75,8 @@ def same_rows(relations: dict[str, str], **tables: pa.Table) -> dict[str, int]:
     for name, table in tables.items():
         connection.register(name, table)
     first, *others = relations.values()
-    found = {}
+    counts = {}
     for name, other in zip([*relations][1:], others, strict=True):
         both = f"(FROM {first} EXCEPT ALL FROM {other}) UNION ALL (FROM {other} EXCEPT ALL FROM {first})"
-        found[name] = connection.execute(f"SELECT count(*) FROM ({both})").fetchall()[0][0]
-    return found
+        counts[name] = connection.execute(f"SELECT count(*) FROM ({both})").fetchall()[0][0]
+    return counts

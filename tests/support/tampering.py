@@ -19,7 +19,7 @@ def tamper(lake: Path, table: str, change: Change) -> None:
     """Rewrite a data file of a table in place (of the ledger its oldest), as no writer of ours would."""
     delta = DeltaTable((lake / table).as_uri())
     files = [lake / table / name for name in delta.get_add_actions().column("path").to_pylist()]
-    file = min(files, key=lambda one: pq.read_table(one)["end_offset"][0].as_py()) if table == "ledger" else files[0]
+    file = min(files, key=lambda path: pq.read_table(path)["end_offset"][0].as_py()) if table == "ledger" else files[0]
     content = pq.read_table(file)
     rows = content.to_pylist()
     change(rows)

@@ -46,18 +46,18 @@ class Cell:
     killed: bool
     """Whether the process of one of its brokers was killed before, while eligible leader replicas were on."""
 
-    def judge(self, told: str) -> str:
-        """RIGHT, WRONG, or the case that no metadata can tell, of which ``told`` is a documented consequence."""
-        if told in (NOTHING, UNREACHABLE):
+    def judge(self, answer: str) -> str:
+        """RIGHT, WRONG, or the case that no metadata can tell, of which ``answer`` is a documented consequence."""
+        if answer in (NOTHING, UNREACHABLE):
             gone = self.gone if self.gone is not None else self.gone_before
-            if told == UNREACHABLE and (self.gone is not None or (self.gone_after and not self.wiped)):
+            if answer == UNREACHABLE and (self.gone is not None or (self.gone_after and not self.wiped)):
                 return WRONG
             return RIGHT if not gone else WIPED if self.wiped else WRONG
         if self.gone if self.gone is not None else self.gone_after:
             return RIGHT
         if not self.acked:
             return EMPTY
-        return KILLED if told == MAY_LACK and self.killed else WRONG
+        return KILLED if answer == MAY_LACK and self.killed else WRONG
 
 
 def metadata_dir(kafka: str) -> Path:
@@ -76,22 +76,22 @@ def kafka_images(kafka: str) -> tuple[dict[str, Any], ...]:
 def checkpoints(kafka: str) -> Mapping[int, tuple[Cell, ...]]:
     """Offset -> the cells of the checkpoint there."""
     truth = json.loads(gzip.decompress((TRUTH / kafka / "truth.json.gz").read_bytes()))
-    found: dict[int, tuple[Cell, ...]] = {}
-    for one in truth["checkpoints"]:
-        wiped, killed = _causes(truth["events"], one["t"])
+    cells_at: dict[int, tuple[Cell, ...]] = {}
+    for checkpoint in truth["checkpoints"]:
+        wiped, killed = _causes(truth["events"], checkpoint["t"])
         cells = []
-        for partition, seen in one["partitions"].items():
+        for partition, seen in checkpoint["partitions"].items():
             reads = [
                 (each["cp"], each["partitions"][partition])
                 for each in truth["checkpoints"]
                 if each["partitions"].get(partition, {}).get("readable")
             ]
-            before = [read["gone"] for number, read in reads if number < one["cp"]]
-            after = [read["gone"] for number, read in reads if number > one["cp"]]
+            before = [read["gone"] for number, read in reads if number < checkpoint["cp"]]
+            after = [read["gone"] for number, read in reads if number > checkpoint["cp"]]
             cells.append(
                 Cell(
-                    checkpoint=one["cp"],
-                    offset=one["offset"],
+                    checkpoint=checkpoint["cp"],
+                    offset=checkpoint["offset"],
                     partition=partition,
                     acked=seen["acked"],
                     gone=seen["gone"] if seen["readable"] else None,
@@ -101,8 +101,8 @@ def checkpoints(kafka: str) -> Mapping[int, tuple[Cell, ...]]:
                     killed=not killed.isdisjoint(seen["replicas"]),
                 )
             )
-        found[one["offset"]] = tuple(cells)
-    return found
+        cells_at[checkpoint["offset"]] = tuple(cells)
+    return cells_at
 
 
 def _causes(events: list[dict[str, Any]], until: float) -> tuple[set[str], set[int]]:
@@ -110,7 +110,7 @@ def _causes(events: list[dict[str, Any]], until: float) -> tuple[set[str], set[i
     wiped: set[str] = set()
     killed: set[int] = set()
     eligible, prefix = False, ""
-    for what in _said(events, until):
+    for what in _steps(events, until):
         if what.startswith("features "):
             eligible = "eligible.leader.replicas.version -> FinalizedVersionRange[min_version_level:1" in what
         elif story := re.fullmatch(r"== \w+ (\w)", what):
@@ -122,5 +122,5 @@ def _causes(events: list[dict[str, Any]], until: float) -> tuple[set[str], set[i
     return wiped, killed
 
 
-def _said(events: list[dict[str, Any]], until: float) -> Iterator[str]:
+def _steps(events: list[dict[str, Any]], until: float) -> Iterator[str]:
     return (event["what"] for event in events if event["t"] <= until)

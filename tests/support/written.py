@@ -14,7 +14,7 @@ from jbod_model.ids import KAFKA_IDS, Uuid
 TIME = 1_700_000_000_000
 
 TOPIC = Uuid(1, 1)
-ONE = Uuid(0x1122334455667788, -2)
+ID = Uuid(0x1122334455667788, -2)
 
 EVERY_TYPE: tuple[tuple[Record, int], ...] = (
     (r.BeginTransactionRecord(name="all"), 0),
@@ -22,12 +22,12 @@ EVERY_TYPE: tuple[tuple[Record, int], ...] = (
     (
         r.RegisterBrokerRecord(
             broker_id=1,
-            incarnation_id=ONE,
+            incarnation_id=ID,
             broker_epoch=7,
             end_points=(r.BrokerEndpoint(name="PLAINTEXT", host="höst", port=65535, security_protocol=0),),
             features=(r.BrokerFeature(name="f", min_supported_version=0, max_supported_version=3),),
             rack=None,
-            log_dirs=(ONE, Uuid(5, 5)),
+            log_dirs=(ID, Uuid(5, 5)),
         ),
         3,
     ),
@@ -36,7 +36,7 @@ EVERY_TYPE: tuple[tuple[Record, int], ...] = (
     (r.RegisterBrokerRecord(broker_id=4, fenced=False), 0),
     (r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, fenced=-1), 0),
     (r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, in_controlled_shutdown=1), 1),
-    (r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, log_dirs=(ONE,)), 2),
+    (r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, log_dirs=(ID,)), 2),
     (r.FenceBrokerRecord(id=4), 0),
     (r.UnfenceBrokerRecord(id=4), 0),
     (r.UnregisterBrokerRecord(broker_id=4), 0),
@@ -45,7 +45,7 @@ EVERY_TYPE: tuple[tuple[Record, int], ...] = (
     (r.PartitionRecord(topic_id=TOPIC, partition_id=1, replicas=(1,), isr=(1,), directories=(KAFKA_IDS.lost,)), 1),
     (r.PartitionRecord(topic_id=TOPIC, partition_id=2, replicas=(1,), last_known_elr=(1,)), 2),
     (r.PartitionChangeRecord(topic_id=TOPIC, partition_id=0, leader=-1, isr=()), 0),
-    (r.PartitionChangeRecord(topic_id=TOPIC, partition_id=1, directories=(ONE,)), 1),
+    (r.PartitionChangeRecord(topic_id=TOPIC, partition_id=1, directories=(ID,)), 1),
     (r.PartitionChangeRecord(topic_id=TOPIC, partition_id=2, eligible_leader_replicas=(), last_known_elr=(1,)), 2),
     (r.ConfigRecord(resource_type=2, resource_name="t", name="k", value="v"), 0),
     (r.ConfigRecord(resource_type=2, resource_name="t", name="k", value=None), 0),
@@ -58,8 +58,8 @@ EVERY_TYPE: tuple[tuple[Record, int], ...] = (
     (r.ClientQuotaRecord(entity=(r.EntityData(entity_type="user", entity_name=None),), key="q", value=1.5), 0),
     (r.ClientQuotaRecord(key="q", value=math.nan, remove=True), 0),
     (r.ProducerIdsRecord(broker_id=1, next_producer_id=1000), 0),
-    (r.AccessControlEntryRecord(id=ONE, resource_type=2, resource_name="t", principal="User:a", host="*"), 0),
-    (r.RemoveAccessControlEntryRecord(id=ONE), 0),
+    (r.AccessControlEntryRecord(id=ID, resource_type=2, resource_name="t", principal="User:a", host="*"), 0),
+    (r.RemoveAccessControlEntryRecord(id=ID), 0),
     (r.ZkMigrationStateRecord(zk_migration_state=3), 0),
     (
         r.RegisterControllerRecord(
@@ -91,7 +91,7 @@ def write_files(directory: Path) -> tuple[Path, ...]:
     features = [VersionedRecord(r.FeatureLevelRecord(name="metadata.version", feature_level=27), 0)]
     voter = QuorumVoter(
         voter_id=8,
-        voter_directory_id=ONE,
+        voter_directory_id=ID,
         endpoints=(Endpoint(name="CONTROLLER", host="localhost", port=19093),),
         k_raft_version_feature=KRaftVersionFeature(max_supported_version=1),
     )

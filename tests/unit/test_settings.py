@@ -34,9 +34,9 @@ def test_settings_later_sources_win(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     (tmp_path / "first.yaml").write_text("replay: {max_records: 2, tail: stop, follow_seconds: 9}\nlake: a\n")
     (tmp_path / "more.yaml").write_text("replay: {max_records: 3, follow_seconds: 8}\n")
     monkeypatch.setenv("JBOD_REPLAY__MAX_RECORDS", "4")
-    found = load(["first.yaml", "more.yaml"], lake=None, replay={"load_bytes": 7, "profile": None})
-    assert (found.lake, found.replay.max_records, found.replay.tail) == ("a", 4, "stop")
-    assert (found.replay.follow_seconds, found.replay.load_bytes, found.replay.profile) == (8, 7, "kafka")
+    settings = load(["first.yaml", "more.yaml"], lake=None, replay={"load_bytes": 7, "profile": None})
+    assert (settings.lake, settings.replay.max_records, settings.replay.tail) == ("a", 4, "stop")
+    assert (settings.replay.follow_seconds, settings.replay.load_bytes, settings.replay.profile) == (8, 7, "kafka")
 
 
 def test_settings_files_later_ones_win(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -49,7 +49,11 @@ def test_settings_files_later_ones_win(monkeypatch: pytest.MonkeyPatch, tmp_path
     (tmp_path / "named.yaml").write_text("lake: here\n")
     monkeypatch.setenv("JBOD_CONF", "named.yaml")
     monkeypatch.setenv("JBOD_CHECK__FLAPS", "7")
-    changed = {one.name: (one.value, Path(one.source).name) for one in settings_in_force() if not one.is_default}
+    changed = {
+        setting.name: (setting.value, Path(setting.source).name)
+        for setting in settings_in_force()
+        if not setting.is_default
+    }
     assert changed == {
         "lake": ("here", "named.yaml"),
         "replay.max_records": (2, "jbod.yaml"),
@@ -143,7 +147,7 @@ def test_master_that_spark_would_not_take_is_refused_before_it_starts(master: st
 
 
 @pytest.mark.parametrize(
-    ("variables", "found"),
+    ("variables", "expected_settings"),
     [
         ({"JBOD_LABELS__SOURCES": '["a", "b"]'}, {"labels.sources": ["a", "b"]}),
         ({"JBOD_SPARK__CONF": '{"a": "b"}', "JBOD_SPARK__MASTER": "local"}, {"spark.conf.a": "b"}),
@@ -157,12 +161,12 @@ def test_master_that_spark_would_not_take_is_refused_before_it_starts(master: st
     ids=["a list", "a mapping", "a section, of which one setting has its own variable", "a text", "a number"],
 )
 def test_settings_variables_of_lists_and_sections_are_json(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], found: dict[str, object]
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], expected_settings: dict[str, object]
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    inside = {one.name: one.value for one in settings_in_force()}
-    assert found.items() <= inside.items()
+    inside = {setting.name: setting.value for setting in settings_in_force()}
+    assert expected_settings.items() <= inside.items()
     assert "JBOD_REPLAY" not in variables or inside["replay.max_records"] == 3
 
 
@@ -180,6 +184,6 @@ def test_source_of_a_spark_setting_is_the_variable_or_the_file_that_has_it(
     file.write_text("spark: {conf: {spark.ui.enabled: 'true'}}")
     monkeypatch.setenv("JBOD_CONF", str(file))
     monkeypatch.setenv("JBOD_SPARK", '{"conf": {"spark.speculation": "true"}, "driver_memory": "2g"}')
-    found = {one.name: one.source for one in settings_in_force() if not one.is_default}
-    assert found["spark.conf.spark.ui.enabled"] == str(file)
-    assert found["spark.conf.spark.speculation"] == found["spark.driver_memory"] == "JBOD_SPARK"
+    sources = {setting.name: setting.source for setting in settings_in_force() if not setting.is_default}
+    assert sources["spark.conf.spark.ui.enabled"] == str(file)
+    assert sources["spark.conf.spark.speculation"] == sources["spark.driver_memory"] == "JBOD_SPARK"

@@ -18,21 +18,21 @@ log_dir, location, requests = sys.argv[1:]
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 kraft_metadata.register(spark)
 kafka_request_log.register(spark)
-found: dict[str, object] = {
+facts: dict[str, object] = {
     "spark": spark.version,
     "records": spark.read.format("kraft_metadata").load(log_dir).count(),
     "requests": spark.read.format("kafka_request_log").load(requests).count(),
 }
 lake = open_lake(location, at_offset=231).in_spark(spark)
 lake.create_views()
-found["assignments"] = lake.table("assignments").count()
-found["offline"] = spark.sql("SELECT * FROM offline_now").count()
-found["assignments_at"] = spark.sql("SELECT * FROM assignments_at(200)").count()
+facts["assignments"] = lake.table("assignments").count()
+facts["offline"] = spark.sql("SELECT * FROM offline_now").count()
+facts["assignments_at"] = spark.sql("SELECT * FROM assignments_at(200)").count()
 try:
     stream = spark.readStream.format("kraft_metadata").load(log_dir)
     query = stream.writeStream.format("noop").trigger(availableNow=True).start()
     query.awaitTermination()
-    found["stream"] = sum(one["numInputRows"] for one in query.recentProgress)
+    facts["stream"] = sum(progress["numInputRows"] for progress in query.recentProgress)
 except PySparkException as problem:
-    found["stream"] = str(problem)
-print(json.dumps(found))
+    facts["stream"] = str(problem)
+print(json.dumps(facts))

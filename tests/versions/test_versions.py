@@ -61,9 +61,9 @@ class Environment:
     def run(self, *words: str | Path, code: int = 0, **variables: str) -> tuple[str, str]:
         """What a program writes to its output and its standard error."""
         process = self.start(*words, **variables)
-        out, said = process.communicate(timeout=7200)
-        assert process.returncode == code, said
-        return out, said
+        out, errors = process.communicate(timeout=7200)
+        assert process.returncode == code, errors
+        return out, errors
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +71,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", made, ROOT], check=True)
-    (found,) = made.glob("*.whl")
-    return found
+    (path,) = made.glob("*.whl")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +107,8 @@ def session(environment: Environment, lake: Path) -> dict[str, Any]:
     """What a stock session of the environment reads."""
     script = Path(__file__).with_name("in_session.py")
     done = environment.run("python", script, metadata_dir(KAFKA), lake, request_log(KAFKA))
-    found: dict[str, Any] = json.loads(done[0].splitlines()[-1])
-    return found
+    facts: dict[str, Any] = json.loads(done[0].splitlines()[-1])
+    return facts
 
 
 def count(lake: Path, offset: int, table: str) -> int:
@@ -118,8 +118,8 @@ def count(lake: Path, offset: int, table: str) -> int:
 
 def test_questions_to_a_lake_and_to_a_log_are_answered(environment: Environment, lake: Path) -> None:
     for source in (("--lake", lake), ("--log", metadata_dir(KAFKA))):
-        said = json.loads(environment.run("jbod", "offline", *source, "--at-offset", "200", "--json")[0])
-        assert len(said["replicas"]) == count(lake, 200, "offline_replicas")
+        answer = json.loads(environment.run("jbod", "offline", *source, "--at-offset", "200", "--json")[0])
+        assert len(answer["replicas"]) == count(lake, 200, "offline_replicas")
         environment.run("jbod", "status", *source)
 
 
@@ -129,9 +129,9 @@ def test_stock_session_reads_logs(environment: Environment, session: dict[str, A
 
 
 def test_stock_session_opens_a_lake(session: dict[str, Any], lake: Path) -> None:
-    found = [session[name] for name in ("assignments", "offline", "assignments_at")]
+    counts = [session[name] for name in ("assignments", "offline", "assignments_at")]
     wanted = (("assignments", 231), ("offline_replicas", 231), ("assignments", 200))
-    assert found == [count(lake, offset, table) for table, offset in wanted]
+    assert counts == [count(lake, offset, table) for table, offset in wanted]
 
 
 def test_stream_of_a_log_is_read_or_refused_with_the_version_that_it_needs(
@@ -145,16 +145,16 @@ def test_stream_of_a_log_is_read_or_refused_with_the_version_that_it_needs(
 
 def test_session_of_jbod_has_delta_lake_or_reads_the_files(environment: Environment, lake: Path) -> None:
     out, _ = environment.run("python", Path(__file__).with_name("with_delta.py"), lake)
-    found = json.loads(out.splitlines()[-1])
+    facts = json.loads(out.splitlines()[-1])
     there = count(lake, 231, "assignments")
     if environment.numbers <= (4, 2):
         events = len(rows_of(lake)["changes"])
-        assert found == {"delta": True, "assignments": there, "catalog": there, "changes": events}
+        assert facts == {"delta": True, "assignments": there, "catalog": there, "changes": events}
         return
-    assert (found["delta"], found["assignments"]) == (False, there)
-    assert found["catalog"].startswith("kafka: the session cannot read Delta tables: ")
-    _, said = environment.run("jbod", "warm", "--delta", code=2)
-    (line,) = said.splitlines()
+    assert (facts["delta"], facts["assignments"]) == (False, there)
+    assert facts["catalog"].startswith("kafka: the session cannot read Delta tables: ")
+    _, errors = environment.run("jbod", "warm", "--delta", code=2)
+    (line,) = errors.splitlines()
     assert line.startswith(f"jbod: Spark {environment.version}: Delta Lake ")
 
 
@@ -190,8 +190,8 @@ def test_replay_that_follows_publishes_what_is_appended(environment: Environment
         wait(mine, 629, process)
     finally:
         process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=300)
-    assert process.returncode == 0, said
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
     assert differences(rows_of(mine), rows_of(lake)) == []
 
 

@@ -15,16 +15,16 @@ from pipelines.spark.catalog import register
 location = sys.argv[1]
 lake = open_lake(location, at_offset=231).in_spark()
 spark = lake.spark
-found: dict[str, object] = {"delta": lake.has_delta, "assignments": lake.table("assignments").count()}
+facts: dict[str, object] = {"delta": lake.has_delta, "assignments": lake.table("assignments").count()}
 try:
     register(location, "kafka", spark=spark)
     spark.sql("USE kafka")
-    found["catalog"] = spark.sql("SELECT * FROM assignments_at(231)").count()
+    facts["catalog"] = spark.sql("SELECT * FROM assignments_at(231)").count()
 except UsageError as problem:
-    found["catalog"] = str(problem)
+    facts["catalog"] = str(problem)
 if lake.has_delta:
     stream = spark.readStream.format("delta").load(f"{location}/changes")
     query = stream.writeStream.format("noop").trigger(availableNow=True).start()
     query.awaitTermination()
-    found["changes"] = sum(one["numInputRows"] for one in query.recentProgress)
-print(json.dumps(found))
+    facts["changes"] = sum(progress["numInputRows"] for progress in query.recentProgress)
+print(json.dumps(facts))

@@ -29,7 +29,7 @@ from lab.behaviour.guess import Registrations
 from lab.behaviour.walk import Match
 from lab.simulation.output import metadata_log
 from lab.simulation.stories import SCENARIOS, play
-from tests.support.behaviours import asked, guessed, log_of
+from tests.support.behaviours import guessed, log_of, with_request_logs
 from tests.support.forged import with_record
 from tests.support.paths import EVERY_KAFKA, metadata_dir, nodes
 from tests.support.volume import sampled
@@ -42,7 +42,7 @@ FLAWS = {"kafka-4.1.2": {"elr_wipe": 3}, "kafka-3.9.2-zk-migration": {"zk_migrat
 def test_every_real_cluster_is_a_behaviour_with_its_requests_and_without(kafka: str) -> None:
     """R-BEHAVE-1, R-BEHAVE-2, R-BEHAVE-5, R-BEHAVE-7: both take the same batches for the same actions."""
     entries = log_of(kafka)
-    alone, beside = guessed(entries), asked(kafka, entries)
+    alone, beside = guessed(entries), with_request_logs(kafka, entries)
     for verdict in (alone, beside):
         assert verdict.accepted, verdict.end
         assert (verdict.records, verdict.next_offset) == (len(entries), entries[-1].offset + 1)
@@ -133,9 +133,9 @@ def test_a_simulated_cluster_is_a_behaviour_by_the_rules_that_it_followed(profil
     """R-BEHAVE-5, and R-BEHAVE-3: brokers assign nothing to directories that they do not have."""
     for ids in ("kafka", "kip858") if name == "everything" else ("kafka",):
         entries = list(entries_of(metadata_log(play(name, 3, profile, ids))))
-        found = list(Behaviour(entries.copy, profile=PROFILES[profile], ids=ID_TABLES[ids]))
-        assert [one for one in found if not isinstance(one, Step)] == []
-        assert sum(len(one.records) for one in found if isinstance(one, Step)) == sum(
+        steps = list(Behaviour(entries.copy, profile=PROFILES[profile], ids=ID_TABLES[ids]))
+        assert [step for step in steps if not isinstance(step, Step)] == []
+        assert sum(len(step.records) for step in steps if isinstance(step, Step)) == sum(
             isinstance(entry.record, VersionedRecord) for entry in entries
         )
 
@@ -143,7 +143,7 @@ def test_a_simulated_cluster_is_a_behaviour_by_the_rules_that_it_followed(profil
 def test_by_the_page_the_log_of_a_kafka_ends_where_kafka_departs_from_it() -> None:
     """R-BEHAVE-5: the page writes the change of the registration first, Kafka the partitions (R-FAIL-1)."""
     entries = log_of("kafka-4.1.2")
-    assert any(isinstance(one, Step) and one.flaw for one in Behaviour(lambda: entries, profile=KAFKA))
+    assert any(isinstance(step, Step) and step.flaw for step in Behaviour(lambda: entries, profile=KAFKA))
     *_, end = Behaviour(lambda: entries, profile=KIP858)
     assert isinstance(end, Refusal)
     assert (end.offset, end.batch, end.nearest) == (158, (155, 162), "heartbeat: directories failed")
@@ -177,7 +177,7 @@ def test_a_record_that_no_action_begins_with_is_refused() -> None:
     *_, end = Behaviour(lambda: with_record(entries, at, ClearElrRecord(topic_name="solo")))
     assert isinstance(end, Refusal)
     assert (end.offset, end.nearest) == (entries[at].offset, None)
-    assert [type(one.record) for one in end.written] == [ClearElrRecord]
+    assert [type(record.record) for record in end.written] == [ClearElrRecord]
 
 
 class Scripted(Behaviour):
@@ -208,8 +208,8 @@ def test_a_batch_is_taken_apart_in_another_way_where_the_first_leads_nowhere(
     log.append([VersionedRecord(NoOpRecord(), 0)] * 4, epoch=1, timestamp=0)
     behaviour = Scripted(lambda: entries_of(log))
     behaviour.script = script
-    found = [one.kind if isinstance(one, Step) else f"end at {one.offset}" for one in behaviour]
-    assert found == ([steps[-1]] if steps[-1].startswith("end") else steps)
+    outcomes = [outcome.kind if isinstance(outcome, Step) else f"end at {outcome.offset}" for outcome in behaviour]
+    assert outcomes == ([steps[-1]] if steps[-1].startswith("end") else steps)
 
 
 def test_a_broker_assigns_only_to_directories_of_its_processes() -> None:
@@ -226,9 +226,9 @@ def test_a_broker_assigns_only_to_directories_of_its_processes() -> None:
     )
     other = BrokerRegistration.from_record(RegisterBrokerRecord(broker_id=2, fenced=False))
     for broker in (alive, fenced, leaving):
-        assert [registrations.may_have(broker, one, 0) for one in (first, second, strange)] == [True, True, False]
+        assert [registrations.may_have(broker, uuid, 0) for uuid in (first, second, strange)] == [True, True, False]
         assert registrations.may_have(broker, second, 1)
-    assert [registrations.may_have(one, strange, 1) for one in (alive, fenced, leaving, other)] == [
+    assert [registrations.may_have(registration, strange, 1) for registration in (alive, fenced, leaving, other)] == [
         False,
         True,
         True,

@@ -11,7 +11,7 @@ import pytest
 from jbod_model.formats.log import LogEntry
 from jbod_model.formats.records import BrokerRegistrationChangeRecord, VersionedRecord
 from lab.behaviour import Behaviour, Refusal, Step, Verdict
-from tests.support.behaviours import asked, guessed, log_of
+from tests.support.behaviours import guessed, log_of, with_request_logs
 from tests.support.forged import CHANGES, Forged, forgeries, swapped
 from tests.support.volume import amount
 
@@ -36,7 +36,7 @@ def first_free(kafka: str) -> int:
 def begun(kafka: str) -> frozenset[int]:
     """The offsets at which actions of the real log begin."""
     entries = log_of(kafka)
-    return frozenset(one.from_offset for one in Behaviour(lambda: entries) if isinstance(one, Step))
+    return frozenset(step.from_offset for step in Behaviour(lambda: entries) if isinstance(step, Step))
 
 
 def some(kafka: str, what: str, most: int) -> list[tuple[int, Forged]]:
@@ -68,11 +68,11 @@ def test_without_requests_it_is_refused_in_its_batch(what: str) -> None:
 @pytest.mark.parametrize("what", sorted({*CHANGES, "swapped"} - set(ALWAYS)))
 def test_without_requests_what_could_have_been_asked_for_shows_later_or_never(what: str) -> None:
     """An assignment or an in-sync set that is missing or another one is a behaviour, until something depends on it."""
-    found: Counter[str] = Counter()
+    places: Counter[str] = Counter()
     for kafka, most in ((SMALL, amount(8, 10_000)), (LARGE, amount(1, 40))):
-        found += Counter(where(guessed(log), log_of(kafka)[at]) for at, log in some(kafka, what, most))
-    assert "too early" not in found
-    assert found["there"] >= found.total() / 4
+        places += Counter(where(guessed(log), log_of(kafka)[at]) for at, log in some(kafka, what, most))
+    assert "too early" not in places
+    assert places["there"] >= places.total() / 4
 
 
 @pytest.mark.parametrize("what", [*CHANGES, "swapped"])
@@ -81,7 +81,7 @@ def test_with_requests_it_is_refused_before_the_next_request_is_over(what: str) 
     for kafka, most in ((SMALL, amount(6, 10_000)), (LARGE, amount(1, 40))):
         for at, log in some(kafka, what, most):
             forged = log_of(kafka)[at]
-            verdict = asked(kafka, log)
+            verdict = with_request_logs(kafka, log)
             if verdict.end is None and what == "swapped":
                 assert log_of(kafka)[at + 1].offset in begun(kafka)
                 continue
@@ -98,7 +98,7 @@ def test_a_refusal_names_the_nearest_action_and_what_it_would_have_written() -> 
     """R-BEHAVE-10."""
     entries = log_of(LARGE)
     at, log = next(case for case in forgeries(entries, "another directory") if case[0] > first_free(LARGE))
-    end = asked(LARGE, log).end
+    end = with_request_logs(LARGE, log).end
     assert isinstance(end, Refusal)
     assert end.nearest is not None
     assert entries[at].record in end.expected

@@ -58,7 +58,7 @@ def test_as_json_with_requests(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer["actions"]["replicas assigned to directories"] == 32
     assert answer["not_modelled"]["NoOpRecord"] == 70
     assert answer["flaws"] == {"elr_wipe": 3}
-    assert [(one["invariant"], one["offset"], one["flaw"]) for one in answer["breaches"]] == [
+    assert [(breach["invariant"], breach["offset"], breach["flaw"]) for breach in answer["breaches"]] == [
         ("R-INV-17", offset, "elr_wipe") for offset in (224, 477, 478)
     ]
 

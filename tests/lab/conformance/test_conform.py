@@ -308,10 +308,10 @@ def test_conform_changed_leader_is_named_where_it_is(tmp_path: Path, beginning: 
         for number, line in enumerate(beginning, 1)
         if any(record["data"].get("leader", -1) >= 0 for record in line.get("records", []))
     )
-    found = tampered(tmp_path, beginning, change_leader).mismatches[0]
-    assert (found.operation, found.op, found.offset) == (number, line["op"], line["baseOffset"])
-    assert found.field.endswith(".leader")
-    assert found.recorded == found.ours + 1
+    mismatch = tampered(tmp_path, beginning, change_leader).mismatches[0]
+    assert (mismatch.operation, mismatch.op, mismatch.offset) == (number, line["op"], line["baseOffset"])
+    assert mismatch.field.endswith(".leader")
+    assert mismatch.recorded == mismatch.ours + 1
 
 
 def test_phases_of_directories_that_failed_together_come_one_after_the_other() -> None:
@@ -350,7 +350,9 @@ def test_phases_of_a_heartbeat_that_also_changes_the_state_are_not_distinguished
 def test_conform_illegal_record_ends_the_replay(tmp_path: Path, beginning: list[Line]) -> None:
     """R-TRACE-6: what comes after a record that cannot follow cannot be judged."""
     lines = copy.deepcopy(beginning)
-    number, line = next((n, one) for n, one in enumerate(lines, 1) if writes("PARTITION_CHANGE_RECORD")(one))
+    number, line = next(
+        (n, operation) for n, operation in enumerate(lines, 1) if writes("PARTITION_CHANGE_RECORD")(operation)
+    )
     line["records"][0]["data"]["partitionId"] = 999
     report = conform(write_trace(tmp_path / "trace.jsonl", lines))
     assert report.mismatches[-1].operation == number

@@ -92,13 +92,13 @@ def test_ids_and_epochs_are_those_of_the_original_cluster(tmp_path: Path) -> Non
         for line in lines
         if isinstance(line.request, BrokerRegistrationRequest) and line.error_code == 0
     }
-    found = {
+    registrations = {
         (record.broker_id, record.broker_epoch): (offset, record)
         for offset, record in _records(tmp_path)
         if isinstance(record, RegisterBrokerRecord)
     }
-    assert found.keys() == registered.keys()
-    for place, (_, record) in found.items():
+    assert registrations.keys() == registered.keys()
+    for place, (_, record) in registrations.items():
         assert record.incarnation_id == registered[place].incarnation_id
         assert record.log_dirs == registered[place].log_dirs
     assert controller.outcome.strange_epochs == 0
@@ -139,7 +139,7 @@ def test_a_topic_that_the_original_refused_gets_an_id_of_its_own(tmp_path: Path)
     placed = replace(topic, name="refused-there", num_partitions=1, replication_factor=1)
     lines[index] = replace(line, request=replace(request, topics=(placed, topic)))
     image = _control(lines[: index + 1], tmp_path).image
-    ids = {found.name: found.topic_id for found in image.topics.values()}
+    ids = {topic_image.name: topic_image.topic_id for topic_image in image.topics.values()}
     assert ids[topic.name] == line.response.topics[0].topic_id  # type: ignore[attr-defined]
     assert ids["refused-there"] not in (None, ids[topic.name])
 

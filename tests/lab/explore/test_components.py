@@ -31,10 +31,10 @@ GRAPHS = st.integers(1, 7).flatmap(
 
 def reachable(targets: list[list[int]], inside: set[int]) -> set[tuple[int, int]]:
     """(from, to) of every path inside, found by joining steps until nothing is new."""
-    found = {(state, target) for state in inside for target in targets[state] if target in inside}
-    while more := {(a, d) for (a, b), (c, d) in product(found, found) if b == c} - found:
-        found |= more
-    return found
+    paths = {(state, target) for state in inside for target in targets[state] if target in inside}
+    while more := {(a, d) for (a, b), (c, d) in product(paths, paths) if b == c} - paths:
+        paths |= more
+    return paths
 
 
 @given(GRAPHS)
@@ -46,7 +46,7 @@ def test_components_are_the_states_that_reach_each_other(graph: tuple[list[list[
         frozenset({state, *(other for other in inside if {(state, other), (other, state)} <= paths)})
         for state in inside
     }
-    found = list(components(sorted(inside), cast("Any", Graph(targets)), [int(mark) for mark in marked], 1))
-    note(f"{found} instead of {expected}")
-    assert sum(map(len, found)) == len(inside)
-    assert set(map(frozenset, found)) == expected
+    answer = list(components(sorted(inside), cast("Any", Graph(targets)), [int(mark) for mark in marked], 1))
+    note(f"{answer} instead of {expected}")
+    assert sum(map(len, answer)) == len(inside)
+    assert set(map(frozenset, answer)) == expected

@@ -55,13 +55,13 @@ from tests.support.volume import amount
 P = Replica(TOPIC, 0)
 
 
-def found(profile: Profile, **bounds: Any) -> Findings:
+def search(profile: Profile, **bounds: Any) -> Findings:
     return explore(profile, Bounds(**bounds))
 
 
 def test_explorer_finds_the_two_in_one_heartbeat_by_itself() -> None:
     """R-EXPLORE-1, R-INV-9: five steps at least; the last heartbeat unfences and reports a dead disk."""
-    findings = found(KAFKA, brokers=1, depth=30)
+    findings = search(KAFKA, brokers=1, depth=30)
     assert set(findings.counterexamples) == {9, 10, 36}
     steps = findings.counterexamples[9].steps
     assert len(steps) == 5
@@ -70,11 +70,11 @@ def test_explorer_finds_the_two_in_one_heartbeat_by_itself() -> None:
     assert sum(step.startswith("directory 1a of broker 1 fails") for step in steps) == 1
     assert "leader 1" in steps[-1]
     assert "leader -1" in steps[-2]
-    assert found(KAFKA, brokers=1, depth=4).counterexamples == {}
+    assert search(KAFKA, brokers=1, depth=4).counterexamples == {}
 
 
 def test_explorer_finds_the_hole_with_two_brokers_too() -> None:
-    assert 9 in found(KAFKA, brokers=2, depth=6).counterexamples
+    assert 9 in search(KAFKA, brokers=2, depth=6).counterexamples
 
 
 SIZES = [{"directories": 2}, {"directories": 3}, {"directories": 2, "elr": True}, {"directories": 1}]
@@ -83,7 +83,7 @@ SIZES = [{"directories": 2}, {"directories": 3}, {"directories": 2, "elr": True}
 @pytest.mark.parametrize("bounds", SIZES)
 def test_explorer_finds_nothing_under_the_kip_in_every_state_of_one_broker(bounds: dict[str, int]) -> None:
     """Complete: there are no more states, and what must happen in the end does."""
-    findings = found(KIP858, brokers=1, depth=100, **{"crashes": bounds.get("directories", 2) < 3, **bounds})
+    findings = search(KIP858, brokers=1, depth=100, **{"crashes": bounds.get("directories", 2) < 3, **bounds})
     assert findings.complete
     assert findings.counterexamples == {}
     assert findings.runs == {}
@@ -92,7 +92,7 @@ def test_explorer_finds_nothing_under_the_kip_in_every_state_of_one_broker(bound
 @pytest.mark.parametrize("profile", [KIP858, DRAFT])
 def test_explorer_meets_the_same_states_with_the_ids_of_the_page(profile: Profile) -> None:
     """R-SIM-10."""
-    kafka = found(profile, brokers=1, depth=100, crashes=False)
+    kafka = search(profile, brokers=1, depth=100, crashes=False)
     page = explore(profile, Bounds(brokers=1, depth=100, crashes=False, ids="kip858"))
     assert kafka.complete
     assert (page.states, page.steps, page.depth) == (kafka.states, kafka.steps, kafka.depth)
@@ -101,33 +101,33 @@ def test_explorer_meets_the_same_states_with_the_ids_of_the_page(profile: Profil
 
 def test_explorer_finds_what_the_drafts_do_without_records() -> None:
     """R-INV-4: registrations rewrite assignments."""
-    findings = found(DRAFT, brokers=1, depth=100)
+    findings = search(DRAFT, brokers=1, depth=100)
     assert findings.complete
     assert set(findings.counterexamples) == {4}
 
 
 def test_explorer_finds_nothing_under_the_kip_with_two_brokers() -> None:
-    findings = found(KIP858, brokers=2, depth=4)
+    findings = search(KIP858, brokers=2, depth=4)
     assert findings.counterexamples == {}
     assert findings.states > 500
 
 
 def test_explorer_finds_a_move_that_kafka_forgets() -> None:
     """R-INV-31 with R-MOVE-7: a move put back to its beginning is not reverted when it ends."""
-    findings = found(KAFKA, brokers=1, depth=10, moves=True, crashes=False, expiry=False, failures=False)
+    findings = search(KAFKA, brokers=1, depth=10, moves=True, crashes=False, expiry=False, failures=False)
     assert set(findings.counterexamples) == {31}
     assert any("is asked to move" in step for step in findings.counterexamples[31].steps)
 
 
 def test_explorer_finds_what_an_assignment_does_to_eligible_leaders() -> None:
     """R-INV-17: Kafka's ELR wipe."""
-    assert 17 in found(KAFKA, brokers=1, depth=3, elr=True).counterexamples
-    assert 17 not in found(KIP858, brokers=1, depth=5, elr=True).counterexamples
+    assert 17 in search(KAFKA, brokers=1, depth=3, elr=True).counterexamples
+    assert 17 not in search(KIP858, brokers=1, depth=5, elr=True).counterexamples
 
 
 def test_explorer_with_the_literal_rule_finds_what_the_kips_two_rules_do_to_each_other() -> None:
     """R-SIM-7: electing by the rule for what clients are shown leaves a leader on a dead disk."""
-    findings = found(KIP858, brokers=1, depth=6, literal=True)
+    findings = search(KIP858, brokers=1, depth=6, literal=True)
     assert 9 in findings.counterexamples
 
 
@@ -137,14 +137,14 @@ def test_explorer_stops_at_its_bounds() -> None:
     findings = explore(KAFKA, Bounds(brokers=1, depth=3), lambda each: depths.append(each.depth))
     assert depths == [1, 2, 3]
     assert not findings.complete
-    assert found(KAFKA, brokers=2, depth=50, states=300).states < 700
+    assert search(KAFKA, brokers=2, depth=50, states=300).states < 700
 
 
 @pytest.mark.parametrize("profile", [KAFKA, KIP858])
 def test_explorer_finds_the_same_without_symmetry_only_in_more_states(profile: Profile) -> None:
     """R-EXPLORE-4."""
-    plain = found(profile, brokers=1, depth=30, crashes=False, symmetry=False)
-    reduced = found(profile, brokers=1, depth=30, crashes=False)
+    plain = search(profile, brokers=1, depth=30, crashes=False, symmetry=False)
+    reduced = search(profile, brokers=1, depth=30, crashes=False)
     assert plain.states > reduced.states
     assert {n: len(c.steps) for n, c in plain.counterexamples.items()} == {
         n: len(c.steps) for n, c in reduced.counterexamples.items()
@@ -259,8 +259,8 @@ LED_BY_2: dict[str, Any] = {
 
 
 def alter(*isr: int) -> AlterPartitionRequest:
-    asked = AlterPartitionPartition(new_isr_with_epochs=tuple(BrokerState(broker_id=member) for member in isr))
-    return AlterPartitionRequest(broker_id=2, topics=(AlterPartitionTopic(topic_id=TOPIC, partitions=(asked,)),))
+    partition = AlterPartitionPartition(new_isr_with_epochs=tuple(BrokerState(broker_id=member) for member in isr))
+    return AlterPartitionRequest(broker_id=2, topics=(AlterPartitionTopic(topic_id=TOPIC, partitions=(partition,)),))
 
 
 BROKEN_STEPS = [

@@ -66,5 +66,5 @@ def test_search_meets_the_known_states_and_steps(world: str, profile: str) -> No
     """R-EXPLORE-1, R-EXPLORE-2, R-EXPLORE-4."""
     options, depth, *counts = COUNTS[world]
     bounds = Bounds(**{"brokers": 1, "liveness": False, **options, "depth": depth})
-    found = explore(PROFILES[profile], bounds)
-    assert (found.states, found.steps) == counts[profile == "kip858"]
+    findings = explore(PROFILES[profile], bounds)
+    assert (findings.states, findings.steps) == counts[profile == "kip858"]

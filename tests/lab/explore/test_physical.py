@@ -33,13 +33,13 @@ def metadata(acknowledged: int) -> Metadata:
 def machine(broker_id: int, end: int) -> Machine:
     """A running broker whose log of the replica has this end offset."""
     directory = DISKS[broker_id]
-    found = running(
+    host = running(
         Machine(broker_id=broker_id, log_dirs=(directory,), working=frozenset({directory})), KAFKA_BROKER, KAFKA_IDS
     )
-    assert found.broker is not None
-    disks = replace(found.broker.replicas.disks, current={REPLICA: directory})
-    broker = replace(found.broker, replicas=replace(found.broker.replicas, disks=disks))
-    return replace(found, broker=broker, ends=frozenset({((REPLICA, directory, False), end)} if end else ()))
+    assert host.broker is not None
+    disks = replace(host.broker.replicas.disks, current={REPLICA: directory})
+    broker = replace(host.broker, replicas=replace(host.broker.replicas, disks=disks))
+    return replace(host, broker=broker, ends=frozenset({((REPLICA, directory, False), end)} if end else ()))
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_leader_lacks_records_if_an_acknowledged_one_is_elsewhere(
 ) -> None:
     """R-INV-38."""
     machines = [machine(1, leader), machine(2, follower)]
-    found = check_records(metadata(acknowledged), machines, thrown_away=thrown_away)
-    assert [breach.number for breach in found] == ([38] if lacks else [])
+    breaches = check_records(metadata(acknowledged), machines, thrown_away=thrown_away)
+    assert [breach.number for breach in breaches] == ([38] if lacks else [])
 
 
 def test_leader_that_is_dead_or_has_no_log_serves_nobody() -> None:

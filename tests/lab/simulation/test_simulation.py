@@ -133,7 +133,7 @@ def unassigned(world: World) -> int:
     )
 
 
-def told(world: World, words: str) -> bool:
+def in_story(world: World, words: str) -> bool:
     return any(words in what for _, what in world.story)
 
 
@@ -170,15 +170,15 @@ ENDS: dict[str, list[Callable[[World], bool]]] = {
     "disk-fails-elr": [lambda w: offline(w) == {(1, "/disks/1-b")}],
     "disks-fail-one-by-one": [
         lambda w: running(w) == {1, 3},
-        lambda w: told(w, "broker 2 halts"),
+        lambda w: in_story(w, "broker 2 halts"),
         lambda w: w.image.brokers[2].fenced,
     ],
     "metadata-disk-fails": [
         lambda w: running(w) == {1, 2},
-        lambda w: told(w, "metadata directory"),
+        lambda w: in_story(w, "metadata directory"),
         lambda w: leaderless(w) == 0,
     ],
-    "failure-not-reported": [lambda w: told(w, "could not be reported in time"), lambda w: running(w) == {2, 3}],
+    "failure-not-reported": [lambda w: in_story(w, "could not be reported in time"), lambda w: running(w) == {2, 3}],
     "disk-dies-while-hanging": [lambda w: [b.number for b in check_state(w.image)] == [9]],
     "disk-replaced": [lambda w: offline(w) == set(), lambda w: on(w, "/disks/1-b") > 0],
     "disk-comes-back": [lambda w: offline(w) == set(), lambda w: leaderless(w) == 0],
@@ -187,7 +187,7 @@ ENDS: dict[str, list[Callable[[World], bool]]] = {
     "disk-removed-at-once": [lambda w: offline(w) == set(), lambda w: len(w.image.brokers[1].directories) == 2],
     "disk-remounted": [lambda w: offline(w) == set(), lambda w: on_path(w, 1, "/mnt/new") > 0],
     "disk-of-another-broker": [
-        lambda w: told(w, "belongs to node 1, expected node 2"),
+        lambda w: in_story(w, "belongs to node 1, expected node 2"),
         lambda w: running(w) == {1, 2, 3},
     ],
     "replica-moved": [lambda w: on(w, "/disks/1-a") == 0, lambda w: offline(w) == set()],
@@ -195,7 +195,7 @@ ENDS: dict[str, list[Callable[[World], bool]]] = {
     "move-source-fails": [lambda w: offline(w) == {(1, "/disks/1-b")}, lambda w: leaderless(w) == 0],
     "move-destination-fails": [lambda w: on(w, "/disks/1-b") > 0, lambda w: (1, "/disks/1-b") not in offline(w)],
     "logs-moved-offline": [lambda w: on(w, "/disks/1-b") == 0, lambda w: offline(w) == set()],
-    "duplicate-directory-id": [lambda w: told(w, "is also the id of"), lambda w: running(w) == {2, 3}],
+    "duplicate-directory-id": [lambda w: in_story(w, "is also the id of"), lambda w: running(w) == {2, 3}],
     "permission-revoked": [
         lambda w: running(w) == {1},
         lambda w: on(w, "/disks/1-a") == 0,
@@ -403,10 +403,10 @@ def test_every_end_of_a_scenario_can_fail(profile: str) -> None:
 @pytest.mark.parametrize("name", ["disk-fails", "everything", "zk-migration"])
 def test_scenario_with_the_same_seed_is_the_same_byte_for_byte(name: str) -> None:
     """R-SIM-1."""
-    one, two, other = play(name, 5), play(name, 5), play(name, 6)
-    assert metadata_log(one).bytes == metadata_log(two).bytes
-    assert one.story == two.story
-    assert metadata_log(one).bytes != metadata_log(other).bytes
+    world, two, other = play(name, 5), play(name, 5), play(name, 6)
+    assert metadata_log(world).bytes == metadata_log(two).bytes
+    assert world.story == two.story
+    assert metadata_log(world).bytes != metadata_log(other).bytes
 
 
 @pytest.mark.parametrize("name", ["everything", "upgrade", "zk-migration", "controller-fails-over"])

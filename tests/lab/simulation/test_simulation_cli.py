@@ -87,7 +87,7 @@ def test_explore_as_json_counts_states() -> None:
     report = json.loads(run("explore", "--brokers", "1", "--depth", "5", "--json").output)
     assert report["depth"] == 5
     assert report["states"] > 100
-    assert [found["invariant"] for found in report["counterexamples"]] == [9, 10]
+    assert [counterexample["invariant"] for counterexample in report["counterexamples"]] == [9, 10]
 
 
 @pytest.mark.parametrize("arguments", [["--depth", "0"], ["--brokers", "9"], ["--dirs", "x"]])

@@ -200,15 +200,15 @@ def printed(lake: Lake, world: World, random: Random) -> Sequence[Sequence[Advic
     """The steps of every answer, a list for each subject."""
     answer = offline(lake)
     lists = [cause.steps for cause in answer.causes]
-    lists += [one.steps for one in answer.leaderless]
+    lists += [leaderless_partition.steps for leaderless_partition in answer.leaderless]
     lists += [loss.steps for loss in answer.data.losses]
-    lists += [one.steps for one in incidents(lake)]
+    lists += [incident.steps for incident in incidents(lake)]
     broker = random.choice([*world.brokers.values()])
     known = [disk.id for disk in [*broker.disks, *broker.shelf]]
     rows = lake.query(f"SELECT directory_id FROM {lake.until('directories')} WHERE broker_id = {broker.id}")
-    asked = [directory for (directory,) in rows if directory in map(str, known)]
-    if asked:
-        removal = safe_to_remove(lake, f"{broker.id}:{random.choice(asked)}")
+    directories = [directory for (directory,) in rows if directory in map(str, known)]
+    if directories:
+        removal = safe_to_remove(lake, f"{broker.id}:{random.choice(directories)}")
         lists += [reason.steps for reason in removal.reasons]
         if removal.safe:
             before = [step for reason in removal.reasons for step in reason.steps]

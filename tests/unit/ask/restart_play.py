@@ -29,15 +29,15 @@ def ask(image: Image, request: r.Request, profile: Profile) -> tuple[Image, set[
     """The image after the controller's records, one by one; the partitions that elected uncleanly."""
     answer = Controller(profile).handle(image, request, Context(next_offset=1000))
     unclean, before = set(), image
-    for one in answer.records:
-        if isinstance(one.record, PartitionChangeRecord):
-            place = one.record.topic_id, one.record.partition_id
+    for versioned in answer.records:
+        if isinstance(versioned.record, PartitionChangeRecord):
+            place = versioned.record.topic_id, versioned.record.partition_id
             was = before.topics[place[0]].partitions[place[1]]
-            new = one.record.leader if one.record.leader >= 0 else was.leader
-            marked = one.record.leader_recovery_state == 1 and new != was.leader
+            new = versioned.record.leader if versioned.record.leader >= 0 else was.leader
+            marked = versioned.record.leader_recovery_state == 1 and new != was.leader
             if marked or new not in (was.leader, *was.isr, *was.eligible_leader_replicas):
                 unclean.add(place)
-        image = image.apply(one.record, 0, profile=profile)
+        image = image.apply(versioned.record, 0, profile=profile)
     return image, unclean
 
 
@@ -60,12 +60,12 @@ def stopped(
     beats = [*running, *running] if together else [broker for broker in running for _ in range(2)]
     for broker in [] if kill else beats:
         if not image.brokers[broker].fenced:
-            image, found = ask(image, heartbeat(image, broker, stops=True), profile)
-            uncleanly |= found
+            image, places = ask(image, heartbeat(image, broker, stops=True), profile)
+            uncleanly |= places
     for broker in running:
         if not image.brokers[broker].fenced:
-            image, found = ask(image, r.SessionExpired(broker_id=broker), profile)
-            uncleanly |= found
+            image, places = ask(image, r.SessionExpired(broker_id=broker), profile)
+            uncleanly |= places
     return image, uncleanly
 
 
@@ -98,15 +98,15 @@ def without_mark(image: Image, brokers: Iterable[int], *, kill: bool) -> set[int
     away = {
         broker
         for topic in image.topics.values()
-        for one in topic.partitions.values()
-        for broker, directory in zip(one.replicas, one.directories, strict=True)
+        for partition in topic.partitions.values()
+        for broker, directory in zip(partition.replicas, partition.directories, strict=True)
         if broker in image.brokers and not is_placed(image, broker, directory)
     }
-    found = {broker: image.brokers[broker] for broker in brokers}
+    registrations = {broker: image.brokers[broker] for broker in brokers}
     return {
         broker
-        for broker, one in found.items()
-        if broker in away or (not one.in_controlled_shutdown if one.fenced else kill)
+        for broker, registration in registrations.items()
+        if broker in away or (not registration.in_controlled_shutdown if registration.fenced else kill)
     }
 
 
@@ -126,31 +126,31 @@ def setting(image: Image, topic: str, name: str, otherwise: str) -> str:
 
 def harms(image: Image, place: Place, complete: Iterable[int], profile: Profile) -> set[str]:
     topic = image.topics[place[0]]
-    one = topic.partitions[place[1]]
-    down = offline_replicas(image, one, profile=profile)
-    online = {broker for broker in one.replicas if broker not in down}
-    wanted = min(int(setting(image, topic.name, "min.insync.replicas", "1")), len(one.replicas))
-    found = set()
-    if one.leader == -1:
-        found.add("no_leader")
-    elif len(online & {*one.isr}) < wanted:
-        found.add("writes_refused")
+    partition = topic.partitions[place[1]]
+    down = offline_replicas(image, partition, profile=profile)
+    online = {broker for broker in partition.replicas if broker not in down}
+    wanted = min(int(setting(image, topic.name, "min.insync.replicas", "1")), len(partition.replicas))
+    classes = set()
+    if partition.leader == -1:
+        classes.add("no_leader")
+    elif len(online & {*partition.isr}) < wanted:
+        classes.add("writes_refused")
     if not online:
-        found.add("last_replica_offline")
+        classes.add("last_replica_offline")
     if not online & {*complete}:
-        found.add("last_complete_copy")
-    if one.leader == -1 and setting(image, topic.name, "unclean.leader.election.enable", "false") == "true":
-        named = named_in(one)
+        classes.add("last_complete_copy")
+    if partition.leader == -1 and setting(image, topic.name, "unclean.leader.election.enable", "false") == "true":
+        named = named_in(partition)
         if any(
             broker in image.brokers and broker not in named and is_placed(image, broker, directory)
-            for broker, directory in zip(one.replicas, one.directories, strict=True)
+            for broker, directory in zip(partition.replicas, partition.directories, strict=True)
         ):
-            found.add("unclean_election")
-    return found
+            classes.add("unclean_election")
+    return classes
 
 
-def named_in(one: Partition) -> set[int]:
-    return {*one.isr, *one.eligible_leader_replicas}
+def named_in(partition: Partition) -> set[int]:
+    return {*partition.isr, *partition.eligible_leader_replicas}
 
 
 def played(image: Image, brokers: Sequence[int], *, kill: bool, profile: Profile = KAFKA) -> Harmed:
@@ -160,7 +160,7 @@ def played(image: Image, brokers: Sequence[int], *, kill: bool, profile: Profile
     already: dict[Place, set[str]] = {}
     places = [(key, number) for key, topic in image.topics.items() for number in topic.partitions]
     known = {(key, number): image.topics[key].partitions[number] for key, number in places}
-    hit = [place for place, one in known.items() if {*brokers} & {*one.replicas} or one.leader == -1]
+    hit = [place for place, partition in known.items() if {*brokers} & {*partition.replicas} or partition.leader == -1]
     orders = [*itertools.permutations(brokers)]
     schedules = [True] if kill or len(brokers) == 1 else [True, False]
     unclean = without_mark(image, brokers, kill=kill)

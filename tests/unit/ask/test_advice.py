@@ -75,11 +75,11 @@ def test_failed_disk_without_a_last_copy_may_be_replaced(tmp_path: Path) -> None
 def test_check_incidents_and_removal_keep_the_last_copy_as_offline_does(tmp_path: Path) -> None:
     """Each said to replace the disk, or to take it out of log.dirs "which recreates them"."""
     lake = one_copy().lake(tmp_path)
-    told = offline(lake).causes[0].advice
-    assert [one.advice for one in run_checks(lake, ["B-03"])] == [told]
-    assert [one.advice for one in incidents(lake)] == [told]
+    advice = offline(lake).causes[0].advice
+    assert [finding.advice for finding in run_checks(lake, ["B-03"])] == [advice]
+    assert [incident.advice for incident in incidents(lake)] == [advice]
     removal = safe_to_remove(lake, f"1:{disk('a')}")
-    assert removal.reasons[0].advice == told
+    assert removal.reasons[0].advice == advice
     assert not [
         step
         for reason in removal.reasons
@@ -114,7 +114,7 @@ def test_unclean_elections_are_forbidden_before_a_broker_with_the_last_copy_onli
 
 def test_unclean_elections_are_forbidden_before_a_follower_starts_that_lacks_writes(tmp_path: Path) -> None:
     story = unclean_on(two_copies().fence(2))
-    cause = next(one for one in offline(story.lake(tmp_path)).causes if one.broker_id == 2)
+    cause = next(candidate for candidate in offline(story.lake(tmp_path)).causes if candidate.broker_id == 2)
     assert actions(cause.steps) == [Action.FORBID_UNCLEAN, Action.START]
 
 
@@ -123,7 +123,7 @@ def test_unclean_elections_are_forbidden_before_a_running_follower_restarts_wher
     story = Story().broker(1, "ab").broker(2, "cde").topic("t", {1: "a", 2: "c"}).topic("u", {1: "b", 2: "e"})
     story = story.change("t", 0, isr=(1,)).left(1, "b").change("t", 0, leader=-1)
     lake = unclean_on(story.left(2, "cd").change("u", 0, isr=(1,), leader=1)).lake(tmp_path)
-    cause = next(one for one in offline(lake).causes if one.broker_id == 2)
+    cause = next(candidate for candidate in offline(lake).causes if candidate.broker_id == 2)
     assert actions(cause.steps) == [Action.FORBID_UNCLEAN, Action.REPLACE]
     removal = safe_to_remove(lake, f"2:{disk('e')}")
     steps = [actions(reason.steps) for reason in removal.reasons if Action.REPLACE in actions(reason.steps)]
@@ -171,7 +171,7 @@ def test_failed_disk_of_a_broker_that_is_fenced_since_is_told_first(tmp_path: Pa
     assert second.finding.startswith("broker 1 is fenced")
     assert first.steps == second.steps
     assert actions(first.steps) == KEPT
-    assert sum(one.replicas for one in answer.causes) == len(answer.replicas)
+    assert sum(cause.replicas for cause in answer.causes) == len(answer.replicas)
 
 
 def test_failed_disk_of_a_broker_that_is_unregistered_since_is_told_first(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_partition_without_a_leader_whose_replicas_are_online_is_reported_with_w
     story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, leader=-1)
     lake = story.lake(tmp_path)
     answer = offline(lake)
-    assert [one.name for one in answer.leaderless] == ["t-0"]
+    assert [leaderless_partition.name for leaderless_partition in answer.leaderless] == ["t-0"]
     assert answer.as_json()["partitions_without_leader"] == ["t-0"]
     assert status(lake).partitions_without_leader == 1
     assert actions(answer.leaderless[0].steps) == [Action.RESTART]
@@ -295,14 +295,14 @@ def test_group_of_losses_names_a_partition_once(tmp_path: Path) -> None:
         story.fence(other, up=True)
     answer = offline(story.lake(tmp_path))
     assert len(answer.data.losses) == 3
-    assert all(len(group) == len({one.name for one in group}) for group in answer.data.groups)
+    assert all(len(group) == len({loss.name for loss in group}) for group in answer.data.groups)
 
 
 def test_whatif_names_the_partitions_whose_last_copy_is_offline_on_the_broker(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake = one_copy().lake(tmp_path)
-    assert [one.name for one in whatif(lake, ["1"]).last_offline] == ["t-0"]
+    assert [partition.name for partition in whatif(lake, ["1"]).last_offline] == ["t-0"]
     with pytest.raises(SystemExit):
         main.main(["whatif", "--fail", "1", "--lake", str(tmp_path)])
     assert "holds the last complete copy of 1 partition, offline already" in capsys.readouterr().out

@@ -22,9 +22,9 @@ from tests.unit.model.loss.loss_restarts import MORE
 
 HISTORIES, CHUNK = amount(6, 2_000), amount(6, 10)
 ROUNDS = 3
-FOUND = (7, 23, 28, 74, 121, 190, 220, 255, 666, 734, 1071, 1258, 1712)
+SEEDS = (7, 23, 28, 74, 121, 190, 220, 255, 666, 734, 1071, 1258, 1712)
 """Seeds for which the advice once gave something up; 1712: the operator started without a broken disk, against it."""
-FOUND_BY_RESTARTS = (746, 991, 1437, 1602)
+SEEDS_WITH_RESTARTS = (746, 991, 1437, 1602)
 """The same, for histories with restarts; 1437, 1602: somebody had taken the disks of a broker that was down."""
 FORBIDDEN = (19, 28, 35)
 """Seeds for which an action is forbidden."""
@@ -44,12 +44,12 @@ def test_operator_who_follows_the_advice_after_restarts_in_a_session_gives_up_no
         follow(seed, MORE)
 
 
-@pytest.mark.parametrize("seed", sampled(FOUND, 6))
+@pytest.mark.parametrize("seed", sampled(SEEDS, 6))
 def test_history_whose_advice_once_gave_something_up_has_advice_that_does_not(seed: int) -> None:
     follow(seed)
 
 
-@pytest.mark.parametrize("seed", sampled(FOUND_BY_RESTARTS, 2))
+@pytest.mark.parametrize("seed", sampled(SEEDS_WITH_RESTARTS, 2))
 def test_history_with_restarts_whose_advice_once_gave_something_up_has_advice_that_does_not(seed: int) -> None:
     follow(seed, MORE)
 
@@ -87,14 +87,14 @@ def follow(seed: int, weights: Sequence[tuple[Operation, int]] = WEIGHTS) -> Cou
             for step in random.choice(lists):
                 cost |= set(step.cost)
                 counts[f"forbidden {step.action}" if step.forbidden else step.action] += 1
-                if not step.forbidden and told(world, operator, step, cost):
+                if not step.forbidden and needs_new_advice(world, operator, step, cost):
                     break
     except Unsound:
         counts["unsound"] += 1
     return counts
 
 
-def told(world: RecordedWorld, operator: Operator, step: Advice, cost: Collection[str]) -> bool:
+def needs_new_advice(world: RecordedWorld, operator: Operator, step: Advice, cost: Collection[str]) -> bool:
     """Do a step; whether it did something after which jbod is asked again. ``cost``: the partitions whose data this
     step and those before it in the list name as its cost."""
     offset, results = world.offset, []

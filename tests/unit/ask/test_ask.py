@@ -89,9 +89,9 @@ FAILURE = (
 @pytest.mark.parametrize("kafka", sampled(KAFKAS, 2))
 def test_image_at_every_recorded_offset_equals_kafkas(cluster_lakes: Mapping[str, Path], kafka: str) -> None:
     for expected in kafka_images(kafka):
-        found = image(Lake.open(cluster_lakes[kafka], at_offset=expected["offset"]))
-        assert found == expected
-        assert [list(part) for part in found["partitions"]] == [list(part) for part in expected["partitions"]]
+        answer = image(Lake.open(cluster_lakes[kafka], at_offset=expected["offset"]))
+        assert answer == expected
+        assert [list(part) for part in answer["partitions"]] == [list(part) for part in expected["partitions"]]
 
 
 def test_image_from_snapshot_and_tail_equals_kafkas(tmp_path: Path) -> None:
@@ -108,7 +108,11 @@ def test_image_of_random_operations_equals_kafkas(tmp_path: Path) -> None:
     segment.write_bytes(gzip.decompress((TRACES / "seed2.log.gz").read_bytes()))
     some = [entry for entry in read_file(segment) if entry.offset < 3000]
     with gzip.open(TRACES / "seed2.jsonl.gz", "rt") as lines:
-        images = [one for line in lines if (one := json.loads(line))["op"] == "image" and one["offset"] < 3000]
+        images = [
+            operation
+            for line in lines
+            if (operation := json.loads(line))["op"] == "image" and operation["offset"] < 3000
+        ]
     write_lake(tmp_path / "lake", some[:1000], some[1000:])
     assert len(images) > 5
     for expected in images:
@@ -129,8 +133,8 @@ def test_image_of_topics_in_java_order_and_odd_paths(tmp_path: Path) -> None:
     records = [record for n, name in enumerate(names) for record in topic(name, Uuid(5, n))]
     write_lake(tmp_path / "lake", entries(*records))
     path = (tmp_path / "lake").rename(tmp_path / "it's [odd] 100% *?")
-    found = image(Lake.open(path))
-    assert [part["topic"] for part in found["partitions"]] == ["A", "a-b", "a.b", "b"]
+    answer = image(Lake.open(path))
+    assert [part["topic"] for part in answer["partitions"]] == ["A", "a-b", "a.b", "b"]
 
 
 def topic(name: str, topic_id: Uuid) -> list[Record]:
@@ -139,30 +143,30 @@ def topic(name: str, topic_id: Uuid) -> list[Record]:
 
 def test_offline_names_cause_and_hurt_partitions(tmp_path: Path) -> None:
     write_lake(tmp_path / "lake", entries(*FAILURE))
-    found = offline(Lake.open(tmp_path / "lake"))
-    (cause,) = found.causes
+    answer = offline(Lake.open(tmp_path / "lake"))
+    (cause,) = answer.causes
     assert (cause.reason, cause.broker_id, cause.directory_id, cause.replicas) == ("directory offline", 1, str(A), 2)
     assert (cause.from_offset, cause.from_time) == (5, datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC))
     assert "reported that directory" in cause.finding
-    said = found.as_json()
-    assert said["partitions_without_leader"] == ["orders-1"]
-    assert said["partitions_all_offline"] == ["orders-1"]
-    assert said["partitions_under_min_isr"] == ["orders-1"]
-    assert (said["replicas_in_all"], said["partitions_in_all"], said["offline_replicas"]) == (3, 2, 2)
-    assert [replica["from_offset"] for replica in said["replicas"]] == [5, 5]
+    document = answer.as_json()
+    assert document["partitions_without_leader"] == ["orders-1"]
+    assert document["partitions_all_offline"] == ["orders-1"]
+    assert document["partitions_under_min_isr"] == ["orders-1"]
+    assert (document["replicas_in_all"], document["partitions_in_all"], document["offline_replicas"]) == (3, 2, 2)
+    assert [replica["from_offset"] for replica in document["replicas"]] == [5, 5]
 
 
 def test_offline_before_the_failure_is_nothing(tmp_path: Path) -> None:
     write_lake(tmp_path / "lake", entries(*FAILURE))
-    found = offline(Lake.open(tmp_path / "lake", at_offset=4))
-    assert (found.replicas, found.causes, found.partitions) == ([], [], [])
+    answer = offline(Lake.open(tmp_path / "lake", at_offset=4))
+    assert (answer.replicas, answer.causes, answer.partitions) == ([], [], [])
 
 
 def test_offline_between_failure_and_election_is_led_from_offline(tmp_path: Path) -> None:
     write_lake(tmp_path / "lake", entries(*FAILURE))
-    found = offline(Lake.open(tmp_path / "lake", at_offset=5))
-    assert [part.name for part in found.partitions if part.led_from_offline] == ["orders-0", "orders-1"]
-    assert not any(part.without_leader for part in found.partitions)
+    answer = offline(Lake.open(tmp_path / "lake", at_offset=5))
+    assert [part.name for part in answer.partitions if part.led_from_offline] == ["orders-0", "orders-1"]
+    assert not any(part.without_leader for part in answer.partitions)
 
 
 @pytest.mark.parametrize(
@@ -181,26 +185,26 @@ def test_offline_directory_tells_how_it_went(tmp_path: Path, records: tuple[Reco
 @pytest.mark.parametrize("kafka", sampled(KAFKAS[::-1], 2))
 def test_offline_equals_the_image_at_every_offset(cluster_lakes: Mapping[str, Path], kafka: str) -> None:
     for expected in kafka_images(kafka)[::4]:
-        found = offline(Lake.open(cluster_lakes[kafka], at_offset=expected["offset"]))
-        hurt = {part.name: list(part.offline) for part in found.partitions}
+        answer = offline(Lake.open(cluster_lakes[kafka], at_offset=expected["offset"]))
+        hurt = {part.name: list(part.offline) for part in answer.partitions}
         wanted = {f"{p['topic']}-{p['partition']}": p["offlineReplicas"] for p in expected["partitions"]}
         assert hurt == {name: replicas for name, replicas in wanted.items() if replicas}
-        assert sum(cause.replicas for cause in found.causes) == len(found.replicas)
+        assert sum(cause.replicas for cause in answer.causes) == len(answer.replicas)
 
 
 def test_troubled_partitions_that_are_counted_are_those_that_are_listed(cluster_lakes: Mapping[str, Path]) -> None:
     worst = 0
     for kafka in KAFKAS:
-        for offset in [one["offset"] for one in kafka_images(kafka)][::8]:
+        for offset in [kafka_image["offset"] for kafka_image in kafka_images(kafka)][::8]:
             lake = Lake.open(cluster_lakes[kafka], at_offset=offset)
             for default in (1, 2, 5):
                 listed = troubled(lake, default)
                 assert count_troubled(lake, default) == (
-                    sum(one.without_leader for one in listed),
-                    sum(one.led_from_offline for one in listed),
-                    sum(one.all_offline for one in listed),
-                    sum(one.under_min_isr for one in listed),
-                    sum(len(one.isr) < len(one.replicas) for one in listed),
+                    sum(partition.without_leader for partition in listed),
+                    sum(partition.led_from_offline for partition in listed),
+                    sum(partition.all_offline for partition in listed),
+                    sum(partition.under_min_isr for partition in listed),
+                    sum(len(partition.isr) < len(partition.replicas) for partition in listed),
                 )
                 worst += len(listed)
     assert worst
@@ -216,8 +220,8 @@ def test_min_isr_is_of_the_topic_then_the_cluster_then_the_default(tmp_path: Pat
         entries(*topic("a", TOPIC), config("a", "3"), config("", "2", 4), config("", "5", 4), config("b", "7")),
     )
     assert min_isr(Lake.open(tmp_path / "lake", at_offset=2)).default == 1
-    found = min_isr(Lake.open(tmp_path / "lake"))
-    assert (found.of("a", 4), found.of("a", 2), found.of("c", 9), found.of("b", 9)) == (3, 2, 5, 7)
+    minimum = min_isr(Lake.open(tmp_path / "lake"))
+    assert (minimum.of("a", 4), minimum.of("a", 2), minimum.of("c", 9), minimum.of("b", 9)) == (3, 2, 5, 7)
 
 
 def test_min_isr_of_a_removed_topic_is_gone(tmp_path: Path) -> None:
@@ -238,20 +242,20 @@ def test_features_have_the_level_of_the_log(cluster_lakes: Mapping[str, Path], k
 
 
 def test_status_counts_what_the_image_has(cluster_lakes: Mapping[str, Path]) -> None:
-    found = status(Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=288))
-    expected = next(one for one in kafka_images("kafka-4.1.2") if one["offset"] == 288)
-    assert (found.brokers, found.partitions) == (len(expected["brokers"]), len(expected["partitions"]))
-    assert sum(found.replicas.values()) == sum(len(part["replicas"]) for part in expected["partitions"])
-    assert found.offline_replicas == sum(len(part["offlineReplicas"]) for part in expected["partitions"])
-    assert found.partitions_under_replicated == sum(len(p["isr"]) < len(p["replicas"]) for p in expected["partitions"])
-    assert (found.offset, found.newest_offset, found.first_offset) == (288, 629, 0)
+    answer = status(Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=288))
+    expected = next(kafka_image for kafka_image in kafka_images("kafka-4.1.2") if kafka_image["offset"] == 288)
+    assert (answer.brokers, answer.partitions) == (len(expected["brokers"]), len(expected["partitions"]))
+    assert sum(answer.replicas.values()) == sum(len(part["replicas"]) for part in expected["partitions"])
+    assert answer.offline_replicas == sum(len(part["offlineReplicas"]) for part in expected["partitions"])
+    assert answer.partitions_under_replicated == sum(len(p["isr"]) < len(p["replicas"]) for p in expected["partitions"])
+    assert (answer.offset, answer.newest_offset, answer.first_offset) == (288, 629, 0)
 
 
 def test_history_tells_every_change_of_a_partition(tmp_path: Path) -> None:
     moved = PartitionChangeRecord(partition_id=0, topic_id=TOPIC, directories=(B, KAFKA_IDS.lost))
     write_lake(tmp_path / "lake", entries(*FAILURE, moved, RemoveTopicRecord(topic_id=TOPIC), *topic("orders", AGAIN)))
-    found = history(Lake.open(tmp_path / "lake"), "orders-0")
-    assert [(event.offset, event.what) for event in found.events] == [
+    answer = history(Lake.open(tmp_path / "lake"), "orders-0")
+    assert [(event.offset, event.what) for event in answer.events] == [
         (3, f"created as topic {TOPIC}: replicas 1 in {A}, 2 in {C}; leader 1"),
         (5, "replica on 1 is offline: directory offline"),
         (6, "leader 1 -> 2 (leader epoch 1)"),
@@ -294,8 +298,11 @@ def test_history_of_an_unknown_partition_suggests(tmp_path: Path, name: str, hin
 def test_directories_lists_held_empty_failed_and_unassigned(tmp_path: Path) -> None:
     born = partition(1, 2, dirs=(B, KAFKA_IDS.unassigned), number=2)
     write_lake(tmp_path / "lake", entries(*FAILURE, born))
-    found = [(one.broker_id, one.directory_id, one.state, one.replicas, one.leaders) for one in _directories(tmp_path)]
-    assert found == [
+    rows = [
+        (directory.broker_id, directory.directory_id, directory.state, directory.replicas, directory.leaders)
+        for directory in _directories(tmp_path)
+    ]
+    assert rows == [
         (1, str(A), "failed", 2, 0),
         (1, str(B), "online", 1, 1),
         (2, str(KAFKA_IDS.unassigned), "unassigned", 1, 0),
@@ -355,8 +362,8 @@ def test_lake_published_in_many_parts_opens_few_files_of_the_ledger(tmp_path: Pa
     assert len(ledger) == len(every)
     for file in ledger[:-1]:
         file.unlink()
-    found = Lake.open(tmp_path / "lake", at_offset=3)
-    assert (found.first, found.published.end_offset) == (0, 8)
+    lake = Lake.open(tmp_path / "lake", at_offset=3)
+    assert (lake.first, lake.published.end_offset) == (0, 8)
 
 
 def test_lake_answers_from_the_published_version_while_a_table_is_ahead(tmp_path: Path) -> None:

@@ -38,8 +38,10 @@ def test_snapshot_replaces_the_configurations_before_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [MIN_ISR, TIERED, UNCLEAN_ELECTION])
 def test_configurations_that_are_read_together_are_told_apart(name: str, tmp_path: Path) -> None:
-    others = [one for one in (MIN_ISR, TIERED, UNCLEAN_ELECTION) if one != name]
-    write_lake(tmp_path, [config(offset, "a", str(offset), one) for offset, one in enumerate([name, *others])])
+    others = [config_name for config_name in (MIN_ISR, TIERED, UNCLEAN_ELECTION) if config_name != name]
+    write_lake(
+        tmp_path, [config(offset, "a", str(offset), config_name) for offset, config_name in enumerate([name, *others])]
+    )
     lake = Lake.open(tmp_path)
     assert setting(lake, name).topics == {"a": "0"}
     assert changes(lake, name) == [ConfigChange(0, "a", "0")]

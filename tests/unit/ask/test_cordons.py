@@ -28,43 +28,52 @@ def lake(cluster_lakes: Mapping[str, Path]) -> Path:
 def cordoned(lake: Path, offset: int) -> dict[tuple[int, str], int]:
     """(broker, directory) -> the offset since when it is cordoned."""
     return {
-        (one.broker_id, one.directory_id): one.cordoned_from_offset
-        for one in directories(Lake.open(lake, at_offset=offset))
-        if one.cordoned_from_offset is not None
+        (directory.broker_id, directory.directory_id): directory.cordoned_from_offset
+        for directory in directories(Lake.open(lake, at_offset=offset))
+        if directory.cordoned_from_offset is not None
     }
 
 
 def test_image_at_every_recorded_offset_equals_kafkas_but_for_the_cordons_it_leaves_out(lake: Path) -> None:
     images = kafka_images(KAFKA)
     assert len(images) > 30
-    told = 0
+    cordons = 0
     for expected in images:
-        found = image(Lake.open(lake, at_offset=expected["offset"]))
-        for broker in found["brokers"]:
-            told += bool(broker.pop("cordonedLogDirs", None))
-        assert found == expected
-    assert told > 5
+        answer = image(Lake.open(lake, at_offset=expected["offset"]))
+        for broker in answer["brokers"]:
+            cordons += bool(broker.pop("cordonedLogDirs", None))
+        assert answer == expected
+    assert cordons > 5
 
 
 def test_directories_say_since_when_they_are_cordoned(lake: Path) -> None:
     """One disk, then all of broker 2; broker 1 restarts at offset 301 and says so again at 304."""
-    one = (1, "1TkQ7EMOjliux5vaBNBajg")
+    disk = (1, "1TkQ7EMOjliux5vaBNBajg")
     two = {"j7V7l-5SKJWD0pnIQILK2w", "ywtUzzwHZ4ON0rmyfERKXg", "6cLQ-K8oN_hcNhEMdGs-jA"}
     assert cordoned(lake, 112) == {}
-    assert cordoned(lake, 113) == {one: 113}
-    assert cordoned(lake, 150) == {one: 113, **dict.fromkeys(((2, directory) for directory in two), 145)}
+    assert cordoned(lake, 113) == {disk: 113}
+    assert cordoned(lake, 150) == {disk: 113, **dict.fromkeys(((2, directory) for directory in two), 145)}
     assert cordoned(lake, 302) == {}
-    assert cordoned(lake, 350) == {one: 113}
+    assert cordoned(lake, 350) == {disk: 113}
     assert cordoned(lake, 415) == {}
 
 
 def test_cordon_that_was_lifted_begins_anew(tmp_path: Path) -> None:
-    def told(*listed: Uuid, epoch: int = 0) -> BrokerRegistrationChangeRecord:
+    def cordons(*listed: Uuid, epoch: int = 0) -> BrokerRegistrationChangeRecord:
         return BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=epoch, cordoned_log_dirs=listed)
 
     register = RegisterBrokerRecord(broker_id=1, log_dirs=(A, B))
     again = RegisterBrokerRecord(broker_id=1, broker_epoch=5, log_dirs=(A, B))
-    records = (register, told(A), told(A, B), told(B), told(B, A), again, told(A, A, epoch=5), told(epoch=5))
+    records = (
+        register,
+        cordons(A),
+        cordons(A, B),
+        cordons(B),
+        cordons(B, A),
+        again,
+        cordons(A, A, epoch=5),
+        cordons(epoch=5),
+    )
     write_lake(tmp_path / "lake", entries(*records))
     seen = [cordoned(tmp_path / "lake", offset) for offset in range(len(records))]
     a, b = (1, str(A)), (1, str(B))
@@ -77,7 +86,7 @@ def test_image_of_a_broker_that_said_nothing_has_no_cordons_and_of_one_that_said
     change = BrokerRegistrationChangeRecord(broker_id=1, cordoned_log_dirs=())
     reference = write_lake(tmp_path / "lake", entries(RegisterBrokerRecord(broker_id=1, log_dirs=(A,)), change))
     assert "cordonedLogDirs" not in image(Lake.open(tmp_path / "lake", at_offset=0))["brokers"][0]
-    found = image(Lake.open(tmp_path / "lake"))
-    assert found["brokers"][0]["cordonedLogDirs"] == []
-    assert found == image_as_json(reference.image, 1)
+    answer = image(Lake.open(tmp_path / "lake"))
+    assert answer["brokers"][0]["cordonedLogDirs"] == []
+    assert answer == image_as_json(reference.image, 1)
     assert "cordonedLogDirs" not in image_as_json(reference.image, 1, cordons=False)["brokers"][0]

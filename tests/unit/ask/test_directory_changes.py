@@ -38,7 +38,7 @@ def of_tables(log_dir: Path) -> dict[Change, str]:
 
 def of_model(log_dir: Path) -> dict[Change, str]:
     """From the copies of each partition before and after every append."""
-    state, found = Fates(), dict[Change, str]()
+    state, meanings = Fates(), dict[Change, str]()
     for in_snapshot, batch in appends(log_dir):
         before = dict(state.of)
         (state.resync if in_snapshot else state.apply)(batch)
@@ -49,11 +49,11 @@ def of_model(log_dir: Path) -> dict[Change, str]:
             for broker in set(was.copies) & set(fate.copies):
                 place = (str(key[0]), key[1], broker)
                 if meaning := meaning_of(was, fate, broker):
-                    found[(*place, named_at(batch, key))] = meaning
+                    meanings[(*place, named_at(batch, key))] = meaning
                     continue
                 reports = {(*place, report) for report in recreated_before(was, fate, broker)}
-                found |= dict.fromkeys(reports & set(found), RECREATED)
-    return found
+                meanings |= dict.fromkeys(reports & set(meanings), RECREATED)
+    return meanings
 
 
 def appends(log_dir: Path) -> Iterator[tuple[bool, list[LogEntry]]]:
@@ -66,9 +66,11 @@ def appends(log_dir: Path) -> Iterator[tuple[bool, list[LogEntry]]]:
 
 def named_at(batch: Sequence[LogEntry], key: Key) -> int:
     """The offset of the append's record that names the directories of the partition."""
-    records = [(one.offset, one.record.record) for one in batch if isinstance(one.record, VersionedRecord)]
-    changes = [(at, one) for at, one in records if isinstance(one, PartitionChangeRecord)]
-    return next(at for at, one in changes if (one.topic_id, one.partition_id) == key and one.directories is not None)
+    records = [(entry.offset, entry.record.record) for entry in batch if isinstance(entry.record, VersionedRecord)]
+    changes = [(at, record) for at, record in records if isinstance(record, PartitionChangeRecord)]
+    return next(
+        at for at, change in changes if (change.topic_id, change.partition_id) == key and change.directories is not None
+    )
 
 
 def meaning_of(was: Fate, fate: Fate, broker: int) -> str | None:
@@ -82,7 +84,7 @@ def meaning_of(was: Fate, fate: Fate, broker: int) -> str | None:
     before, after = was.copies[broker], fate.copies[broker]
     if (after.since, old) == (before.since, before.directory):
         return MOVED
-    gone = [(one.broker_id, one.since, one.directory) for one in was.gone]
+    gone = [(copy.broker_id, copy.since, copy.directory) for copy in was.gone]
     return RETURNED if (broker, after.since, new) in gone else RECREATED
 
 
@@ -93,7 +95,11 @@ def recreated_before(was: Fate, fate: Fate, broker: int) -> list[int]:
     if registration is None or fate.copies[broker].since == before.since:
         return []
     joined = registration.incarnation == was.brokers[broker].incarnation
-    return [one.report for one in before.left if joined or not one.directories <= registration.directories]
+    return [
+        former_place.report
+        for former_place in before.left
+        if joined or not former_place.directories <= registration.directories
+    ]
 
 
 @pytest.mark.parametrize("log_dir", LOGS.values(), ids=LOGS)
@@ -103,17 +109,17 @@ def test_meaning_of_every_change_of_a_directory_is_that_of_the_model(log_dir: Pa
 
 
 def test_meaning_of_changes_in_short_stories_is_that_of_the_model(tmp_path: Path) -> None:
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for seed in sorted({*range(amount(30, 1_000))} - {*NOT_OF_KAFKA}):
         folder = tmp_path / str(seed)
         folder.mkdir()
         steps = [step for step in short_story(random.Random(seed)) if not is_taken_back(step)]
         write_story(steps, folder)
-        found = of_tables(folder)
-        assert found == of_model(folder), f"seed {seed}"
-        told.update(found.values())
-    assert told[MOVED] > amount(2, 5)
-    assert told[RECREATED] > amount(2, 5)
+        meanings = of_tables(folder)
+        assert meanings == of_model(folder), f"seed {seed}"
+        counts.update(meanings.values())
+    assert counts[MOVED] > amount(2, 5)
+    assert counts[RECREATED] > amount(2, 5)
 
 
 def is_taken_back(step: Step) -> bool:

@@ -68,8 +68,8 @@ def test_clock_that_is_wrong_is_kept_as_it_was_and_every_question_is_answered(
     )
     local.replay(log, tmp_path / "lake")
     lake = ask.Lake.open(tmp_path / "lake")
-    found = lake.query(f"SELECT epoch_ms(append_time) FROM {lake.records()} ORDER BY log_offset")
-    assert [time for (time,) in found] == list(times)
+    rows = lake.query(f"SELECT epoch_ms(append_time) FROM {lake.records()} ORDER BY log_offset")
+    assert [time for (time,) in rows] == list(times)
     ask_everything(tmp_path / "lake")
 
 

@@ -37,19 +37,19 @@ from tests.support.logs import Entry
 from tests.support.request_lakes import JoinedLake, request_lines
 
 
-def told(one: Incident) -> tuple[object, ...]:
+def summary(incident: Incident) -> tuple[object, ...]:
     return (
-        one.what,
-        (one.directory_id or "")[:4],
-        one.from_offset,
-        one.to_offset,
-        one.replicas_taken,
-        one.already_offline,
-        one.replicas_offline,
-        one.leaders,
-        dict(one.successors),
-        one.without_leader,
-        one.without_leader_now,
+        incident.what,
+        (incident.directory_id or "")[:4],
+        incident.from_offset,
+        incident.to_offset,
+        incident.replicas_taken,
+        incident.already_offline,
+        incident.replicas_offline,
+        incident.leaders,
+        dict(incident.successors),
+        incident.without_leader,
+        incident.without_leader_now,
     )
 
 
@@ -70,14 +70,14 @@ STORY_4_1_2 = [
 
 
 def test_incidents_of_a_real_cluster_are_those_of_its_story(cluster_lakes: Mapping[str, Path]) -> None:
-    assert [told(one) for one in incidents(Lake.open(cluster_lakes["kafka-4.1.2"]))] == STORY_4_1_2
+    assert [summary(incident) for incident in incidents(Lake.open(cluster_lakes["kafka-4.1.2"]))] == STORY_4_1_2
 
 
 def test_incidents_of_an_upgrade_begin_with_the_registrations_that_bring_directories(
     cluster_lakes: Mapping[str, Path],
 ) -> None:
-    found = incidents(Lake.open(cluster_lakes["kafka-3.9.2-upgrade"]))
-    assert [told(one) for one in found] == [
+    stories = incidents(Lake.open(cluster_lakes["kafka-3.9.2-upgrade"]))
+    assert [summary(story) for story in stories] == [
         ("broker 1: re-registered", "", 36, 36, 0, 0, 0, 0, {}, 0, 0),
         ("broker 3: re-registered", "", 37, 37, 0, 0, 0, 0, {}, 0, 0),
         ("broker 2: re-registered", "", 38, 38, 0, 0, 0, 0, {}, 0, 0),
@@ -89,14 +89,14 @@ def test_incidents_of_an_upgrade_begin_with_the_registrations_that_bring_directo
         ("broker 2: stopped", "", 251, None, 16, 0, 16, 16, {3: 11}, 5, 5),
         ("broker 3: stopped", "", 268, None, 15, 0, 15, 15, {}, 15, 15),
     ]
-    assert found[0].ending == "came back with directory Qe_mcpuG8wC8aMQHZB4oeg added"
-    assert [event.what for event in found[0].events] == [
+    assert stories[0].ending == "came back with directory Qe_mcpuG8wC8aMQHZB4oeg added"
+    assert [event.what for event in stories[0].events] == [
         "the same process registered, with directory Qe_mcpuG8wC8aMQHZB4oeg added"
     ]
 
 
 def test_incidents_of_a_migration_from_zookeeper(cluster_lakes: Mapping[str, Path]) -> None:
-    assert [told(one) for one in incidents(Lake.open(cluster_lakes["kafka-3.9.2-zk-migration"]))] == [
+    assert [summary(incident) for incident in incidents(Lake.open(cluster_lakes["kafka-3.9.2-zk-migration"]))] == [
         ("broker 1: stopped", "", 70, 73, 9, 0, 0, 8, {2: 4, 3: 3}, 1, 0),
         ("broker 2: stopped", "", 108, 111, 10, 0, 0, 9, {1: 4, 3: 4}, 1, 0),
         ("broker 3: stopped", "", 148, 151, 11, 0, 0, 11, {1: 4, 2: 5}, 2, 0),
@@ -110,25 +110,28 @@ def test_incidents_of_a_migration_from_zookeeper(cluster_lakes: Mapping[str, Pat
 def test_incidents_of_kafka_3_7_where_a_directory_gone_at_a_restart_holds_replicas(
     cluster_lakes: Mapping[str, Path],
 ) -> None:
-    found = {(one.what, one.from_offset): one for one in incidents(Lake.open(cluster_lakes["kafka-3.7.2"]))}
-    assert len(found) == 12
-    gone = found["broker 4: directory gone", 462]
-    assert told(gone)[3:6] == (479, 12, 12)
+    stories = {
+        (incident.what, incident.from_offset): incident
+        for incident in incidents(Lake.open(cluster_lakes["kafka-3.7.2"]))
+    }
+    assert len(stories) == 12
+    gone = stories["broker 4: directory gone", 462]
+    assert summary(gone)[3:6] == (479, 12, 12)
     assert [event.what for event in gone.events][-3:] == [
         "12 replicas recreated empty in other directories of the broker",
         "data of 1 partition lost",
         "no replica is offline for it any more",
     ]
     assert gone.data_lost == ["solo-3"]
-    blank = found["broker 2: directory failed", 170]
+    blank = stories["broker 2: directory failed", 170]
     assert blank.ending == "blank disk in its place: pRwSYbpfoZMvoABtx_JbtQ"
     # After an unclean election nobody may lead solo-1 until the log ends: its replica was placed without an election.
-    assert found["broker 4: stopped", 460].without_leader_now == 1
+    assert stories["broker 4: stopped", 460].without_leader_now == 1
 
 
 def test_details_tell_each_replica_and_each_leader_of_a_failed_directory(cluster_lakes: Mapping[str, Path]) -> None:
     answer = details(Lake.open(cluster_lakes["kafka-4.1.2"]), 1)
-    assert [(one.topic, one.partition, one.from_offset, one.to_offset) for one in answer.outages] == [
+    assert [(outage.topic, outage.partition, outage.from_offset, outage.to_offset) for outage in answer.outages] == [
         ("clicks", 5, 162, 230),
         ("clicks", 6, 162, 230),
         ("orders", 3, 162, 230),
@@ -138,18 +141,18 @@ def test_details_tell_each_replica_and_each_leader_of_a_failed_directory(cluster
         ("solo", 6, 162, 230),
     ]
     assert [
-        (one.topic, one.partition, one.leader, one.successor, one.offset, one.led_again_offset, one.lacking)
-        for one in answer.leader_losses
+        (loss.topic, loss.partition, loss.leader, loss.successor, loss.offset, loss.led_again_offset, loss.lacking)
+        for loss in answer.leader_losses
     ] == [("orders", 3, 1, 2, 158, None, None), ("solo", 6, 1, -1, 160, 231, "lost")]
     assert answer.incident.data_lost == ["solo-6"]
     assert answer.incident.may_lack_writes == []
 
 
 def test_story_of_a_failed_directory_is_told_as_far_as_the_offset_knows(cluster_lakes: Mapping[str, Path]) -> None:
-    (one,) = incidents(Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=170))
-    assert one.going_on
-    assert told(one) == ("broker 1: directory failed", "r60J", 162, None, 7, 0, 7, 2, {2: 1}, 1, 1)
-    assert one.ending == "not back"
+    (incident,) = incidents(Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=170))
+    assert incident.going_on
+    assert summary(incident) == ("broker 1: directory failed", "r60J", 162, None, 7, 0, 7, 2, {2: 1}, 1, 1)
+    assert incident.ending == "not back"
 
 
 # STORIES OF OUR OWN
@@ -206,45 +209,45 @@ def lake(path: Path, *more: Record, beginning: Sequence[Record] = BEGINNING) -> 
 
 def test_same_disk_that_comes_back_ends_the_story(tmp_path: Path) -> None:
     first, second = incidents(lake(tmp_path, register(1, A, B, epoch=2, process=2)))
-    assert told(first) == ("broker 1: directory failed", str(A)[:4], 6, 7, 1, 0, 0, 1, {2: 1}, 0, 0)
+    assert summary(first) == ("broker 1: directory failed", str(A)[:4], 6, 7, 1, 0, 0, 1, {2: 1}, 0, 0)
     assert first.ending == "same disk came back"
-    assert told(second)[:4] == ("broker 1: restarted", "", 7, 7)
+    assert summary(second)[:4] == ("broker 1: restarted", "", 7, 7)
 
 
 def test_disk_that_moved_to_another_broker_is_named_there(tmp_path: Path) -> None:
-    found = incidents(lake(tmp_path, register(1, B, epoch=2, process=2), register(2, A, C, epoch=2, process=2)))
-    assert found[0].ending == "moved to broker 2"
-    assert found[0].going_on
-    assert [event.what for event in found[0].events if event.offset > 6] == [
+    stories = incidents(lake(tmp_path, register(1, B, epoch=2, process=2), register(2, A, C, epoch=2, process=2)))
+    assert stories[0].ending == "moved to broker 2"
+    assert stories[0].going_on
+    assert [event.what for event in stories[0].events if event.offset > 6] == [
         "the broker registered without it, no directory is new",
         f"directory {A} is online: moved to broker 2",
     ]
 
 
 def test_blank_disk_that_replaces_a_failed_one_is_named(tmp_path: Path) -> None:
-    found = incidents(
+    stories = incidents(
         lake(tmp_path, register(1, B, NEW, epoch=2, process=2), moved(0, directories=(NEW, C))),
     )
-    assert found[0].ending == f"blank disk in its place: {NEW}"
-    assert told(found[0])[2:7] == (6, 8, 1, 0, 0)
+    assert stories[0].ending == f"blank disk in its place: {NEW}"
+    assert summary(stories[0])[2:7] == (6, 8, 1, 0, 0)
 
 
 def test_failed_directory_that_held_nothing_goes_on_until_its_broker_starts_without_it(tmp_path: Path) -> None:
     empty = (register(1, A, B), change(1, B))
-    (one,) = incidents(lake(tmp_path, beginning=empty))
-    assert (one.replicas_taken, one.going_on) == (0, True)
+    (incident,) = incidents(lake(tmp_path, beginning=empty))
+    assert (incident.replicas_taken, incident.going_on) == (0, True)
     (tmp_path / "later").mkdir()
     later = incidents(lake(tmp_path / "later", register(1, B, epoch=2, process=2), beginning=empty))
     assert (later[0].to_offset, later[0].ending) == (2, "not back: the broker runs without it")
     out = Screen(file=io.StringIO(), width=200)
     show_story(out, later[0])
-    said = out.file.getvalue().splitlines()[0]  # type: ignore[attr-defined]
-    assert ": no replica offline after " in said and said.endswith("; not back: the broker runs without it")
-    assert "over after" not in said
+    line = out.file.getvalue().splitlines()[0]  # type: ignore[attr-defined]
+    assert ": no replica offline after " in line and line.endswith("; not back: the broker runs without it")
+    assert "over after" not in line
 
 
 def test_disk_that_died_while_its_broker_was_down_is_a_story_of_its_own(tmp_path: Path) -> None:
-    found = incidents(
+    stories = incidents(
         lake(
             tmp_path,
             moved(0, leader=2, isr=(2,)),
@@ -256,7 +259,7 @@ def test_disk_that_died_while_its_broker_was_down_is_a_story_of_its_own(tmp_path
             beginning=BEGINNING[:5],
         )
     )
-    assert [told(one) for one in found] == [
+    assert [summary(story) for story in stories] == [
         ("broker 1: lost", "", 7, 9, 2, 0, 0, 2, {2: 1}, 1, 0),
         ("broker 1: directory gone", str(A)[:4], 8, None, 1, 1, 1, 0, {}, 0, 0),
     ]
@@ -265,7 +268,7 @@ def test_disk_that_died_while_its_broker_was_down_is_a_story_of_its_own(tmp_path
 def test_unregistered_broker_is_over_when_its_replicas_are_elsewhere(tmp_path: Path) -> None:
     gone = (*BEGINNING[:5], UnregisterBrokerRecord(broker_id=1, broker_epoch=1))
     (going,) = incidents(lake(tmp_path, beginning=gone))
-    assert told(going)[:5] == ("broker 1: unregistered", "", 5, None, 2)
+    assert summary(going)[:5] == ("broker 1: unregistered", "", 5, None, 2)
     assert going.advice.startswith("start broker 1 again with the same disks: directory ")
     (tmp_path / "later").mkdir()
     away = (
@@ -273,19 +276,19 @@ def test_unregistered_broker_is_over_when_its_replicas_are_elsewhere(tmp_path: P
         moved(1, replicas=(2,), isr=(2,), leader=2, directories=(C,)),
     )
     (over,) = incidents(lake(tmp_path / "later", *away, beginning=gone))
-    assert told(over)[:7] == ("broker 1: unregistered", "", 5, 7, 2, 0, 0)
+    assert summary(over)[:7] == ("broker 1: unregistered", "", 5, 7, 2, 0, 0)
     assert over.ending == "unregistered"
 
 
 def test_topic_that_is_deleted_ends_what_was_missing_of_it(tmp_path: Path) -> None:
-    found = incidents(lake(tmp_path, RemoveTopicRecord(topic_id=TOPIC)))
-    assert told(found[0])[2:7] == (6, 7, 1, 0, 0)
+    stories = incidents(lake(tmp_path, RemoveTopicRecord(topic_id=TOPIC)))
+    assert summary(stories[0])[2:7] == (6, 7, 1, 0, 0)
 
 
 def test_leader_that_stays_on_a_failed_directory_is_lost_when_another_one_leads(tmp_path: Path) -> None:
     late = (*BEGINNING[:5], change(1, B), moved(0, leader=2, isr=(2,)))
-    (one,) = incidents(lake(tmp_path, beginning=late))
-    assert (one.leaders, dict(one.successors)) == (1, {2: 1})
+    (incident,) = incidents(lake(tmp_path, beginning=late))
+    assert (incident.leaders, dict(incident.successors)) == (1, {2: 1})
 
 
 def test_broker_that_was_down_before_the_snapshot_is_a_story_without_a_beginning(tmp_path: Path) -> None:
@@ -294,9 +297,9 @@ def test_broker_that_was_down_before_the_snapshot_is_a_story_without_a_beginning
         for index, entry in enumerate(as_entries(register(1, A, fenced=True), register(2, C), *BEGINNING[2:4]))
     ]
     write_lake(tmp_path / "lake", snapshot)
-    (one,) = incidents(Lake.open(tmp_path / "lake"))
-    assert told(one)[:5] == ("broker 1: lost", "", 9, None, 1)
-    assert one.from_snapshot
+    (incident,) = incidents(Lake.open(tmp_path / "lake"))
+    assert summary(incident)[:5] == ("broker 1: lost", "", 9, None, 1)
+    assert incident.from_snapshot
 
 
 def test_broker_that_a_snapshot_knows_no_more_is_unregistered_at_or_before(tmp_path: Path) -> None:
@@ -305,10 +308,10 @@ def test_broker_that_a_snapshot_knows_no_more_is_unregistered_at_or_before(tmp_p
         for index, entry in enumerate(as_entries(register(2, C), *BEGINNING[2:4]))
     ]
     write_lake(tmp_path / "lake", as_entries(*BEGINNING[:4]), snapshot)
-    (one,) = incidents(Lake.open(tmp_path / "lake"))
-    assert told(one)[:5] == ("broker 1: unregistered", "", 20, None, 1)
-    assert one.from_snapshot
-    assert one.events[0].what == "not registered any more, says a snapshot"
+    (incident,) = incidents(Lake.open(tmp_path / "lake"))
+    assert summary(incident)[:5] == ("broker 1: unregistered", "", 20, None, 1)
+    assert incident.from_snapshot
+    assert incident.events[0].what == "not registered any more, says a snapshot"
 
 
 def test_directory_that_was_gone_before_the_snapshot_is_told_by_its_replicas(tmp_path: Path) -> None:
@@ -318,7 +321,7 @@ def test_directory_that_was_gone_before_the_snapshot_is_told_by_its_replicas(tmp
     ]
     write_lake(tmp_path / "lake", snapshot, as_entries(register(1, A, B, epoch=9, process=2), first=21))
     (early,) = incidents(Lake.open(tmp_path / "lake", at_offset=20))
-    assert told(early)[:7] == ("broker 1: directory unknown", str(A)[:4], 20, None, 1, 0, 1)
+    assert summary(early)[:7] == ("broker 1: directory unknown", str(A)[:4], 20, None, 1, 0, 1)
     assert early.from_snapshot
     assert early.events == ((20, early.from_time, "1 replica offline"),)
     later = incidents(Lake.open(tmp_path / "lake"))[0]
@@ -326,7 +329,7 @@ def test_directory_that_was_gone_before_the_snapshot_is_told_by_its_replicas(tmp
 
 
 def test_directory_that_a_broker_lost_while_it_was_unregistered_is_gone_when_it_is_back(tmp_path: Path) -> None:
-    found = incidents(
+    stories = incidents(
         lake(
             tmp_path,
             UnregisterBrokerRecord(broker_id=1, broker_epoch=1),
@@ -334,7 +337,7 @@ def test_directory_that_a_broker_lost_while_it_was_unregistered_is_gone_when_it_
             beginning=BEGINNING[:5],
         )
     )
-    assert [told(one)[:7] for one in found] == [
+    assert [summary(story)[:7] for story in stories] == [
         ("broker 1: unregistered", "", 5, 6, 2, 0, 0),
         ("broker 1: directory gone", str(A)[:4], 6, None, 1, 1, 1),
     ]
@@ -342,9 +345,9 @@ def test_directory_that_a_broker_lost_while_it_was_unregistered_is_gone_when_it_
 
 def test_replica_marked_lost_is_a_story_without_a_directory_that_is_known(tmp_path: Path) -> None:
     lost = KAFKA_IDS.lost
-    (one,) = incidents(lake(tmp_path, moved(0, directories=(lost, C)), beginning=BEGINNING[:5]))
-    assert told(one)[:5] == ("broker 1: directory unknown", str(lost)[:4], 5, None, 1)
-    assert not one.from_snapshot
+    (incident,) = incidents(lake(tmp_path, moved(0, directories=(lost, C)), beginning=BEGINNING[:5]))
+    assert summary(incident)[:5] == ("broker 1: directory unknown", str(lost)[:4], 5, None, 1)
+    assert not incident.from_snapshot
 
 
 def test_many_incidents_are_a_table_and_the_stories_of_those_that_go_on(tmp_path: Path) -> None:
@@ -387,11 +390,11 @@ def test_incidents_on_the_command_line_print_names_as_they_are(tmp_path: Path) -
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "1", "--lake", path])
     assert "\n[b]t[/b]-0  1       AAAA" in run.stdout
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "--json", "--lake", path])
-    (one,) = json.loads(run.stdout)["incidents"]
-    assert (one["going_on"], one["replicas_taken"], one["longest_offline"]) == (True, 1, 0.0)
-    assert one["successors"] == {"2": 1}
+    (incident,) = json.loads(run.stdout)["incidents"]
+    assert (incident["going_on"], incident["replicas_taken"], incident["longest_offline"]) == (True, 1, 0.0)
+    assert incident["successors"] == {"2": 1}
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "1", "--json", "--lake", path])
-    assert [one["topic"] for one in json.loads(run.stdout)["outages"]] == ["[b]t[/b]"]
+    assert [outage["topic"] for outage in json.loads(run.stdout)["outages"]] == ["[b]t[/b]"]
 
 
 def test_incidents_end_with_the_moves_and_say_what_the_log_cannot_tell(cluster_lakes: Mapping[str, Path]) -> None:
@@ -403,8 +406,8 @@ def test_incidents_end_with_the_moves_and_say_what_the_log_cannot_tell(cluster_l
     )
     assert unknown.startswith("When moves were asked for, and the assignment queue, is not in the log")
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "--json", "--lake", path])
-    told = json.loads(run.stdout)
-    assert (told["moves"]["count"], told["moves"]["longest"], told["assignment_queue"]) == (25, None, None)
+    answer = json.loads(run.stdout)
+    assert (answer["moves"]["count"], answer["moves"]["longest"], answer["assignment_queue"]) == (25, None, None)
 
 
 def test_incidents_with_requests_tell_the_longest_move_and_the_queue(tmp_path: Path) -> None:
@@ -412,15 +415,15 @@ def test_incidents_with_requests_tell_the_longest_move_and_the_queue(tmp_path: P
     joined.replay()
     joined.add(request_lines("kafka-3.7.2"))
     run = CliRunner().invoke(application(["incidents"]), ["incidents", "--json", "--lake", str(tmp_path / "lake")])
-    told = json.loads(run.stdout)
-    queue, one = told["assignment_queue"], Lake.open(tmp_path / "lake")
+    answer = json.loads(run.stdout)
+    queue, lake = answer["assignment_queue"], Lake.open(tmp_path / "lake")
     each = {(row["broker_id"], row["connection"], row["correlation_id"]) for row in joined.rows}
     assert (queue["entries"], queue["requests"], queue["refused"]) == (len(joined.rows), len(each), 2)
     assert queue["largest"] == max(row["entries"] for row in joined.rows)
-    found = moves(one)
-    durations = [move.duration for move in found if move.duration is not None]
-    assert told["moves"]["longest_duration"] == max(durations).total_seconds()
-    assert told["moves"]["reverted"] == sum(move.outcome == "reverted" for move in found)
+    disk_moves = moves(lake)
+    durations = [move.duration for move in disk_moves if move.duration is not None]
+    assert answer["moves"]["longest_duration"] == max(durations).total_seconds()
+    assert answer["moves"]["reverted"] == sum(move.outcome == "reverted" for move in disk_moves)
     before = Lake.open(tmp_path / "lake", queue["waiting_offset"])
     waiting = [
         row
@@ -447,7 +450,9 @@ def with_breaks(records: Sequence[Record], *breaks: int) -> list[Entry]:
     """Entries in which an hour passes before each offset of ``breaks``; the others are of one append."""
     entries = as_entries(*records)
     began = entries[0].time
-    return [replace(entry, time=began + AN_HOUR * sum(entry.offset >= one for one in breaks)) for entry in entries]
+    return [
+        replace(entry, time=began + AN_HOUR * sum(entry.offset >= offset for offset in breaks)) for entry in entries
+    ]
 
 
 ALONE = (
@@ -462,27 +467,30 @@ ALONE = (
 
 def lacking(path: Path, records: Sequence[Record], *breaks: int) -> dict[tuple[str, int], list[str]]:
     write_lake(path / "lake", with_breaks(records, *breaks))
-    return {(one.what, one.from_offset): list(one.may_lack_writes) for one in incidents(Lake.open(path / "lake"))}
+    return {
+        (incident.what, incident.from_offset): list(incident.may_lack_writes)
+        for incident in incidents(Lake.open(path / "lake"))
+    }
 
 
 def test_unclean_election_before_the_record_of_its_failure_belongs_to_that_failure(tmp_path: Path) -> None:
     """Losses before the offset of the failure's record were dropped, though the controller appends both together."""
-    found = lacking(tmp_path, (*ALONE, UNCLEAN, change(1, A)), 5)
-    assert found == {("broker 1: directory failed", 6): ["u-1"]}
+    partitions_of = lacking(tmp_path, (*ALONE, UNCLEAN, change(1, A)), 5)
+    assert partitions_of == {("broker 1: directory failed", 6): ["u-1"]}
 
 
 def test_unclean_election_is_not_blamed_on_an_older_failure_that_is_over(tmp_path: Path) -> None:
     """The last failure before the loss was taken, though the broker had been back for hours."""
     stopped = (change(1, fenced=1), change(1, fenced=-1))
-    found = lacking(tmp_path, (*ALONE, *stopped, UNCLEAN, change(1, A)), 5, 6, 7)
-    assert found == {("broker 1: lost", 5): [], ("broker 1: directory failed", 8): ["u-1"]}
+    partitions_of = lacking(tmp_path, (*ALONE, *stopped, UNCLEAN, change(1, A)), 5, 6, 7)
+    assert partitions_of == {("broker 1: lost", 5): [], ("broker 1: directory failed", 8): ["u-1"]}
 
 
 def test_unclean_election_of_a_disk_that_came_back_is_blamed_on_the_newer_loss_of_its_broker(tmp_path: Path) -> None:
     """A failure of the directory was preferred, however long the directory had been back."""
     back = (change(1, A), register(1, A, B, epoch=2, process=2))
-    found = lacking(tmp_path, (*ALONE, *back, UNCLEAN, change(1, epoch=2, fenced=1)), 5, 6, 7)
-    assert found == {
+    partitions_of = lacking(tmp_path, (*ALONE, *back, UNCLEAN, change(1, epoch=2, fenced=1)), 5, 6, 7)
+    assert partitions_of == {
         ("broker 1: directory failed", 5): [],
         ("broker 1: restarted", 6): [],
         ("broker 1: lost", 8): ["u-1"],
@@ -490,5 +498,5 @@ def test_unclean_election_of_a_disk_that_came_back_is_blamed_on_the_newer_loss_o
 
 
 def test_unclean_election_long_before_a_failure_does_not_belong_to_it(tmp_path: Path) -> None:
-    found = lacking(tmp_path, (*ALONE, UNCLEAN, change(1, A)), 5, 6)
-    assert found == {("broker 1: directory failed", 6): []}
+    partitions_of = lacking(tmp_path, (*ALONE, UNCLEAN, change(1, A)), 5, 6)
+    assert partitions_of == {("broker 1: directory failed", 6): []}

@@ -87,10 +87,10 @@ def test_failed_disk_gets_the_only_path_of_its_broker_that_is_left(lake: str, tm
 
 
 def test_log_dirs_are_told_by_the_replicas_in_them(lake: str, tmp_path: Path) -> None:
-    told = names(Lake.open(lake), CLUSTERS / KAFKA / "logdirs.json")
+    log_dir_names = names(Lake.open(lake), CLUSTERS / KAFKA / "logdirs.json")
     mounted = names(Lake.open(lake), DISKS)
-    assert len(told.by_id) == 6
-    for directory, name in told.by_id.items():
+    assert len(log_dir_names.by_id) == 6
+    for directory, name in log_dir_names.by_id.items():
         assert Path(str(name.path)).name == Path(str(mounted.by_id[directory].path)).name
     file = tmp_path / "log-dirs.json"
     file.write_text('{"brokers": [{"broker": 1, "logDirs": [{"partitions": [{}], "logDir": "/data"}]}]}')
@@ -104,11 +104,11 @@ def test_file_of_labels_names_ids_paths_and_paths_of_a_broker(lake: str, tmp_pat
         f"# slots\nbroker 1 {DISKS}/disk1a = rack 7 slot 1\n{DISKS}/disk1c = rack 7 slot 3\n"
         f"broker 2 {DISKS}/disk1c = no such place\n{FAILED_OF_2} = /data/old disk\n{FAILED_OF_2} = blue = left\n"
     )
-    found = names(at_200(lake), DISKS, file)
-    assert found.get(DISK_1A) == Name(f"{DISKS}/disk1a", "rack 7 slot 1")
-    assert found.get("klcU6Q6pIhmW1Anoahzlqg") == Name(f"{DISKS}/disk1c", "rack 7 slot 3")
-    assert found.get(FAILED_OF_2) == Name("/data/old disk", "blue = left")
-    assert found.conflicts == ()
+    disk_names = names(at_200(lake), DISKS, file)
+    assert disk_names.get(DISK_1A) == Name(f"{DISKS}/disk1a", "rack 7 slot 1")
+    assert disk_names.get("klcU6Q6pIhmW1Anoahzlqg") == Name(f"{DISKS}/disk1c", "rack 7 slot 3")
+    assert disk_names.get(FAILED_OF_2) == Name("/data/old disk", "blue = left")
+    assert disk_names.conflicts == ()
 
 
 @pytest.mark.parametrize("line", ["disk1b = rack 7", "broker 1 /data/disk1b", "= rack 7", "r60J = rack 7"])
@@ -120,10 +120,13 @@ def test_line_of_labels_that_cannot_be_read_is_named(lake: str, tmp_path: Path, 
 
 def test_sources_that_disagree_are_said_and_the_disk_itself_wins(lake: str, tmp_path: Path) -> None:
     (tmp_path / "labels").write_text(f"{DISK_1A} = /data/elsewhere\n")
-    found = names(at_200(lake), tmp_path / "labels", DISKS / "disk1a")
-    assert found.get(DISK_1A) == Name(f"{DISKS}/disk1a", None)
-    assert len(found.conflicts) == 1
-    assert f"the path is {DISKS}/disk1a by {DISKS}/disk1a/meta.properties, and /data/elsewhere by" in found.conflicts[0]
+    disk_names = names(at_200(lake), tmp_path / "labels", DISKS / "disk1a")
+    assert disk_names.get(DISK_1A) == Name(f"{DISKS}/disk1a", None)
+    assert len(disk_names.conflicts) == 1
+    assert (
+        f"the path is {DISKS}/disk1a by {DISKS}/disk1a/meta.properties, and /data/elsewhere by"
+        in disk_names.conflicts[0]
+    )
 
 
 def test_sources_that_disagree_are_told_where_directories_are_listed(
@@ -133,9 +136,9 @@ def test_sources_that_disagree_are_told_where_directories_are_listed(
     (tmp_path / "labels").write_text(f"{DISK_1A} = /data/elsewhere\n")
     log = ["--log", str(metadata_dir(KAFKA)), "--at-offset", "200", "--format", "csv"]
     log += ["--labels", str(tmp_path / "labels"), "--labels", str(DISKS / "disk1a")]
-    said = f"jbod: sources of names disagree about directory {DISK_1A}: see jbod label\n"
+    warning = f"jbod: sources of names disagree about directory {DISK_1A}: see jbod label\n"
     for question, times in (("directories", 1), ("offline", 0), ("status", 0)):
-        assert run(capsys, question, *log)[2].count(said) == times
+        assert run(capsys, question, *log)[2].count(warning) == times
 
 
 def test_newer_statement_replaces_and_an_unmounted_disk_keeps_its_name(lake: str) -> None:
@@ -143,7 +146,7 @@ def test_newer_statement_replaces_and_an_unmounted_disk_keeps_its_name(lake: str
     again = read_sources(Lake.open(lake), [str(DISKS / "disk1a")]).statements
     kept = merged(first, again)
     assert len(kept) == len(first) == 9
-    assert {one.directory_id for one in kept} == {one.directory_id for one in first}
+    assert {statement.directory_id for statement in kept} == {statement.directory_id for statement in first}
     file = Statement("labels file", "/x line 1", None, DISK_1A, None, "a", first[0].read_time)
     assert merged([file], [file._replace(source="/x line 3", directory_id=FAILED_OF_1)])[0].directory_id == FAILED_OF_1
 
@@ -151,20 +154,20 @@ def test_newer_statement_replaces_and_an_unmounted_disk_keeps_its_name(lake: str
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     with pytest.raises(SystemExit) as left:
         main.main(words)
-    said = capsys.readouterr()
-    return int(left.value.code or 0), said.out, said.err
+    output = capsys.readouterr()
+    return int(left.value.code or 0), output.out, output.err
 
 
 def test_names_are_kept_in_the_lake_and_shown_with_the_id_behind(
     lake: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "labels").write_text(f"{FAILED_OF_1} = /data/disk1b\nbroker 1 /data/disk1b = rack 7 slot 2\n")
-    code, said, _ = run(capsys, "label", str(tmp_path / "labels"), str(DISKS), "--lake", lake)
-    assert (code, said.splitlines()[0]) == (0, "10 directories with a name.")
+    code, output, _ = run(capsys, "label", str(tmp_path / "labels"), str(DISKS), "--lake", lake)
+    assert (code, output.splitlines()[0]) == (0, "10 directories with a name.")
     at = ("--lake", lake, "--at-offset", "200")
-    said = run(capsys, "offline", *at)[1]
-    assert f"broker 1 runs, but reported that directory /data/disk1b ({FAILED_OF_1}, rack 7 slot 2) failed" in said
-    assert any(line.split()[2:4] == ["/data/disk1b", f"({FAILED_OF_1})"] for line in said.splitlines())
+    output = run(capsys, "offline", *at)[1]
+    assert f"broker 1 runs, but reported that directory /data/disk1b ({FAILED_OF_1}, rack 7 slot 2) failed" in output
+    assert any(line.split()[2:4] == ["/data/disk1b", f"({FAILED_OF_1})"] for line in output.splitlines())
     (cause, *_) = json.loads(run(capsys, "offline", *at, "--dir", "/data/disk1b", "--json")[1])["causes"]
     assert (cause["directory_id"], cause["directory_path"], cause["directory_label"]) == (
         FAILED_OF_1,
@@ -186,8 +189,8 @@ def test_names_are_kept_in_the_lake_and_shown_with_the_id_behind(
 
 
 def test_lake_without_names_shows_ids(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
-    said = run(capsys, "offline", "--lake", lake, "--at-offset", "200")[1]
-    assert f"reported that directory {FAILED_OF_1} failed" in said
+    output = run(capsys, "offline", "--lake", lake, "--at-offset", "200")[1]
+    assert f"reported that directory {FAILED_OF_1} failed" in output
 
 
 def test_names_of_a_log_come_from_files_or_the_setting(

@@ -35,7 +35,7 @@ from tests.unit.fold.histories import LAST, histories, write_log
 from tests.unit.model.loss.loss_operations import WEIGHTS, Operation, run
 from tests.unit.model.loss.loss_restarts import MORE
 from tests.unit.model.loss.loss_world import World
-from tests.unit.model.loss.test_loss_property import FOUND
+from tests.unit.model.loss.test_loss_property import SEEDS
 
 Losses = Mapping[tuple[str, int], tuple[Loss, ...]]
 
@@ -69,16 +69,16 @@ def as_entries(entries: Iterable[LogEntry]) -> list[Entry]:
 
 def of_model(log_dir: Path) -> Iterator[tuple[int, Losses]]:
     """The losses after each append."""
-    for offset, found in fates(LogReader(MetadataLog.open(log_dir))):
+    for offset, fate_of in fates(LogReader(MetadataLog.open(log_dir))):
         yield (
             offset,
-            {(str(topic_id), number): fate.losses for (topic_id, number), fate in found.items() if fate.losses},
+            {(str(topic_id), number): fate.losses for (topic_id, number), fate in fate_of.items() if fate.losses},
         )
 
 
 def of_engine(lake: Lake, offset: int) -> Losses:
-    found = followed(replace(lake, offset=offset))
-    return {(one.topic_id, one.partition): one.losses for one in found if one.losses}
+    partitions = followed(replace(lake, offset=offset))
+    return {(partition.topic_id, partition.partition): partition.losses for partition in partitions if partition.losses}
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)
@@ -97,8 +97,10 @@ def test_losses_after_a_snapshot_in_the_place_of_unread_records_are_those_of_the
     read = [entry for entry in LogReader(log) if entry.offset <= until]
     read += [entry for entry in LogReader(log, start="snapshot") if entry.offset > until]
     lake = in_memory(as_entries(read))
-    *_, (offset, found) = fates(read)
-    assert of_engine(lake, offset) == {(str(key[0]), key[1]): fate.losses for key, fate in found.items() if fate.losses}
+    *_, (offset, fate_of) = fates(read)
+    assert of_engine(lake, offset) == {
+        (str(key[0]), key[1]): fate.losses for key, fate in fate_of.items() if fate.losses
+    }
 
 
 def trace_batches(name: str, most: int) -> Iterator[tuple[VersionedRecord, ...]]:
@@ -112,12 +114,12 @@ def trace_batches(name: str, most: int) -> Iterator[tuple[VersionedRecord, ...]]
 def test_losses_under_kafkas_own_controller_are_those_of_the_model(tmp_path: Path, name: str, most: int) -> None:
     write_log(tmp_path, trace_batches(name, most))
     lake = in_memory(entries_of(tmp_path))
-    told = 0
+    count = 0
     for number, (offset, expected) in enumerate(of_model(tmp_path)):
         if number % amount(180, 60) == 0 or offset == lake.offset:
             assert of_engine(lake, offset) == expected, offset
-            told += len(expected)
-    assert told
+            count += len(expected)
+    assert count
 
 
 class _Records:
@@ -138,14 +140,14 @@ def test_partition_with_the_shape_of_another_has_its_own_offsets() -> None:
     left = Left(directories=frozenset({Uuid(9, 1)}), report=3, placement=False)
     copy = Copy(broker_id=1, since=1, level="complete", missed=3, left=(left,), away=4)
     shape = Fate(copies={1: copy}, losses=(Loss(kind="lost", offset=4, copies=(copy,), went_on=5, until=6),))
-    one = Followed("id", "t", 1, shape, {1: 11, 3: 13, 4: 14, 5: 15})
+    partition = Followed("id", "t", 1, shape, {1: 11, 3: 13, 4: 14, 5: 15})
     own = replace(copy, since=11, missed=13, left=(replace(left, report=13),), away=14)
-    assert one.copies == {1: own}
-    assert one.losses == (Loss(kind="lost", offset=14, copies=(own,), went_on=15, until=6),)
+    assert partition.copies == {1: own}
+    assert partition.losses == (Loss(kind="lost", offset=14, copies=(own,), went_on=15, until=6),)
 
 
 @pytest.mark.parametrize("weights", [WEIGHTS, MORE], ids=["", "restarts"])
-@pytest.mark.parametrize("seed", [*sampled(range(20), 3), *sampled(FOUND, 3)])
+@pytest.mark.parametrize("seed", [*sampled(range(20), 3), *sampled(SEEDS, 3)])
 def test_losses_of_a_simulated_cluster_are_those_of_the_model(
     seed: int, weights: Sequence[tuple[Operation, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,10 +158,10 @@ def test_losses_of_a_simulated_cluster_are_those_of_the_model(
         append(world, *records)
 
     monkeypatch.setattr(World, "append", recorded)
-    told = run(seed, weights=weights).fates.of
+    fate_of = run(seed, weights=weights).fates.of
     lake = in_memory(taken.entries)
     assert of_engine(lake, lake.offset) == {
-        (str(topic_id), number): fate.losses for (topic_id, number), fate in told.items() if fate.losses
+        (str(topic_id), number): fate.losses for (topic_id, number), fate in fate_of.items() if fate.losses
     }
 
 
@@ -272,9 +274,9 @@ def losses_of_both(steps: Iterable[Step], folder: Path, sizes: Iterable[int] = (
 def test_loss_of_a_replica_that_is_first_placed_is_that_of_the_model(steps: list[Step], tmp_path: Path) -> None:
     """R-LOSS-4: most first placements are not looked at one by one; these are."""
     created: list[Step] = [("broker", (1, "ab"), {}), ("topic", ("t", {1: "unassigned"}), {})]
-    found, expected = losses_of_both([*created, *steps], tmp_path)
+    losses, expected = losses_of_both([*created, *steps], tmp_path)
     assert expected
-    assert found == expected
+    assert losses == expected
 
 
 TOGETHER = (2,)
@@ -354,8 +356,8 @@ def test_losses_after_a_report_of_a_directory_that_no_registration_listed_are_th
     lake = in_memory(entries_of(tmp_path))
     for offset, expected in of_model(tmp_path):
         assert of_engine(lake, offset) == expected, offset
-    found = {topic: loss.kind for (topic, _), losses in expected.items() for loss in losses if loss.until is None}
-    assert found == {str(topic_id(name)): kind for name, kind in kinds.items()}
+    kind_of = {topic: loss.kind for (topic, _), losses in expected.items() for loss in losses if loss.until is None}
+    assert kind_of == {str(topic_id(name)): kind for name, kind in kinds.items()}
 
 
 def short_story(draw: random.Random) -> list[Step]:
@@ -385,13 +387,13 @@ def short_story(draw: random.Random) -> list[Step]:
 
 
 def test_losses_of_short_stories_are_those_of_the_model(tmp_path: Path) -> None:
-    told = 0
+    stories_with_loss = 0
     for seed in range(amount(20, 1_000)):
         folder = tmp_path / str(seed)
         folder.mkdir()
         draw = random.Random(seed)
         steps = short_story(draw)
-        found, expected = losses_of_both(steps, folder, draw.choices((1, 2, 3), k=draw.choice((0, 4, 12))))
-        assert found == expected, f"seed {seed}"
-        told += bool(expected)
-    assert told > amount(2, 5)
+        losses, expected = losses_of_both(steps, folder, draw.choices((1, 2, 3), k=draw.choice((0, 4, 12))))
+        assert losses == expected, f"seed {seed}"
+        stories_with_loss += bool(expected)
+    assert stories_with_loss > amount(2, 5)

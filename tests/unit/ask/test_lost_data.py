@@ -50,7 +50,7 @@ def unclean() -> Story:
     return two_copies().change("t", 0, leader=2, isr=(2,), leader_recovery_state=1)
 
 
-def asked(story: Story, path: Path, accepted_until: int = -1) -> Losses:
+def losses_of(story: Story, path: Path, accepted_until: int = -1) -> Losses:
     return losses(story.lake(path), accepted_until=accepted_until)
 
 
@@ -59,36 +59,36 @@ def test_losses_are_the_same_if_all_partitions_are_followed_and_if_only_some_are
     kafka: str, cluster_lakes: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end = Lake.open(cluster_lakes[kafka]).offset
-    found = []
+    json_answers = []
     for states in (-1, 1_000_000):
         monkeypatch.setattr("pipelines.ask.loss_sql.FEW_STATES", states)
         lakes = [Lake.open(cluster_lakes[kafka], at_offset=end * part // 4) for part in (1, 2, 3, 4)]
         answers = [losses(lake) for lake in lakes]
-        found.append([answer.as_json() for answer in answers])
+        json_answers.append([answer.as_json() for answer in answers])
         for lake, answer in zip(lakes, answers, strict=True):
             counted = count_lost(lake)
             assert [counted[kind] for kind in KINDS] == [answer.count(kind) for kind in KINDS]
-    assert found[0] == found[1]
+    assert json_answers[0] == json_answers[1]
 
 
 def test_lost_data_is_reported_while_every_replica_is_online(tmp_path: Path) -> None:
     lake = recreated().lake(tmp_path)
     answer = offline(lake)
     assert not answer.replicas
-    (one,) = answer.data.losses
-    assert (one.name, one.kind, one.offset, one.went_on_offset) == ("t-0", "lost", 7, 8)
-    assert one.finding == (
+    (loss,) = answer.data.losses
+    assert (loss.name, loss.kind, loss.offset, loss.went_on_offset) == ("t-0", "lost", 7, 8)
+    assert loss.finding == (
         f"the data is lost: the last complete copy was in directory {disk('a')} of broker 1, and its replica was "
         "recreated empty in another directory"
     )
-    assert one.advice.startswith(f"do not wipe directory {disk('a')} of broker 1: if that disk can still be read")
-    assert answer.as_json()["losses"][0]["finding"] == one.finding
+    assert loss.advice.startswith(f"do not wipe directory {disk('a')} of broker 1: if that disk can still be read")
+    assert answer.as_json()["losses"][0]["finding"] == loss.finding
     assert status(lake).partitions_data_lost == 1
 
 
 def test_offline_and_check_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     recreated().lake(tmp_path)
-    for command, code, said in (
+    for command, code, text in (
         (["offline"], 0, "every replica is online; but the data of 1 partition is lost."),
         (["status"], 0, "1 partition with lost data"),
         (["incidents"], 0, "Data of 1 partition lost: t-0."),
@@ -97,14 +97,14 @@ def test_offline_and_check_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[
         with pytest.raises(SystemExit) as left:
             main.main([*command, "--lake", str(tmp_path)])
         assert left.value.code == code
-        assert said in capsys.readouterr().out
+        assert text in capsys.readouterr().out
 
 
 def test_accepted_loss_is_reported_as_info_and_no_longer_counted(tmp_path: Path) -> None:
     lake = recreated().lake(tmp_path)
     for until, severity, count in ((6, "critical", 1), (7, "info", 0)):
         settings = Settings(check=CheckSettings(losses_accepted_until=until))
-        assert [one.severity for one in run_checks(lake, ["B-32"], settings)] == [severity]
+        assert [finding.severity for finding in run_checks(lake, ["B-32"], settings)] == [severity]
         assert losses(lake, accepted_until=until).count("lost") == count
         assert count_lost(lake, accepted_until=until)["lost"] == count
 
@@ -115,9 +115,9 @@ def test_partitions_that_can_have_lost_data_are_selected_once_for_an_answer(
     lake = two_copies().lake(tmp_path)
     asked_for = []
 
-    def counted(one: Lake) -> str:
-        asked_for.append(one.offset)
-        return candidates(one)
+    def counted(opened_lake: Lake) -> str:
+        asked_for.append(opened_lake.offset)
+        return candidates(opened_lake)
 
     monkeypatch.setattr("pipelines.ask.loss.candidates", counted)
     assert safe_to_remove(lake, f"2:{disk('c')}").held
@@ -139,46 +139,48 @@ def test_row_without_a_topic_id_changes_no_answer_about_losses(tmp_path: Path) -
     def append_damage(rows: list[Row]) -> None:
         rows.append(rows[0] | {"topic_id": None})
 
-    found = asked(unclean(), tmp_path).as_json()
+    answer = losses_of(unclean(), tmp_path).as_json()
     tamper(tmp_path, "partitions", append_damage)
-    assert losses(Lake.open(tmp_path)).as_json() == found
-    assert found["losses"]
+    assert losses(Lake.open(tmp_path)).as_json() == answer
+    assert answer["losses"]
 
 
 def test_loss_ends_with_its_topic(tmp_path: Path) -> None:
-    assert asked(recreated().remove("t"), tmp_path).losses == []
+    assert losses_of(recreated().remove("t"), tmp_path).losses == []
 
 
 def test_copy_whose_disk_is_offline_is_at_risk_and_not_lost(tmp_path: Path) -> None:
-    answer = asked(one_copy(), tmp_path)
+    answer = losses_of(one_copy(), tmp_path)
     assert not answer.losses
-    (one,) = answer.at_risk
-    assert [(copy.broker_id, copy.directory_id, copy.place) for copy in one.copies] == [(1, str(disk("a")), "offline")]
+    (partition,) = answer.at_risk
+    assert [(copy.broker_id, copy.directory_id, copy.place) for copy in partition.copies] == [
+        (1, str(disk("a")), "offline")
+    ]
 
 
 def test_unregistered_broker_is_to_be_started_again(tmp_path: Path) -> None:
     story = one_copy().append(r.UnregisterBrokerRecord(broker_id=1, broker_epoch=1), 0)
-    (one,) = asked(story, tmp_path).losses
-    assert one.advice.endswith("start broker 1 again with that disk")
-    assert one.copies[0].place == "unregistered"
+    (loss,) = losses_of(story, tmp_path).losses
+    assert loss.advice.endswith("start broker 1 again with that disk")
+    assert loss.copies[0].place == "unregistered"
 
 
 def test_copy_that_will_be_truncated_is_to_be_saved_before_its_broker_starts(tmp_path: Path) -> None:
-    (one,) = asked(unclean(), tmp_path).losses
-    assert one.kind == "may lack writes"
-    assert one.advice.startswith(f"save directory {disk('a')} of broker 1 before broker 1 starts with it")
+    (loss,) = losses_of(unclean(), tmp_path).losses
+    assert loss.kind == "may lack writes"
+    assert loss.advice.startswith(f"save directory {disk('a')} of broker 1 before broker 1 starts with it")
 
 
 def test_copy_of_a_broker_that_came_back_was_truncated(tmp_path: Path) -> None:
-    (one,) = asked(unclean().fence(1, up=True), tmp_path).losses
-    assert "was truncated" in one.advice
+    (loss,) = losses_of(unclean().fence(1, up=True), tmp_path).losses
+    assert "was truncated" in loss.advice
 
 
 def test_tiered_topic_lost_what_was_not_uploaded(tmp_path: Path) -> None:
     tiered = r.ConfigRecord(resource_type=2, resource_name="t", name="remote.storage.enable", value="true")
-    (one,) = asked(recreated().append(tiered, 0), tmp_path).losses
-    assert one.tiered
-    assert one.finding.startswith("the local part of the log that was not uploaded yet is lost")
+    (loss,) = losses_of(recreated().append(tiered, 0), tmp_path).losses
+    assert loss.tiered
+    assert loss.finding.startswith("the local part of the log that was not uploaded yet is lost")
 
 
 def test_disk_with_the_last_copy_is_not_safe_to_remove(tmp_path: Path) -> None:
@@ -198,27 +200,27 @@ def test_disk_is_not_safe_where_the_replica_online_is_not_complete(tmp_path: Pat
 
 def test_failure_of_the_last_complete_copy_is_reported_although_another_replica_stays_online(tmp_path: Path) -> None:
     story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))
-    (one,) = whatif(story.lake(tmp_path), ["1"]).changes
-    assert one.last_complete
-    assert not one.all_offline
+    (leader_change,) = whatif(story.lake(tmp_path), ["1"]).changes
+    assert leader_change.last_complete
+    assert not leader_change.all_offline
 
 
 def test_history_calls_a_move_a_move_and_a_recreation_a_recreation(tmp_path: Path) -> None:
     story = Story().broker(1, "ab").topic("t", {1: "a"}).assign("t", 0, 1, "b").left(1, "a").change("t", 0, leader=-1)
     story.broker(1, "a", process=2).assign("t", 0, 1, "a")
-    said = [event.what for event in history(story.lake(tmp_path), "t-0").events]
-    assert f"replica on 1 moved: {disk('a')} -> {disk('b')}" in said
-    assert f"replica on 1 recreated empty in {disk('a')} (its data was in {disk('b')})" in said
-    assert any(what.startswith("the data is lost") for what in said)
+    lines = [event.what for event in history(story.lake(tmp_path), "t-0").events]
+    assert f"replica on 1 moved: {disk('a')} -> {disk('b')}" in lines
+    assert f"replica on 1 recreated empty in {disk('a')} (its data was in {disk('b')})" in lines
+    assert any(what.startswith("the data is lost") for what in lines)
 
 
 def test_report_that_comes_before_its_process_registers_is_no_move(tmp_path: Path) -> None:
     """R-COPY-12."""
     story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1).assign("t", 0, 1, "b")
     lake: Lake = story.broker(1, "b", process=2).lake(tmp_path)
-    said = [event.what for event in history(lake, "t-0").events]
-    assert f"replica on 1 recreated empty in {disk('b')} (its data was in {disk('a')})" in said
-    assert [one.kind for one in losses(lake).losses] == ["lost"]
+    lines = [event.what for event in history(lake, "t-0").events]
+    assert f"replica on 1 recreated empty in {disk('b')} (its data was in {disk('a')})" in lines
+    assert [loss.kind for loss in losses(lake).losses] == ["lost"]
 
 
 def test_replica_whose_old_disk_is_back_before_anybody_led_is_in_it_again(tmp_path: Path) -> None:
@@ -229,10 +231,10 @@ def test_replica_whose_old_disk_is_back_before_anybody_led_is_in_it_again(tmp_pa
     assert (
         last == f"replica on 1 is in {disk('a')} again, with the log there: the disk is back (was {disk('b')}, empty)"
     )
-    assert [one.outcome for one in moves(lake)] == ["recreated", "returned"]
+    assert [move.outcome for move in moves(lake)] == ["recreated", "returned"]
     assert losses(lake).losses == []
 
 
 def test_replica_whose_old_disk_is_back_after_somebody_led_is_empty_in_it(tmp_path: Path) -> None:
     story = recreated().broker(1, "a", process=3).assign("t", 0, 1, "a")
-    assert [one.outcome for one in moves(story.lake(tmp_path))] == ["recreated", "recreated"]
+    assert [move.outcome for move in moves(story.lake(tmp_path))] == ["recreated", "recreated"]

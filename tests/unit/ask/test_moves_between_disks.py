@@ -56,15 +56,15 @@ def _moves(path: Path, *later: tuple[int, Record]) -> list[Move]:
     return moves(Lake.open(path / "lake"))
 
 
-def _outcomes(found: list[Move]) -> list[tuple[int, str, int | None, int]]:
-    return [(move.accepted_offset, move.outcome, move.reverted_offset, move.flips) for move in found]
+def _outcomes(disk_moves: list[Move]) -> list[tuple[int, str, int | None, int]]:
+    return [(move.accepted_offset, move.outcome, move.reverted_offset, move.flips) for move in disk_moves]
 
 
 def test_a_move_that_stays_was_promoted_and_one_that_is_new_was_accepted(tmp_path: Path) -> None:
-    found = _moves(tmp_path, (60, _to(B)), (7_199, _to(C)))
-    assert _outcomes(found) == [(FIRST, "promoted", None, 0), (FIRST + 1, "accepted", None, 0)]
-    assert (found[0].source, found[0].target, found[0].broker_id) == (str(A), str(B), 1)
-    assert found[0].duration is None
+    disk_moves = _moves(tmp_path, (60, _to(B)), (7_199, _to(C)))
+    assert _outcomes(disk_moves) == [(FIRST, "promoted", None, 0), (FIRST + 1, "accepted", None, 0)]
+    assert (disk_moves[0].source, disk_moves[0].target, disk_moves[0].broker_id) == (str(A), str(B), 1)
+    assert disk_moves[0].duration is None
 
 
 def test_a_move_that_is_undone_soon_was_reverted_and_later_it_is_a_separate_move(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_a_move_that_is_undone_soon_was_reverted_and_later_it_is_a_separate_move
 
 
 def test_a_broker_that_corrects_itself_there_and_back_made_one_move(tmp_path: Path) -> None:
-    found = _moves(tmp_path, (60, _to(B)), (61, _to(A)), (62, _to(B)))
-    assert _outcomes(found) == [(FIRST + 2, "promoted", None, 1)]
+    disk_moves = _moves(tmp_path, (60, _to(B)), (61, _to(A)), (62, _to(B)))
+    assert _outcomes(disk_moves) == [(FIRST + 2, "promoted", None, 1)]
 
 
 def test_a_replica_whose_disk_had_failed_was_recreated(tmp_path: Path) -> None:
@@ -101,8 +101,8 @@ def test_a_replica_that_a_running_broker_reports_before_it_starts_without_the_ol
 def test_a_simulated_move_that_is_cancelled_or_loses_a_disk_was_reverted(tmp_path: Path, scenario: str) -> None:
     write_world(play(scenario, 0), tmp_path)
     write_lake(tmp_path / "lake", read_log(tmp_path / "controller-100"))
-    found = moves(Lake.open(tmp_path / "lake"))
-    assert [move.outcome for move in found] == ["reverted", "reverted"]
+    disk_moves = moves(Lake.open(tmp_path / "lake"))
+    assert [move.outcome for move in disk_moves] == ["reverted", "reverted"]
 
 
 def test_moves_up_to_an_offset_know_nothing_of_what_came_later(tmp_path: Path) -> None:
@@ -115,12 +115,12 @@ def test_the_request_stream_has_the_request_time_of_a_real_move(tmp_path: Path) 
     lake = JoinedLake(tmp_path / "lake", "kafka-4.1.2")
     lake.replay()
     lake.add(request_lines("kafka-4.1.2"))
-    found = moves(Lake.open(tmp_path / "lake"))
-    assert Counter(move.outcome for move in found) == {"recreated": 24, "accepted": 1}
-    (moved,) = [move for move in found if move.outcome == "accepted"]
+    disk_moves = moves(Lake.open(tmp_path / "lake"))
+    assert Counter(move.outcome for move in disk_moves) == {"recreated": 24, "accepted": 1}
+    (moved,) = [move for move in disk_moves if move.outcome == "accepted"]
     assert (moved.topic, moved.partition, moved.broker_id, moved.accepted_offset) == ("pinned", 2, 1, 135)
-    assert all(move.first_requested_time is not None and move.requests >= 1 for move in found)
-    assert all(move.duration is not None and move.duration < timedelta(seconds=1) for move in found)
+    assert all(move.first_requested_time is not None and move.requests >= 1 for move in disk_moves)
+    assert all(move.duration is not None and move.duration < timedelta(seconds=1) for move in disk_moves)
 
 
 def test_the_command_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

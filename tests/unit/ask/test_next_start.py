@@ -42,7 +42,9 @@ def test_blank_disk_and_one_out_of_log_dirs_give_up_the_last_copy_and_the_others
     for start in (blank, gone):
         assert (start.recreated, start.leads, start.leads_empty) == (["pair-0", "solo-0"], ["solo-0"], ["solo-0"])
         assert start.perhaps_leads == start.without_leader == ["solo-0"]  # if it reports after it is unfenced
-        assert [(one.name, one.kind, one.leader) for one in start.gives_up] == [("solo-0", "lost", 1)]
+        assert [(partition.name, partition.kind, partition.leader) for partition in start.gives_up] == [
+            ("solo-0", "lost", 1)
+        ]
     assert (back.recreated, back.leads, back.gives_up) == ([], ["solo-0"], [])
     assert (broken.recreated, broken.leads, broken.gives_up, broken.without_leader) == ([], [], [], ["solo-0"])
     assert (back.back, blank.blank, gone.gone, broken.broken) == ([A], [A], [A], [A])
@@ -86,7 +88,7 @@ def test_start_elects_uncleanly_for_a_partition_of_other_brokers(tmp_path: Path)
         ConfigRecord(resource_type=2, resource_name="other", name="unclean.leader.election.enable", value="true"), 0
     )
     answer = next_starts(story.lake(tmp_path / "unclean"), 1, blank=[A])
-    assert [(one.name, one.leader) for one in answer.starts[0].gives_up] == [("other-0", 3)]
+    assert [(partition.name, partition.leader) for partition in answer.starts[0].gives_up] == [("other-0", 3)]
     forbid, holder = answer.steps
     assert (forbid.action, forbid.partitions) == ("forbid unclean elections", ("other-0",))
     assert (holder.action, holder.broker_id) == ("start", 2)
@@ -97,7 +99,7 @@ def test_broker_without_a_directory_that_works_does_not_start(tmp_path: Path) ->
     (gone,) = next_starts(story.lake(tmp_path), 1, gone=[A]).starts
     assert gone.refused and not gone.gives_up
     (blank,) = next_starts(story.lake(tmp_path / "again"), 1, blank=[A]).starts
-    assert not blank.refused and [one.name for one in blank.gives_up] == ["solo-0"]
+    assert not blank.refused and [partition.name for partition in blank.gives_up] == ["solo-0"]
 
 
 def test_directory_that_is_on_another_broker_is_refused_when_it_comes_back(tmp_path: Path) -> None:
@@ -113,8 +115,8 @@ def test_broker_that_is_not_registered_has_all_its_directories_away(tmp_path: Pa
     answer = next_starts(story.fence(1).change("solo", 0, leader=-1).unregister(1).lake(tmp_path), 1)
     assert (answer.broker, answer.away) == ("missing", [A, B])
     back, blank, gone, _ = answer.starts
-    assert (back.leads, [one.name for one in back.gives_up]) == (["solo-0"], [])
-    assert [one.name for one in blank.gives_up] == ["solo-0"]
+    assert (back.leads, [partition.name for partition in back.gives_up]) == (["solo-0"], [])
+    assert [partition.name for partition in blank.gives_up] == ["solo-0"]
     assert gone.refused
 
 
@@ -124,7 +126,7 @@ def test_copy_that_no_record_has_placed_is_recreated_perhaps(tmp_path: Path) -> 
     answer = next_starts(story.change("solo", 1, leader=-1).lake(tmp_path), 1)
     _, blank, _, broken = answer.starts
     assert (blank.perhaps_recreated, broken.perhaps_recreated) == (["solo-0"], ["solo-0"])
-    assert [one.name for one in broken.gives_up] == ["solo-0"]
+    assert [partition.name for partition in broken.gives_up] == ["solo-0"]
 
 
 def test_older_folder_that_comes_back_is_used_and_the_newer_one_leaves(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ def test_older_folder_that_comes_back_is_used_and_the_newer_one_leaves(tmp_path:
     back, blank, *_ = answer.starts
     assert (back.two_folders, back.recreated, back.leads) == (["solo-0"], [], ["solo-0"])
     assert back.perhaps_gives_up == ["solo-0"]  # if it reports the older one after it leads: no record tells before
-    assert ([one.name for one in blank.gives_up], blank.perhaps_gives_up) == (["solo-0"], [])
+    assert ([partition.name for partition in blank.gives_up], blank.perhaps_gives_up) == (["solo-0"], [])
 
 
 def test_unknown_broker_and_directory_are_bad_usage(tmp_path: Path) -> None:
@@ -154,8 +156,8 @@ def test_text_says_the_case_the_cost_and_the_steps(tmp_path: Path) -> None:
 
 
 def test_json_names_what_is_given_up(tmp_path: Path) -> None:
-    said = next_starts(failed().lake(tmp_path), 1).as_json()
-    assert said["starts"][1]["gives_up"] == [
+    answer = next_starts(failed().lake(tmp_path), 1).as_json()
+    assert answer["starts"][1]["gives_up"] == [
         {"topic": "solo", "partition": 0, "kind": "lost", "leader": 1, "tiered": False, "name": "solo-0"}
     ]
 
@@ -164,16 +166,16 @@ def test_command_asks_about_directories_that_are_named(tmp_path: Path) -> None:
     story = Story().broker(1, "ab").broker(2, "c").topic("pair", {1: "a", 2: "c"}).topic("slow", {2: "c", 1: "a"})
     last = story.change("slow", 0, isr=(2,)).change("slow", 0, leader=2).lake(tmp_path).offset
 
-    def asked(*more: str) -> tuple[int, dict[str, Any]]:
+    def answer_of(*more: str) -> tuple[int, dict[str, Any]]:
         line = ["safe-to-restart", *more, "--lake", str(tmp_path), "--at-offset", str(last), "--json"]
         run = CliRunner().invoke(application(), line)
         return run.exit_code, json.loads(run.stdout)
 
-    code, said = asked("1", "--blank", A)
-    assert (code, said["verdict"], said["starts"][0]["starts"][0]["recreated"]) == (0, "safe", ["pair-0", "slow-0"])
-    code, said = asked("2", "--gone", str(disk("c")))
-    assert (code, said["starts"][0]["starts"][0]["refused"]) == (1, "no directory of log.dirs can be read")
-    code, said = asked("2", "--blank", str(disk("c")))
-    assert (code, said["verdict"], said["starts"][0]["gives_up"]) == (1, "not_safe", ["slow-0"])
+    code, answer = answer_of("1", "--blank", A)
+    assert (code, answer["verdict"], answer["starts"][0]["starts"][0]["recreated"]) == (0, "safe", ["pair-0", "slow-0"])
+    code, answer = answer_of("2", "--gone", str(disk("c")))
+    assert (code, answer["starts"][0]["starts"][0]["refused"]) == (1, "no directory of log.dirs can be read")
+    code, answer = answer_of("2", "--blank", str(disk("c")))
+    assert (code, answer["verdict"], answer["starts"][0]["gives_up"]) == (1, "not_safe", ["slow-0"])
     run = CliRunner().invoke(application(), ["safe-to-restart", "1,2", "--lake", str(tmp_path), "--blank", A])
     assert isinstance(run.exception, UsageError)

@@ -40,11 +40,11 @@ def compare(seed: int, how: How, weights: Sequence[tuple[Operation, int]] = WEIG
         world = history(seed, weights=weights)
         random = Random(seed)
         broker = chosen(world, random)
-        found = asked(world, broker, how, random)
-        if found is None:
+        answer = outcome_of(world, broker, how, random)
+        if answer is None:
             counts["nothing to ask"] += 1
             return counts
-        outcome = found
+        outcome = answer
         if world.partition is None:
             return counts
         if lies_unseen(world, broker):
@@ -64,10 +64,10 @@ def chosen(world: RecordedWorld, random: Random) -> Broker:
     """A broker: most often one whose replica is in a directory that is away; if there is none, a disk fails, or gives
     its place to a blank one."""
     partition = world.partition
-    holders = [world.brokers[one] for one in partition.replicas] if partition else []
+    holders = [world.brokers[broker_id] for broker_id in partition.replicas] if partition else []
     if not holders or random.random() < 0.2:
         return random.choice([*world.brokers.values()])
-    away = [one for one in holders if is_away(world, one)]
+    away = [holder for holder in holders if is_away(world, holder)]
     broker = random.choice(away or holders)
     if not away and random.random() < 0.3:
         recreate_without_leader(world, broker, random)
@@ -99,7 +99,7 @@ def is_away(world: RecordedWorld, broker: Broker) -> bool:
     return known is None or world.partition.directory(broker.id) not in known.directories
 
 
-def asked(world: RecordedWorld, broker: Broker, how: How, random: Random) -> StartOutcome | None:
+def outcome_of(world: RecordedWorld, broker: Broker, how: How, random: Random) -> StartOutcome | None:
     """The answer about the broker's directories that are away, or about one that it lists, most often that of its
     replica."""
     lake = world.lake()
@@ -128,16 +128,16 @@ def arrange(world: RecordedWorld, broker: Broker, outcome: StartOutcome) -> bool
     disks = {str(disk.id): disk for disk in [*broker.disks, *broker.shelf]}
     listed = [str(directory) for directory in known.directories] if known else []
     away = {*outcome.blank, *outcome.gone, *outcome.broken}
-    kept = [*(one for one in listed if one not in away), *outcome.back]
+    kept = [*(directory_id for directory_id in listed if directory_id not in away), *outcome.back]
     if not {*kept} <= {*disks}:
         return False
-    if not all(disks[one].works for one in listed if one in kept):
+    if not all(disks[directory_id].works for directory_id in listed if directory_id in kept):
         return False  # a failure that nobody reported yet
     if known is not None and not (known.fenced or broker.up):
         return False  # a death that nobody noticed yet
     world.shut_down(broker)
     broker.shelf = [disk for disk in disks.values() if str(disk.id) not in kept]
-    broker.disks = [disks[one] for one in kept]
+    broker.disks = [disks[directory_id] for directory_id in kept]
     for disk in broker.disks:
         if str(disk.id) in outcome.back:
             disk.works, disk.clean_epoch = True, -1

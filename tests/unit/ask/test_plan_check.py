@@ -30,23 +30,23 @@ def file(path: Path, **partitions: Any) -> str:
     for name, wanted in partitions.items():
         topic, _, number = name.rpartition("_")
         replicas, log_dirs = wanted if isinstance(wanted, tuple) else (wanted, None)
-        one = {"topic": topic, "partition": int(number), "replicas": replicas}
-        listed.append(one if log_dirs is None else {**one, "log_dirs": log_dirs})
+        reassignment = {"topic": topic, "partition": int(number), "replicas": replicas}
+        listed.append(reassignment if log_dirs is None else {**reassignment, "log_dirs": log_dirs})
     path.mkdir(parents=True, exist_ok=True)
     (path / "plan.json").write_text(json.dumps({"version": 1, "partitions": listed}))
     return str(path / "plan.json")
 
 
 def check(path: Path, story: Story, **partitions: Any) -> dict[str, Planned]:
-    return {one.name: one for one in asked(path, story, **partitions).partitions}
+    return {partition.name: partition for partition in answer_of(path, story, **partitions).partitions}
 
 
-def asked(path: Path, story: Story, **partitions: Any) -> PlanCheck:
+def answer_of(path: Path, story: Story, **partitions: Any) -> PlanCheck:
     return check_plan(story.lake(path / "lake"), file(path, **partitions))
 
 
 def test_plan_that_can_be_done_has_its_copies_and_leaders(tmp_path: Path) -> None:
-    answer = asked(tmp_path, cluster(), t_0=[3, 2], u_0=[1])
+    answer = answer_of(tmp_path, cluster(), t_0=[3, 2], u_0=[1])
     t, u = answer.partitions[1], answer.partitions[0]
     assert answer.ok and not t.findings
     assert (t.adds, t.removes, t.leader, t.leader_after, t.in_sync_after) == ([3], [1], 1, 3, 2)
@@ -55,14 +55,20 @@ def test_plan_that_can_be_done_has_its_copies_and_leaders(tmp_path: Path) -> Non
 
 def test_what_the_controller_refuses_blocks(tmp_path: Path) -> None:
     """R-REASSIGN-7, R-CREATE-4."""
-    found = check(tmp_path, cluster(), t_0=[9, 2], u_0=[], no_0=[1])
-    assert {name: one.findings for name, one in found.items()} == dict.fromkeys(("t-0", "u-0", "no-0"), ("refused",))
-    assert "broker 9 is not registered" in found["t-0"].refused
+    partitions = check(tmp_path, cluster(), t_0=[9, 2], u_0=[], no_0=[1])
+    assert {name: partition.findings for name, partition in partitions.items()} == dict.fromkeys(
+        ("t-0", "u-0", "no-0"), ("refused",)
+    )
+    assert "broker 9 is not registered" in partitions["t-0"].refused
 
 
 def test_fenced_broker_never_copies(tmp_path: Path) -> None:
-    found = check(tmp_path, cluster().fence(3), t_0=[1, 3], u_0=[2])
-    assert (found["t-0"].findings, found["t-0"].blocks, found["u-0"].blocks) == (("never done",), True, False)
+    partitions = check(tmp_path, cluster().fence(3), t_0=[1, 3], u_0=[2])
+    assert (partitions["t-0"].findings, partitions["t-0"].blocks, partitions["u-0"].blocks) == (
+        ("never done",),
+        True,
+        False,
+    )
 
 
 def test_partition_without_a_complete_copy_online_is_not_reassigned(tmp_path: Path) -> None:
@@ -70,14 +76,14 @@ def test_partition_without_a_complete_copy_online_is_not_reassigned(tmp_path: Pa
     story = cluster().left(1, "a").change("u", 0, leader=-1)
     assert "no complete copy" in check(tmp_path, story, u_0=[2])["u-0"].findings
     allow = r.ConfigRecord(resource_type=2, resource_name="u", name="unclean.leader.election.enable", value="true")
-    found = check(tmp_path / "again", story.append(allow, 0), u_0=[2])["u-0"]
-    assert {"no complete copy", "unclean election"} <= {*found.findings}
+    partition = check(tmp_path / "again", story.append(allow, 0), u_0=[2])["u-0"]
+    assert {"no complete copy", "unclean election"} <= {*partition.findings}
 
 
 def test_replicas_that_are_not_in_sync_leave_it_under_min_isr(tmp_path: Path) -> None:
     story = cluster().topic("w", {1: "a", 2: "c", 3: "d"}).configure("w", "2").change("w", 0, isr=(1, 2)).fence(3)
-    found = check(tmp_path, story, w_0=[1, 3])["w-0"]
-    assert found.blocks and "never done" in found.findings
+    partition = check(tmp_path, story, w_0=[1, 3])["w-0"]
+    assert partition.blocks and "never done" in partition.findings
 
 
 def test_racks_and_replicas_that_become_fewer_are_said(tmp_path: Path) -> None:
@@ -89,10 +95,14 @@ def test_racks_and_replicas_that_become_fewer_are_said(tmp_path: Path) -> None:
         )
         story = story.append(record, 3)
     story = story.topic("t", {1: "a", 2: "b"}, {1: "a", 2: "b"})
-    found = check(tmp_path, story, t_0=[1, 3], t_1=[1])
-    assert (found["t-0"].findings, found["t-0"].racks, found["t-0"].racks_after) == (("fewer racks",), 2, 1)
-    assert found["t-1"].findings == ("fewer racks", "fewer replicas")
-    assert not found["t-0"].blocks
+    partitions = check(tmp_path, story, t_0=[1, 3], t_1=[1])
+    assert (partitions["t-0"].findings, partitions["t-0"].racks, partitions["t-0"].racks_after) == (
+        ("fewer racks",),
+        2,
+        1,
+    )
+    assert partitions["t-1"].findings == ("fewer racks", "fewer replicas")
+    assert not partitions["t-0"].blocks
 
 
 def test_reassignment_under_way_is_replaced(tmp_path: Path) -> None:
@@ -102,9 +112,9 @@ def test_reassignment_under_way_is_replaced(tmp_path: Path) -> None:
 
 def test_cancellation_needs_a_replica_of_before_that_is_in_sync(tmp_path: Path) -> None:
     """R-REASSIGN-3, R-REASSIGN-5."""
-    found = check(tmp_path, cluster(), t_0=[3, 4], u_0=[2])
-    assert (found["t-0"].findings, found["u-0"].findings) == ((), ("one replica to go back to",))
-    assert found["u-0"].reason == "only broker 1"
+    partitions = check(tmp_path, cluster(), t_0=[3, 4], u_0=[2])
+    assert (partitions["t-0"].findings, partitions["u-0"].findings) == ((), ("one replica to go back to",))
+    assert partitions["u-0"].reason == "only broker 1"
 
 
 def test_directories_that_the_file_names_are_online_and_not_cordoned(tmp_path: Path) -> None:
@@ -116,19 +126,21 @@ def test_directories_that_the_file_names_are_online_and_not_cordoned(tmp_path: P
         t_0=([1, 2], ["/data/b", "any"]),
         u_0=([1], ["/data/nowhere"]),
     )
-    found = {one.name: one for one in check_plan(lake, plan).partitions}
-    assert (found["t-0"].findings, found["t-0"].disk_moves) == (("directory",), 1)
-    assert "/data/b of broker 1 is not online" in found["t-0"].reason
-    assert "unknown path" in found["u-0"].findings
+    partitions = {partition.name: partition for partition in check_plan(lake, plan).partitions}
+    assert (partitions["t-0"].findings, partitions["t-0"].disk_moves) == (("directory",), 1)
+    assert "/data/b of broker 1 is not online" in partitions["t-0"].reason
+    assert "unknown path" in partitions["u-0"].findings
 
 
 def test_paths_that_sizes_are_certain_of_are_known(tmp_path: Path) -> None:
     story = cluster().sized(1, a=1, b=1, _x=1)
     plan = file(tmp_path, t_0=([1, 2], ["/data/b", "any"]), u_0=([1], ["/data/_x"]))
-    found = {one.name: one.findings for one in check_plan(story.lake(tmp_path / "lake"), plan).partitions}
-    assert found == {"t-0": (), "u-0": ("unknown path",)}
+    findings = {
+        partition.name: partition.findings for partition in check_plan(story.lake(tmp_path / "lake"), plan).partitions
+    }
+    assert findings == {"t-0": (), "u-0": ("unknown path",)}
     lake = story.left(1, "a").lake(tmp_path / "again")
-    assert "directory" in {one.name: one.findings for one in check_plan(lake, plan).partitions}["t-0"]
+    assert "directory" in {partition.name: partition.findings for partition in check_plan(lake, plan).partitions}["t-0"]
 
 
 def named(lake: Lake, paths: dict[str, str]) -> None:
@@ -187,7 +199,7 @@ def test_command_has_the_exit_code_and_says_what_to_do(tmp_path: Path) -> None:
     assert run.exit_code == 1, run.output
     assert "1 partition would never be done:" in run.output
     assert "broker 3 cannot copy: fenced, or shutting down" in run.output
-    said = json.loads(CliRunner().invoke(application(), [*line, "--json"]).stdout)
-    assert (said["ok"], said["findings"], said["partitions"][0]["blocks"]) == (False, {"never_done": 1}, True)
+    answer = json.loads(CliRunner().invoke(application(), [*line, "--json"]).stdout)
+    assert (answer["ok"], answer["findings"], answer["partitions"][0]["blocks"]) == (False, {"never_done": 1}, True)
     run = CliRunner().invoke(application(), ["plan", "check", file(tmp_path, t_0=[1, 4]), *line[3:]])
     assert (run.exit_code, run.output.splitlines()[0][:18]) == (0, "Nothing blocks it:")

@@ -26,17 +26,17 @@ def begin(story: Story, name: str, number: int, target: Sequence[int], where: st
     """The controller accepts a reassignment; the added replicas are placed in the directories ``where``."""
     placed = story.replicas[name, number]
     now = [*placed]
-    added = [one for one in target if one not in now]
-    removed = [one for one in now if one not in target]
+    added = [broker_id for broker_id in target if broker_id not in now]
+    removed = [broker_id for broker_id in now if broker_id not in target]
     placed |= dict.fromkeys(added, "unassigned")
-    story.replicas[name, number] = placed = {one: placed[one] for one in (*target, *removed)}
+    story.replicas[name, number] = placed = {broker_id: placed[broker_id] for broker_id in (*target, *removed)}
     story.change(
         name,
         number,
         replicas=tuple(placed),
         adding_replicas=tuple(sorted(added)),
         removing_replicas=tuple(sorted(removed)),
-        directories=tuple(disk(one) for one in placed.values()),
+        directories=tuple(disk(directory) for directory in placed.values()),
     )
     for broker, at in zip(added, where, strict=True):
         story.assign(name, number, broker, at)
@@ -45,7 +45,7 @@ def begin(story: Story, name: str, number: int, target: Sequence[int], where: st
 
 def end(story: Story, name: str, number: int, target: Sequence[int]) -> Story:
     """The added replicas are in sync, or it is cancelled: only ``target`` is left."""
-    placed = {one: story.replicas[name, number][one] for one in target}
+    placed = {broker_id: story.replicas[name, number][broker_id] for broker_id in target}
     story.replicas[name, number] = placed
     return story.change(
         name,
@@ -55,11 +55,11 @@ def end(story: Story, name: str, number: int, target: Sequence[int]) -> Story:
         leader=target[0],
         adding_replicas=(),
         removing_replicas=(),
-        directories=tuple(disk(one) for one in placed.values()),
+        directories=tuple(disk(directory) for directory in placed.values()),
     )
 
 
-def asked(path: Path, story: Story, paths: dict[str, str] | None = None, **partitions: Any) -> PlanWatch:
+def answer_of(path: Path, story: Story, paths: dict[str, str] | None = None, **partitions: Any) -> PlanWatch:
     lake = story.lake(path / "lake")
     if paths:
         named(lake, paths)
@@ -67,19 +67,19 @@ def asked(path: Path, story: Story, paths: dict[str, str] | None = None, **parti
 
 
 def of(path: Path, story: Story, paths: dict[str, str] | None = None, **partitions: Any) -> Watched:
-    (one,) = asked(path, story, paths, **partitions).partitions
-    return one
+    (partition,) = answer_of(path, story, paths, **partitions).partitions
+    return partition
 
 
 def test_reassignment_is_not_begun_then_under_way_then_done(tmp_path: Path) -> None:
     """R-REASSIGN-1, R-REASSIGN-2."""
     story = cluster()
     assert of(tmp_path / "1", story, t_0=[3, 2]).state == "not begun"
-    one = of(tmp_path / "2", begin(story, "t", 0, [3, 2], "d"), t_0=[3, 2])
-    assert (one.state, one.waits_for, one.reason) == ("under way", [3], "broker 3 is not in sync yet")
-    began = one.since_offset
-    one = of(tmp_path / "3", end(story, "t", 0, [3, 2]), t_0=[3, 2])
-    assert (one.state, one.since_offset, began) == ("done", len(story.entries) - 1, len(story.entries) - 3)
+    partition = of(tmp_path / "2", begin(story, "t", 0, [3, 2], "d"), t_0=[3, 2])
+    assert (partition.state, partition.waits_for, partition.reason) == ("under way", [3], "broker 3 is not in sync yet")
+    began = partition.since_offset
+    partition = of(tmp_path / "3", end(story, "t", 0, [3, 2]), t_0=[3, 2])
+    assert (partition.state, partition.since_offset, began) == ("done", len(story.entries) - 1, len(story.entries) - 3)
 
 
 def test_partition_that_was_there_already_is_done(tmp_path: Path) -> None:
@@ -88,16 +88,16 @@ def test_partition_that_was_there_already_is_done(tmp_path: Path) -> None:
 
 def test_broker_that_is_fenced_or_gone_makes_it_stuck(tmp_path: Path) -> None:
     story = begin(cluster(), "t", 0, [3, 2], "d").fence(3)
-    one = of(tmp_path / "1", story, t_0=[3, 2])
-    assert (one.state, one.waits_for, one.reason) == ("stuck", [3], "broker 3 is fenced")
+    partition = of(tmp_path / "1", story, t_0=[3, 2])
+    assert (partition.state, partition.waits_for, partition.reason) == ("stuck", [3], "broker 3 is fenced")
     assert of(tmp_path / "2", story.unregister(3), t_0=[3, 2]).reason == "broker 3 is not registered"
 
 
 def test_disk_that_fails_under_the_copy_makes_it_stuck(tmp_path: Path) -> None:
     story = Story().broker(1, "a").broker(2, "c").broker(3, "de").topic("t", {1: "a", 2: "c"})
     begin(story, "t", 0, [3, 2], "d").left(3, "e")
-    one = of(tmp_path, story, t_0=[3, 2])
-    assert (one.state, one.reason) == ("stuck", f"directory {disk('d')} of broker 3 is offline")
+    partition = of(tmp_path, story, t_0=[3, 2])
+    assert (partition.state, partition.reason) == ("stuck", f"directory {disk('d')} of broker 3 is offline")
 
 
 def test_partition_without_leader_is_stuck(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_cancelled_reassignment_is_told_from_a_replaced_one(tmp_path: Path) -> N
     cancelled = of(tmp_path / "1", end(story, "t", 0, [2, 1]), t_0=[3, 2])
     assert (cancelled.state, cancelled.reason) == ("cancelled", "it was cancelled, back to brokers 2, 1")
     replaced = begin(begin(cluster(), "t", 0, [3, 2], "d"), "t", 0, [4, 2], "e")
-    one = of(tmp_path / "2", replaced, t_0=[3, 2])
-    assert (one.state, one.reason) == ("replaced", "another reassignment took its place, to brokers 4, 2")
+    partition = of(tmp_path / "2", replaced, t_0=[3, 2])
+    assert (partition.state, partition.reason) == ("replaced", "another reassignment took its place, to brokers 4, 2")
     assert of(tmp_path / "3", replaced, t_0=[4, 2]).state == "under way"
     back = begin(begin(cluster(), "t", 0, [3, 2], "d"), "t", 0, [1, 2], "")
     assert of(tmp_path / "4", back, t_0=[3, 2]).state == "replaced"
@@ -122,16 +122,16 @@ def test_cancelled_reassignment_is_told_from_a_replaced_one(tmp_path: Path) -> N
 
 def test_reassignment_after_it_was_done_replaces_it(tmp_path: Path) -> None:
     story = end(begin(cluster(), "t", 0, [3, 2], "d"), "t", 0, [3, 2])
-    one = of(tmp_path, begin(story, "t", 0, [1, 2], "a"), t_0=[3, 2])
-    assert (one.state, one.reason) == ("replaced", "it was done, and is reassigned since, to brokers 1, 2")
+    partition = of(tmp_path, begin(story, "t", 0, [1, 2], "a"), t_0=[3, 2])
+    assert (partition.state, partition.reason) == ("replaced", "it was done, and is reassigned since, to brokers 1, 2")
 
 
 def test_file_that_undoes_one_is_not_begun_until_it_runs(tmp_path: Path) -> None:
     """What it wants is what was before."""
     story = end(begin(cluster(), "t", 0, [3, 2], "d"), "t", 0, [3, 2])
     assert of(tmp_path / "1", story, t_0=[1, 2]).state == "not begun"
-    one = of(tmp_path / "2", begin(cluster(), "t", 0, [3, 2], "d"), t_0=[1, 2])
-    assert (one.state, one.reason) == ("not begun", "another reassignment is under way, to brokers 3, 2")
+    partition = of(tmp_path / "2", begin(cluster(), "t", 0, [3, 2], "d"), t_0=[1, 2])
+    assert (partition.state, partition.reason) == ("not begun", "another reassignment is under way, to brokers 3, 2")
     assert of(tmp_path / "3", begin(story, "t", 0, [1, 2], "a"), t_0=[1, 2]).state == "under way"
 
 
@@ -143,11 +143,15 @@ def test_topic_that_is_gone_or_made_anew(tmp_path: Path) -> None:
 
 def test_move_between_disks_is_done_when_the_log_has_it_where_the_file_wants_it(tmp_path: Path) -> None:
     paths, wanted = {"/data/a": "a", "/data/b": "b"}, ([1, 2], ["/data/b", "any"])
-    one = of(tmp_path / "1", cluster(), paths, t_0=wanted)
-    assert (one.state, one.waits_for, one.reason) == ("under way", [1], "not in /data/b of broker 1 yet")
+    partition = of(tmp_path / "1", cluster(), paths, t_0=wanted)
+    assert (partition.state, partition.waits_for, partition.reason) == (
+        "under way",
+        [1],
+        "not in /data/b of broker 1 yet",
+    )
     story = cluster().assign("t", 0, 1, "b")
-    one = of(tmp_path / "2", story, paths, t_0=wanted)
-    assert (one.state, one.since_offset) == ("done", len(story.entries) - 1)
+    partition = of(tmp_path / "2", story, paths, t_0=wanted)
+    assert (partition.state, partition.since_offset) == ("done", len(story.entries) - 1)
     assert of(tmp_path / "3", cluster(), paths, t_0=([1, 2], ["/x", "any"])).state == "unknown path"
 
 
@@ -162,13 +166,13 @@ def test_move_to_a_disk_that_failed_or_is_cordoned_is_stuck(tmp_path: Path) -> N
 def test_disk_that_the_plan_empties_is_told_with_the_answer_of_safe_to_remove(tmp_path: Path) -> None:
     paths, wanted = {"/data/a": "a", "/data/b": "b"}, ([1, 2], ["/data/b", "any"])
     story = Story().broker(1, "ab").broker(2, "c").broker(3, "d").topic("t", {1: "a", 2: "c"}, {1: "a", 2: "c"})
-    (left,) = asked(tmp_path / "1", story, paths, t_0=wanted, t_1=[3, 2]).disks
+    (left,) = answer_of(tmp_path / "1", story, paths, t_0=wanted, t_1=[3, 2]).disks
     assert (left.directory_id, left.replicas, left.removal) == (A, 2, None)
     story = end(begin(story.assign("t", 0, 1, "b"), "t", 1, [3, 2], "d"), "t", 1, [3, 2])
-    (empty,) = asked(tmp_path / "2", story, paths, t_0=wanted, t_1=[3, 2]).disks
+    (empty,) = answer_of(tmp_path / "2", story, paths, t_0=wanted, t_1=[3, 2]).disks
     assert (empty.directory_id, empty.replicas, empty.removal is not None and empty.removal.safe) == (A, 0, True)
     assert empty.since_time == datetime.fromtimestamp(story.time, UTC)
-    assert not asked(tmp_path / "3", story.topic("v", {1: "a"}), paths, t_0=wanted, t_1=[3, 2]).disks
+    assert not answer_of(tmp_path / "3", story.topic("v", {1: "a"}), paths, t_0=wanted, t_1=[3, 2]).disks
 
 
 def test_disk_that_was_empty_before_the_plan_is_not_told(tmp_path: Path) -> None:
@@ -176,7 +180,7 @@ def test_disk_that_was_empty_before_the_plan_is_not_told(tmp_path: Path) -> None
     story = end(begin(cluster(), "t", 0, [4, 2], "e"), "t", 0, [4, 2])
     story = end(begin(story, "t", 0, [1, 2], "a"), "t", 0, [1, 2])
     story = end(begin(story, "t", 0, [3, 2], "d"), "t", 0, [3, 2])
-    assert [one.directory_id for one in asked(tmp_path, story, t_0=[3, 2]).disks] == [A]
+    assert [directory.directory_id for directory in answer_of(tmp_path, story, t_0=[3, 2]).disks] == [A]
 
 
 # TIME
@@ -222,18 +226,21 @@ def test_sizes_of_a_source_weigh_the_time_left_and_name_the_paths(tmp_path: Path
     end(story, "t", 0, [3, 2]).wait(60)
     held = {1: {"/a": {"t-1": 1_000}}, 2: {"/c": {"t-0": 100, "t-1": 1_000}}, 3: {"/d": {"t-0": 100, "t-1": 100}}}
     source = tmp_path / "sizes.txt"
-    source.write_text(json.dumps({"brokers": [_said(broker, paths) for broker, paths in held.items()]}))
+    source.write_text(json.dumps({"brokers": [_broker_log_dirs(broker, paths) for broker, paths in held.items()]}))
     lake = story.lake(tmp_path / "lake")
     files = [file(tmp_path, t_0=([3, 2], ["/d", "any"]), t_1=([3, 2], ["/d", "any"]))]
-    assert {one.state for one in watch_plan(lake, files).partitions} == {"unknown path"}
+    assert {partition.state for partition in watch_plan(lake, files).partitions} == {"unknown path"}
     answer = watch_plan(lake, files, sources=[str(source)])
-    assert [(one.state, one.partition) for one in answer.partitions] == [("under way", 1), ("done", 0)]
-    begun = next(one.since_time for one in answer.partitions if one.partition == 1)
+    assert [(partition.state, partition.partition) for partition in answer.partitions] == [
+        ("under way", 1),
+        ("done", 0),
+    ]
+    begun = next(partition.since_time for partition in answer.partitions if partition.partition == 1)
     assert begun is not None
     assert answer.left == (lake.time - begun) / 200 * 900
 
 
-def _said(broker: int, paths: dict[str, dict[str, int]]) -> dict[str, Any]:
+def _broker_log_dirs(broker: int, paths: dict[str, dict[str, int]]) -> dict[str, Any]:
     log_dirs = [
         {"logDir": path, "error": None, "partitions": [{"partition": name, "size": size} for name, size in of.items()]}
         for path, of in paths.items()
@@ -244,20 +251,24 @@ def _said(broker: int, paths: dict[str, dict[str, int]]) -> dict[str, Any]:
 def test_copy_that_was_done_and_is_on_a_disk_that_failed_since_is_told(tmp_path: Path) -> None:
     story = Story().broker(1, "a").broker(2, "c").broker(3, "de").topic("t", {1: "a", 2: "c"})
     end(begin(story, "t", 0, [3, 2], "d"), "t", 0, [3, 2])
-    assert asked(tmp_path / "1", story, t_0=[3, 2]).done
-    answer = asked(tmp_path / "2", story.left(3, "e"), t_0=[3, 2])
-    assert ([one.state for one in answer.partitions], answer.done, answer.pending) == (["done"], False, False)
+    assert answer_of(tmp_path / "1", story, t_0=[3, 2]).done
+    answer = answer_of(tmp_path / "2", story.left(3, "e"), t_0=[3, 2])
+    assert ([partition.state for partition in answer.partitions], answer.done, answer.pending) == (
+        ["done"],
+        False,
+        False,
+    )
     assert answer.offline == {(3, str(disk("d"))): ["t-0"]}
-    said = run(file(tmp_path, t_0=[3, 2]), "--lake", str(tmp_path / "2" / "lake"))
-    assert said.exit_code == 1
-    assert "is offline, with replicas of 1 partition of the plan: t-0" in said.output.replace("\n", " ")
-    assert "jbod plan repair" in said.output
+    invocation = run(file(tmp_path, t_0=[3, 2]), "--lake", str(tmp_path / "2" / "lake"))
+    assert invocation.exit_code == 1
+    assert "is offline, with replicas of 1 partition of the plan: t-0" in invocation.output.replace("\n", " ")
+    assert "jbod plan repair" in invocation.output
 
 
 def test_replica_that_was_always_in_its_directory_says_nothing_of_the_pace(tmp_path: Path) -> None:
     story = Story().broker(1, "ab").topic("t", {1: "b"}, {1: "b"}, {1: "a"}).wait(60)
-    one = ([1], ["/data/b"])
-    answer = asked(tmp_path, story, {"/data/a": "a", "/data/b": "b"}, t_0=one, t_1=one, t_2=one)
+    wanted = ([1], ["/data/b"])
+    answer = answer_of(tmp_path, story, {"/data/a": "a", "/data/b": "b"}, t_0=wanted, t_1=wanted, t_2=wanted)
     assert (answer.left, [each.state for each in answer.partitions]) == (None, ["under way", "done", "done"])
 
 
@@ -283,8 +294,8 @@ def test_state_is_that_of_a_random_execution(tmp_path: Path) -> None:
                 else:
                     end(story, "t", number, target if what == "done" else [2, 1])
                 expected[number] = what
-        answer = asked(tmp_path / str(seed), story, None, **{f"t_{number}": target for number in range(6)})
-        assert {one.partition: one.state for one in answer.partitions} == expected, f"seed {seed}"
+        answer = answer_of(tmp_path / str(seed), story, None, **{f"t_{number}": target for number in range(6)})
+        assert {partition.partition: partition.state for partition in answer.partitions} == expected, f"seed {seed}"
 
 
 # THE COMMAND
@@ -297,11 +308,11 @@ def run(*words: str) -> Any:
 def test_command_has_the_exit_code_and_says_what_to_do(tmp_path: Path) -> None:
     begin(cluster(), "t", 0, [3, 2], "d").fence(3).lake(tmp_path / "lake")
     line = [file(tmp_path, t_0=[3, 2], u_0=[1]), "--lake", str(tmp_path / "lake")]
-    said = run(*line)
-    assert said.exit_code == 1, said.output
-    assert said.output.startswith("1 of 2 partitions done, 1 stuck, at offset")
-    assert "broker 3 is fenced" in said.output
-    assert "Bring back what they wait for" in said.output
+    invocation = run(*line)
+    assert invocation.exit_code == 1, invocation.output
+    assert invocation.output.startswith("1 of 2 partitions done, 1 stuck, at offset")
+    assert "broker 3 is fenced" in invocation.output
+    assert "Bring back what they wait for" in invocation.output
     answer = json.loads(run(*line, "--json").stdout)
     assert (answer["done"], answer["states"]) == (False, {"stuck": 1, "done": 1})
     assert run(file(tmp_path, u_0=[1]), *line[1:]).exit_code == 0
@@ -325,18 +336,18 @@ def test_follow_tells_each_change_and_ends_when_all_is_done(tmp_path: Path, monk
 
     monkeypatch.setattr(time, "sleep", sleep)
     line = [file(tmp_path, t_0=[3, 2]), "--lake", str(tmp_path / "lake"), "--follow"]
-    said = run(*line)
-    assert said.exit_code == 0, said.output
-    told = said.stderr.splitlines()
-    assert told[:2] == ["under way: t-0 (broker 3 is not in sync yet)", "0 of 1 partition done, 1 under way"]
-    assert told[2:4] == ["done: t-0", "All done: 1 partition"]
-    assert "is empty since" in told[4]
-    assert "may be pulled" in told[4]
+    invocation = run(*line)
+    assert invocation.exit_code == 0, invocation.output
+    messages = invocation.stderr.splitlines()
+    assert messages[:2] == ["under way: t-0 (broker 3 is not in sync yet)", "0 of 1 partition done, 1 under way"]
+    assert messages[2:4] == ["done: t-0", "All done: 1 partition"]
+    assert "is empty since" in messages[4]
+    assert "may be pulled" in messages[4]
     with pytest.raises(UsageError, match="leave out --at-offset"):
         raise run(*line, "--at-offset", "5").exception
 
 
 def test_follow_ends_when_nothing_is_left_to_wait_for(tmp_path: Path) -> None:
     end(begin(cluster(), "t", 0, [3, 2], "d"), "t", 0, [2, 1]).lake(tmp_path / "lake")
-    said = run(file(tmp_path, t_0=[3, 2]), "--lake", str(tmp_path / "lake"), "--follow")
-    assert (said.exit_code, said.stderr.splitlines()[0][:14]) == (1, "cancelled: t-0")
+    invocation = run(file(tmp_path, t_0=[3, 2]), "--lake", str(tmp_path / "lake"), "--follow")
+    assert (invocation.exit_code, invocation.stderr.splitlines()[0][:14]) == (1, "cancelled: t-0")

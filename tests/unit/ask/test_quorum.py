@@ -48,28 +48,33 @@ def of_log(offset: int | None = None, kafka: str = KAFKA) -> QuorumAnswer:
 
 
 def states(answer: QuorumAnswer) -> dict[int, tuple[str, int | None]]:
-    return {one.node_id: (one.state, one.since and one.since.offset) for one in answer.controllers}
+    return {
+        controller.node_id: (controller.state, controller.since and controller.since.offset)
+        for controller in answer.controllers
+    }
 
 
 def test_quorum_is_what_kafkas_tool_described(lake: Path) -> None:
     lines = (CLUSTERS / KAFKA / "quorum.txt").read_text().splitlines()
-    told = [line.split() for line in lines if line.split()[0].isdigit()]
-    listed = {status: {int(one[0]): one[1] for one in told if one[6].startswith(status)} for status in ("L", "F", "O")}
-    found = quorum(Lake.open(lake, at_offset=TOLD_AT))
-    assert [found.leader_id] == [*listed["L"]]
-    assert {one.node_id: one.directory_id for one in found.voters} == listed["L"] | listed["F"]
+    rows = [line.split() for line in lines if line.split()[0].isdigit()]
+    listed = {status: {int(row[0]): row[1] for row in rows if row[6].startswith(status)} for status in ("L", "F", "O")}
+    answer = quorum(Lake.open(lake, at_offset=TOLD_AT))
+    assert [answer.leader_id] == [*listed["L"]]
+    assert {voter.node_id: voter.directory_id for voter in answer.voters} == listed["L"] | listed["F"]
     # Broker 3 was unregistered two records before; for the leader of the quorum it fetched a while ago.
-    assert {one.node_id for one in found.observers} == listed["O"].keys() - {3}
+    assert {observer.node_id for observer in answer.observers} == listed["O"].keys() - {3}
 
 
 def test_feature_ranges_are_what_kafkas_tool_described(lake: Path) -> None:
     lines = [line.split() for line in (CLUSTERS / KAFKA / "quorum.txt").read_text().splitlines() if "Feature: " in line]
-    told = {line[line.index("Feature:") + 1]: line[line.index("FinalizedVersionLevel:") + 1 :] for line in lines}
-    found = {one.feature: one for one in upgrade_check(Lake.open(lake, at_offset=TOLD_AT)).features}
-    assert {name: str(one.finalized) for name, one in found.items()} == {
-        name: level[1] if level[0] == "UNKNOWN" else level[0] for name, level in told.items()
+    descriptions = {
+        line[line.index("Feature:") + 1]: line[line.index("FinalizedVersionLevel:") + 1 :] for line in lines
     }
-    assert all(one.supported_by_all == one.finalized for one in found.values())
+    features = {feature.feature: feature for feature in upgrade_check(Lake.open(lake, at_offset=TOLD_AT)).features}
+    assert {name: str(feature.finalized) for name, feature in features.items()} == {
+        name: level[1] if level[0] == "UNKNOWN" else level[0] for name, level in descriptions.items()
+    }
+    assert all(feature.supported_by_all == feature.finalized for feature in features.values())
 
 
 @pytest.mark.parametrize(
@@ -87,18 +92,18 @@ def test_controllers_at_an_offset_have_the_states_of_their_story(
     lake: Path, offset: int, expected: dict[int, tuple[str, int]]
 ) -> None:
     """102 leads, is killed, removed from the voters and unregistered; 100 leads, and then 101."""
-    found = quorum(Lake.open(lake, at_offset=offset))
-    assert states(found) == expected
-    assert [(one.node_id, one.registered.offset, one.gone.offset) for one in found.gone] == (
-        [(102, 12, 439)] if offset >= 439 else []
-    )
+    answer = quorum(Lake.open(lake, at_offset=offset))
+    assert states(answer) == expected
+    assert [
+        (controller.node_id, controller.registered.offset, controller.gone.offset) for controller in answer.gone
+    ] == ([(102, 12, 439)] if offset >= 439 else [])
 
 
 def test_log_and_lake_give_the_same_quorum(lake: Path) -> None:
     for offset in (3, 435, 768) if not exhaustive() else (3, 14, 302, 435, 600, 768):
-        found = quorum(Lake.open(lake, at_offset=offset))
-        assert of_log(offset) == found
-        assert found.epoch == (1 if offset < 418 else 2 if offset < 768 else 3)
+        answer = quorum(Lake.open(lake, at_offset=offset))
+        assert of_log(offset) == answer
+        assert answer.epoch == (1 if offset < 418 else 2 if offset < 768 else 3)
 
 
 def test_registration_has_endpoints_incarnation_and_ranges(lake: Path) -> None:
@@ -110,9 +115,9 @@ def test_registration_has_endpoints_incarnation_and_ranges(lake: Path) -> None:
 
 
 def test_voters_of_a_static_quorum_have_no_directory() -> None:
-    found = of_log(kafka="kafka-4.1.2")
-    assert [(one.node_id, one.directory_id) for one in found.voters] == [(100, None)]
-    assert (found.kraft_version, found.leader_id) == (0, 100)
+    answer = of_log(kafka="kafka-4.1.2")
+    assert [(voter.node_id, voter.directory_id) for voter in answer.voters] == [(100, None)]
+    assert (answer.kraft_version, answer.leader_id) == (0, 100)
 
 
 # MADE UP
@@ -134,12 +139,12 @@ def dynamic(story: Story, *voters: int, life: int = 1) -> Story:
     levels = KRaftVersionFeature(min_supported_version=0, max_supported_version=1)
     listed = tuple(
         QuorumVoter(
-            voter_id=one,
-            voter_directory_id=Uuid(one, life),
-            endpoints=(Endpoint(name="C", host="h", port=one),),
+            voter_id=voter_id,
+            voter_directory_id=Uuid(voter_id, life),
+            endpoints=(Endpoint(name="C", host="h", port=voter_id),),
             k_raft_version_feature=levels,
         )
-        for one in voters
+        for voter_id in voters
     )
     return control(story, "KRAFT_VOTERS", VotersRecord(voters=listed))
 
@@ -152,17 +157,21 @@ def test_controller_beside_the_quorum_is_an_observer_until_a_leader_is_elected_w
 
 
 def test_controller_of_a_log_without_voters_is_called_nothing(tmp_path: Path) -> None:
-    found = quorum(Story(27).controller(9, 27).lake(tmp_path))
-    assert states(found) == {9: ("unknown", 1)}
-    assert (found.leader_id, found.voters) == (None, ())
+    answer = quorum(Story(27).controller(9, 27).lake(tmp_path))
+    assert states(answer) == {9: ("unknown", 1)}
+    assert (answer.leader_id, answer.voters) == (None, ())
 
 
 def test_voter_that_comes_back_with_another_directory_was_heard_of(tmp_path: Path) -> None:
     story = dynamic(Story(27).controller(8, 27).lead(7, 8), 7, 8)
     before = quorum(story.lake(tmp_path / "one"))
-    assert [(one.directory_id, one.since.offset) for one in before.voters] == [(str(Uuid(n, 1)), 2) for n in (7, 8)]
+    assert [(voter.directory_id, voter.since.offset) for voter in before.voters] == [
+        (str(Uuid(n, 1)), 2) for n in (7, 8)
+    ]
     after = quorum(dynamic(story, 7, 8, life=2).lake(tmp_path / "two"))
-    assert [(one.directory_id, one.since.offset) for one in after.voters] == [(str(Uuid(n, 2)), 6) for n in (7, 8)]
+    assert [(voter.directory_id, voter.since.offset) for voter in after.voters] == [
+        (str(Uuid(n, 2)), 6) for n in (7, 8)
+    ]
     assert after.voters[0].endpoints == ("C://h:7",)
     assert after.controllers[0].heard is not None
     assert after.controllers[0].heard.offset == 6
@@ -181,33 +190,33 @@ def test_voter_that_did_not_vote_keeps_when_it_was_heard_of(tmp_path: Path) -> N
 def test_snapshot_replaces_registrations_and_keeps_the_leader(tmp_path: Path) -> None:
     story = Story(27).lead(7, 8).controller(7, 27).controller(8, 27).supporting(1, 27)
     log = [*story.entries]
-    told = [
+    records = [
         r.FeatureLevelRecord(name="metadata.version", feature_level=27),
         r.RegisterControllerRecord(controller_id=7),
     ]
     taken = Story(None)
-    for record in told:
+    for record in records:
         taken.append(record, 0)
     end = len(log) + 5
     snapshot = [
-        Entry(end, 1, one.time, end, one.value, versioned=one.versioned, snapshot_index=number)
-        for number, one in enumerate(taken.entries[1:])
+        Entry(end, 1, entry.time, end, entry.value, versioned=entry.versioned, snapshot_index=number)
+        for number, entry in enumerate(taken.entries[1:])
     ]
     write_lake(tmp_path / "lake", log, snapshot)
     assert {*states(quorum(Lake.open(tmp_path / "lake", at_offset=len(log) - 1)))} == {7, 8}
-    found = quorum(Lake.open(tmp_path / "lake"))
-    assert {*states(found)} == {7}
-    assert (found.leader_id, found.brokers, found.controllers[0].from_snapshot) == (7, (), True)
+    answer = quorum(Lake.open(tmp_path / "lake"))
+    assert {*states(answer)} == {7}
+    assert (answer.leader_id, answer.brokers, answer.controllers[0].from_snapshot) == (7, (), True)
 
 
 def test_broker_is_a_ghost_once_it_was_fenced_for_long(tmp_path: Path) -> None:
     story = Story().broker(1, "a").fence(1).pause(99)
     lake = story.lake(tmp_path)
-    assert [one.state for one in quorum(lake, timedelta(seconds=101)).brokers] == ["fenced"]
+    assert [node.state for node in quorum(lake, timedelta(seconds=101)).brokers] == ["fenced"]
     (broker,) = quorum(lake, timedelta(seconds=100)).brokers
     assert (broker.state, broker.since and broker.since.offset, broker.heard and broker.heard.offset) == ("ghost", 2, 1)
     back = story.append(r.RegisterBrokerRecord(broker_id=1, broker_epoch=9, log_dirs=(disk("a"),)), 3)
-    assert [one.state for one in quorum(back.lake(tmp_path / "back"), timedelta(seconds=100)).brokers] == ["fenced"]
+    assert [node.state for node in quorum(back.lake(tmp_path / "back"), timedelta(seconds=100)).brokers] == ["fenced"]
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str]:
@@ -236,6 +245,6 @@ def test_command_tells_the_quorum_of_a_log(capsys: pytest.CaptureFixture[str]) -
 
 def test_command_answers_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     _, out = run(capsys, "quorum", str(metadata_dir(KAFKA)), "--json")
-    told = json.loads(out)
-    assert (told["leader_id"], told["epoch"], told["kraft_version"]) == (101, 3, 1)
-    assert told["gone"][0]["gone"]["offset"] == 439
+    answer = json.loads(out)
+    assert (answer["leader_id"], answer["epoch"], answer["kraft_version"]) == (101, 3, 1)
+    assert answer["gone"][0]["gone"]["offset"] == 439

@@ -45,7 +45,7 @@ def fenced(broker: int) -> dict[int, BrokerRegistration]:
 
 def reasons(answer: RestartVerdict) -> dict[str, tuple[int, ...]]:
     """Reason -> the brokers that are waited for."""
-    return {one.reason: tuple(one.waits_for) for one in answer.blocking}
+    return {blocker.reason: tuple(blocker.waits_for) for blocker in answer.blocking}
 
 
 # CLASSES OF HARM (R-RESTART-4)
@@ -60,19 +60,19 @@ def test_partition_with_enough_replicas_in_sync_can_spare_a_broker() -> None:
 def test_partition_of_one_replica_loses_its_leader_its_last_replica_and_its_last_copy() -> None:
     answer = ask(image(partition((1, A))))
     assert answer.verdict == "not safe"
-    assert [one.harms for one in answer.stakes] == [["last_complete_copy", "last_replica_offline", "no_leader"]]
+    assert [stake.harms for stake in answer.stakes] == [["last_complete_copy", "last_replica_offline", "no_leader"]]
     assert reasons(answer) == {"one replica": ()}
 
 
 def test_partition_whose_other_replica_is_not_in_sync_loses_its_leader_and_its_last_complete_copy() -> None:
     answer = ask(image(partition((1, A), (2, B), isr=(1,))))
-    assert [one.harms for one in answer.stakes] == [["last_complete_copy", "no_leader"]]
+    assert [stake.harms for stake in answer.stakes] == [["last_complete_copy", "no_leader"]]
     assert (answer.verdict, reasons(answer)) == ("not now", {"catching up": (2,)})
 
 
 def test_writes_are_refused_when_fewer_than_min_insync_replicas_stay() -> None:
     answer = ask(image(partition((1, A), (2, B)), min_insync_replicas="2"), 2)
-    assert [one.harms for one in answer.stakes] == [["writes_refused"]]
+    assert [stake.harms for stake in answer.stakes] == [["writes_refused"]]
     assert (answer.verdict, reasons(answer)) == ("not safe", {"min.insync.replicas": ()})
 
 
@@ -86,13 +86,13 @@ def test_min_insync_replicas_of_the_topic_comes_before_that_of_all_brokers() -> 
 
 def test_min_insync_replicas_counts_as_the_number_of_replicas_at_most() -> None:
     answer = ask(image(partition((2, B), (1, A)), partition((1, A), (2, B), (3, C)), min_insync_replicas="3"))
-    assert {one.partition: one.min_isr for one in answer.stakes} == {0: 2, 1: 3}
+    assert {stake.partition: stake.min_isr for stake in answer.stakes} == {0: 2, 1: 3}
 
 
 def test_replica_that_lacks_writes_may_lead_where_the_topic_allows_it() -> None:
     made = image(partition((1, A), (2, B), isr=(1,)), unclean_leader_election_enable="true")
     answer = ask(made)
-    assert [one.harms for one in answer.stakes] == [["last_complete_copy", "unclean_election"]]
+    assert [stake.harms for stake in answer.stakes] == [["last_complete_copy", "unclean_election"]]
     assert answer.stakes[0].leader_down == 2
     waiting = image(partition((1, A), (2, B), isr=(1,)), registered=fenced(2), unclean_leader_election_enable="true")
     assert "unclean_election" in ask(waiting).stakes[0].harms
@@ -102,7 +102,7 @@ def test_kill_puts_writes_with_acks_1_at_risk_and_that_does_not_decide() -> None
     made = image(partition((1, A), (2, B), (3, C)), partition((2, B), (1, A), (3, C)))
     answer = ask(made, kill=True)
     assert answer.verdict == "safe"
-    assert [(one.partition, one.harms, one.leader_down) for one in answer.stakes] == [(0, ["acks1_at_risk"], 2)]
+    assert [(stake.partition, stake.harms, stake.leader_down) for stake in answer.stakes] == [(0, ["acks1_at_risk"], 2)]
     assert not ask(made).stakes
 
 
@@ -130,7 +130,7 @@ def test_kill_takes_the_only_eligible_leader_off_the_lists_when_it_is_back() -> 
     made = image(partition((1, lost), (2, B), isr=(), eligible_leader_replicas=(1,), leader=-1))
     for kill in (False, True):
         answer = ask(with_elr(made), kill=kill)
-        assert [one.harms for one in answer.stakes] == [["last_complete_copy"]]
+        assert [stake.harms for stake in answer.stakes] == [["last_complete_copy"]]
         assert reasons(answer) == {"return": ()}
 
 
@@ -142,7 +142,7 @@ def test_directory_that_is_offline_makes_the_return_unclean() -> None:
     registered = {**REGISTERED, 1: replace(REGISTERED[1], fenced=True, in_controlled_shutdown=True)}
     assert ask(with_elr(image(held, registered=registered))).verdict == "safe"
     answer = ask(with_elr(image(held, spared, registered=registered)))
-    assert [(one.partition, one.harms) for one in answer.stakes if one.harms] == [(0, ["last_complete_copy"])]
+    assert [(stake.partition, stake.harms) for stake in answer.stakes if stake.harms] == [(0, ["last_complete_copy"])]
 
 
 # WHO COUNTS
@@ -166,7 +166,7 @@ def test_replica_on_a_broker_that_is_shutting_down_does_not_count() -> None:
 
 
 def test_replica_on_a_broker_that_is_not_registered_does_not_count() -> None:
-    registered = {number: one for number, one in REGISTERED.items() if number != 2}
+    registered = {number: registration for number, registration in REGISTERED.items() if number != 2}
     assert reasons(ask(image(partition((1, A), (2, B)), registered=registered))) == {"broker down": (2,)}
 
 
@@ -192,7 +192,7 @@ def test_what_is_so_already_is_not_caused_by_the_restart() -> None:
     refusing = partition((3, C), (1, A), (4, D), isr=(3,))
     answer = ask(image(refusing, leaderless, registered=fenced(2), min_insync_replicas="2"))
     assert answer.verdict == "safe"
-    assert {one.partition: (one.harms, one.already) for one in answer.stakes} == {
+    assert {stake.partition: (stake.harms, stake.already) for stake in answer.stakes} == {
         0: ([], ["writes_refused"]),
         1: ([], ["last_complete_copy", "no_leader"]),
     }
@@ -203,7 +203,7 @@ def test_return_of_a_broker_elects_uncleanly_for_partitions_of_others() -> None:
     waiting = partition((2, B), (3, C), isr=(2,), leader=-1)
     answer = ask(image(waiting, registered=fenced(2), unclean_leader_election_enable="true"), 4)
     assert (answer.verdict, answer.partitions, reasons(answer)) == ("not safe", 0, {"election": ()})
-    assert [(one.partition, one.harms, one.leader) for one in answer.stakes] == [(0, ["unclean_election"], -1)]
+    assert [(stake.partition, stake.harms, stake.leader) for stake in answer.stakes] == [(0, ["unclean_election"], -1)]
     assert "set it to false until then" in answer.steps[0].text
     assert ask(image(waiting, registered=fenced(2)), 4).verdict == "safe"
     last_known = replace(waiting, isr=(), last_known_elr=(3,))  # R-ELECT-4
@@ -241,7 +241,7 @@ def voters(tmp_path: Path, *ids: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("ids", "asked", "verdict"),
+    ("ids", "node_ids", "verdict"),
     [
         ((3000, 3001, 3002), [3001], "safe"),
         ((3000, 3001, 3002), [3001, 3002], "not safe"),
@@ -251,12 +251,12 @@ def voters(tmp_path: Path, *ids: int) -> Path:
         ((1, 2, 3002), [1, 2], "not safe"),
     ],
 )
-def test_quorum_keeps_its_majority(tmp_path: Path, ids: tuple[int, ...], asked: list[int], verdict: str) -> None:
-    answer = safe_to_restart(Lake.open(voters(tmp_path, *ids)), asked)
+def test_quorum_keeps_its_majority(tmp_path: Path, ids: tuple[int, ...], node_ids: list[int], verdict: str) -> None:
+    answer = safe_to_restart(Lake.open(voters(tmp_path, *ids)), node_ids)
     assert answer.verdict == verdict
     assert answer.quorum is not None
-    assert answer.quorum.leader_stops == (ids[0] in asked)
-    assert answer.controllers == [one for one in asked if one > 2]
+    assert answer.quorum.leader_stops == (ids[0] in node_ids)
+    assert answer.controllers == [node_id for node_id in node_ids if node_id > 2]
 
 
 def test_voter_that_is_not_registered_does_not_count(tmp_path: Path) -> None:
@@ -277,22 +277,22 @@ def run(*words: str) -> tuple[int, str]:
 def test_command_says_the_verdict_first_and_leaves_with_its_code(tmp_path: Path) -> None:
     made = image(partition((1, A), (2, B), (3, C)), partition((3, C)))
     path = ("--lake", str(lake_of(tmp_path / "lake", made)))
-    code, said = run("1", *path, "--at-offset", "6")
-    assert (code, said.partition(" (")[0]) == (0, "Safe: broker 1 can be restarted in order")
-    code, said = run("3", *path, "--at-offset", "7", "--kill")
-    assert (code, said.partition(" (")[0]) == (1, "Not safe: broker 3 cannot be killed without harm")
-    assert "1 partition has one replica: t-1" in said
-    code, said = run("3", *path)
+    code, output = run("1", *path, "--at-offset", "6")
+    assert (code, output.partition(" (")[0]) == (0, "Safe: broker 1 can be restarted in order")
+    code, output = run("3", *path, "--at-offset", "7", "--kill")
+    assert (code, output.partition(" (")[0]) == (1, "Not safe: broker 3 cannot be killed without harm")
+    assert "1 partition has one replica: t-1" in output
+    code, output = run("3", *path)
     assert code == 2
-    assert said.startswith("Not decidable: whether broker 3 can be restarted in order")
-    assert "older than --max-age 60 s" in said
-    assert "As of then: not safe." in said
+    assert output.startswith("Not decidable: whether broker 3 can be restarted in order")
+    assert "older than --max-age 60 s" in output
+    assert "As of then: not safe." in output
 
 
 def test_json_of_the_command_has_the_documented_names(tmp_path: Path) -> None:
     path = lake_of(tmp_path / "lake", image(partition((1, A), (2, B), isr=(1,))))
-    code, said = run("1", "--lake", str(path), "--at-offset", "6", "--json")
-    answer = json.loads(said)
+    code, output = run("1", "--lake", str(path), "--at-offset", "6", "--json")
+    answer = json.loads(output)
     assert (code, answer["verdict"], answer["as_known"]) == (1, "not_now", "not_now")
     assert answer["harms"] == {
         "no_leader": 1,
@@ -316,9 +316,9 @@ def test_wait_looks_again_until_it_is_safe(tmp_path: Path, monkeypatch: pytest.M
         story.change("t", 0, isr=(1, 2)).lake(path)
 
     monkeypatch.setattr(time, "sleep", sleep)
-    code, said = run("1", "--lake", str(path), "--wait", "1m")
-    assert said.startswith("Not now: broker 1 cannot be restarted in order without harm: 1 partition can be spared")
-    assert "Safe: broker 1 can be restarted in order" in said
+    code, output = run("1", "--lake", str(path), "--wait", "1m")
+    assert output.startswith("Not now: broker 1 cannot be restarted in order without harm: 1 partition can be spared")
+    assert "Safe: broker 1 can be restarted in order" in output
     assert code == 0
 
 

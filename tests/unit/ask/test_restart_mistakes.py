@@ -24,13 +24,15 @@ MIN_ISR, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 
 
 def on(*ids: int, **fields: object) -> Partition:
-    return partition(*((one, DIRS[one]) for one in ids), **fields)
+    return partition(*((broker_id, DIRS[broker_id]) for broker_id in ids), **fields)
 
 
 def made(*partitions: Partition, elr: bool = False, **changes: Any) -> Image:
     """Four brokers and a topic. ``changes``: of brokers by ``b1``, and ``configs``."""
-    image = one_topic(*partitions, registered=brokers(*((one,) for one in DIRS.values())))
-    registered = {number: replace(one, **changes.get(f"b{number}", {})) for number, one in image.brokers.items()}
+    image = one_topic(*partitions, registered=brokers(*((directory,) for directory in DIRS.values())))
+    registered = {
+        number: replace(registration, **changes.get(f"b{number}", {})) for number, registration in image.brokers.items()
+    }
     features = {**image.features, ELR_FEATURE: 1} if elr else image.features
     return replace(image, brokers=registered, features=features, configs=changes.get("configs", {}))
 
@@ -76,10 +78,10 @@ def differences() -> Iterator[str]:
     """The cases whose answer is not what the play does."""
     for name, (image, nodes, kill) in CASES.items():
         answer = restart.safe_to_restart(in_memory_of(image), nodes, kill=kill)
-        said = {one.partition: ({*one.harms} - {"acks1_at_risk"}, {*one.already}) for one in answer.stakes}
+        stakes = {stake.partition: ({*stake.harms} - {"acks1_at_risk"}, {*stake.already}) for stake in answer.stakes}
         expected = played(image, nodes, kill=kill)
         for (topic_id, number), caused in expected.caused.items():
-            if said.get(number, (set(), set())) != (caused, expected.already[topic_id, number] - caused):
+            if stakes.get(number, (set(), set())) != (caused, expected.already[topic_id, number] - caused):
                 yield name
 
 
@@ -88,15 +90,17 @@ def test_without_a_mistake_every_answer_is_what_the_play_does() -> None:
 
 
 def flags(value: bool) -> Callable[[Flags], Flags]:
-    return lambda one: np.full_like(one, value)
+    return lambda column: np.full_like(column, value)
 
 
 def settings(it: Columns, **changes: Any) -> Columns:
-    return replace(it, settings=[replace(one, **changes) for one in it.settings])
+    return replace(it, settings=[replace(topic_settings, **changes) for topic_settings in it.settings])
 
 
 def registered(it: Columns, **changes: Any) -> Columns:
-    return replace(it, registered={number: replace(one, **changes) for number, one in it.registered.items()})
+    return replace(
+        it, registered={number: replace(registration, **changes) for number, registration in it.registered.items()}
+    )
 
 
 MISREAD: dict[str, Callable[[Columns], Columns]] = {
@@ -115,7 +119,7 @@ MISREAD: dict[str, Callable[[Columns], Columns]] = {
 @pytest.mark.parametrize("mistake", MISREAD)
 def test_mistake_in_what_is_read_is_noticed(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
     read = restart_columns.columns
-    monkeypatch.setattr(restart, "columns", lambda *asked: MISREAD[mistake](read(*asked)))
+    monkeypatch.setattr(restart, "columns", lambda *arguments: MISREAD[mistake](read(*arguments)))
     assert next(differences(), None) is not None
 
 
@@ -126,9 +130,9 @@ def first_only(it: Columns, stopping: Flags) -> Flags:
 
 MISJUDGED: dict[str, tuple[str, Any]] = {
     "one replica in sync is enough": ("spares", first_only),
-    "an unclean return counts as clean": ("Restart", lambda **said: Restart(**{**said, "unclean": frozenset()})),
-    "only the order as given is played": ("in_any_order", lambda one: iter([one])),
-    "a kill counts as a stop in order": ("Restart", lambda **said: Restart(**{**said, "kill": False})),
+    "an unclean return counts as clean": ("Restart", lambda **fields: Restart(**{**fields, "unclean": frozenset()})),
+    "only the order as given is played": ("in_any_order", lambda order: iter([order])),
+    "a kill counts as a stop in order": ("Restart", lambda **fields: Restart(**{**fields, "kill": False})),
 }
 
 

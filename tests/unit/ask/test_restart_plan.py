@@ -33,11 +33,11 @@ DIRS = {number: Uuid(number, 1000) for number in range(1, 10)}
 
 
 def on(*ids: int, **fields: object) -> Partition:
-    return partition(*((one, DIRS[one]) for one in ids), **fields)
+    return partition(*((broker_id, DIRS[broker_id]) for broker_id in ids), **fields)
 
 
 def plan(*partitions: Partition, size: int = 6, min_isr: str = "2", **options: object) -> RestartPlan:
-    made = one_topic(*partitions, registered=brokers(*((DIRS[one],) for one in range(1, size + 1))))
+    made = one_topic(*partitions, registered=brokers(*((DIRS[broker_id],) for broker_id in range(1, size + 1))))
     made = replace(made, configs={(4, ""): {"min.insync.replicas": min_isr}})
     return restart_plan(in_memory_of(made), **options)  # type: ignore[arg-type]
 
@@ -70,10 +70,10 @@ def test_search_finds_the_fewest_batches_and_proves_it(seed: int) -> None:
         if len(some) > limit:
             limits.append((some, limit))
     most = chance.choice([nodes, 2, 3])
-    found = fewest(BatchLimits.of(nodes, limits, most))
-    assert len(found.batches) == found.bound == smallest(nodes, limits, most)
-    assert sorted(node for batch in found.batches for node in batch) == [*range(nodes)]
-    for batch in found.batches:
+    node_batches = fewest(BatchLimits.of(nodes, limits, most))
+    assert len(node_batches.batches) == node_batches.bound == smallest(nodes, limits, most)
+    assert sorted(node for batch in node_batches.batches for node in batch) == [*range(nodes)]
+    for batch in node_batches.batches:
         assert len(batch) <= most
         assert all(len({*batch} & {*some}) <= limit for some, limit in limits)
 
@@ -81,10 +81,10 @@ def test_search_finds_the_fewest_batches_and_proves_it(seed: int) -> None:
 def test_search_that_gives_up_still_has_batches_and_an_honest_bound() -> None:
     chance = random.Random(1)
     edges = [(pair, 1) for pair in itertools.combinations(range(40), 2) if chance.random() < 0.5]
-    found = fewest(BatchLimits.of(40, edges), steps=1)
-    assert sum(map(len, found.batches)) == 40
-    assert found.bound < len(found.batches)
-    for batch in found.batches:
+    node_batches = fewest(BatchLimits.of(40, edges), steps=1)
+    assert sum(map(len, node_batches.batches)) == 40
+    assert node_batches.bound < len(node_batches.batches)
+    for batch in node_batches.batches:
         assert not any(pair in {edge for edge, _ in edges} for pair in itertools.combinations(sorted(batch), 2))
 
 
@@ -109,23 +109,23 @@ def test_max_parallel_limits_a_batch() -> None:
 
 
 def test_batches_by_rack_have_brokers_of_one_rack() -> None:
-    made = one_topic(on(1, 4), on(2, 5), registered=brokers(*((DIRS[one],) for one in range(1, 6))))
-    racks = {number: replace(one, rack=f"r{number % 2}") for number, one in made.brokers.items()}
+    made = one_topic(on(1, 4), on(2, 5), registered=brokers(*((DIRS[broker_id],) for broker_id in range(1, 6))))
+    racks = {number: replace(registration, rack=f"r{number % 2}") for number, registration in made.brokers.items()}
     lake = in_memory_of(replace(made, brokers=racks))
-    found = restart_plan(lake, by_rack=True)
-    rack = {node.node_id: node.rack for node in found.nodes}
-    assert all(len({rack[one] for one in batch}) == 1 for batch in found.batches)
+    answer = restart_plan(lake, by_rack=True)
+    rack = {node.node_id: node.rack for node in answer.nodes}
+    assert all(len({rack[node_id] for node_id in batch}) == 1 for batch in answer.batches)
 
 
 def test_brokers_that_no_batch_can_have_are_named_with_the_smallest_reason() -> None:
     answer = plan(on(1), on(2, 3), on(2, 3, 4), on(5, 6, 4))
-    assert {one.node_id: one.reason for one in answer.impossible} == {
+    assert {node.node_id: node.reason for node in answer.impossible} == {
         1: "one replica",
         2: "min.insync.replicas",
         3: "min.insync.replicas",
     }
     assert answer.impossible[0].reasons[0].names == ["t-0"]
-    assert sorted(one for batch in answer.batches for one in batch) == [4, 5, 6]
+    assert sorted(node_id for batch in answer.batches for node_id in batch) == [4, 5, 6]
 
 
 def test_follower_that_lags_is_waited_for_and_does_not_change_the_plan() -> None:
@@ -138,11 +138,11 @@ def test_follower_that_lags_is_waited_for_and_does_not_change_the_plan() -> None
 
 
 def test_broker_that_is_down_is_started_first() -> None:
-    made = one_topic(on(1, 2, 3), on(4, 5, 6), registered=brokers(*((DIRS[one],) for one in range(1, 7))))
+    made = one_topic(on(1, 2, 3), on(4, 5, 6), registered=brokers(*((DIRS[broker_id],) for broker_id in range(1, 7))))
     registered = {**made.brokers, 3: replace(made.brokers[3], fenced=True)}
     made = replace(made, brokers=registered, configs={(4, ""): {"min.insync.replicas": "2"}})
     answer = restart_plan(in_memory_of(made))
-    assert (answer.down, {one.node_id: one.reason for one in answer.impossible}) == (
+    assert (answer.down, {node.node_id: node.reason for node in answer.impossible}) == (
         [3],
         {1: "broker down", 2: "broker down"},
     )
@@ -168,13 +168,13 @@ def test_brokers_come_before_controllers_and_the_active_one_is_last(tmp_path: Pa
         [*answer.batches[0], *answer.batches[1]] == [1, 2] and 3001 in answer.batches[-1]
     )
     assert all(len({*batch} & {3, 3000, 3001, 3003, 3004}) <= 2 for batch in answer.batches)
-    assert {one.node_id: one.role for one in answer.nodes}[3] == "both"
-    assert [one.node_id for one in answer.nodes if one.active] == [3001]
+    assert {node.node_id: node.role for node in answer.nodes}[3] == "both"
+    assert [node.node_id for node in answer.nodes if node.active] == [3001]
 
 
 def test_quorum_of_one_is_in_no_batch(tmp_path: Path) -> None:
     answer = restart_plan(Story().broker(1, "a").lead(3000).lake(tmp_path))
-    assert [(one.node_id, one.reason) for one in answer.impossible] == [(3000, "quorum")]
+    assert [(node.node_id, node.reason) for node in answer.impossible] == [(3000, "quorum")]
 
 
 # THE NEXT BATCH
@@ -193,21 +193,21 @@ def test_loop_of_next_batches_restarts_every_broker_once(tmp_path: Path) -> None
     since = f"{Lake.open(path).time:%Y-%m-%dT%H:%M:%SZ}"
     at, restarted = ("--lake", str(path)), []
     for _ in range(9):
-        code, said = run("--next", "--since", since, *at, "--at-offset", str(len(story.entries) - 1))
-        if not said.strip():
+        code, output = run("--next", "--since", since, *at, "--at-offset", str(len(story.entries) - 1))
+        if not output.strip():
             break
-        (broker,) = map(int, said.split(","))
+        (broker,) = map(int, output.split(","))
         assert code == 0
         restarted.append(broker)
-        rest = tuple(one for one in (1, 2, 3) if one != broker)
+        rest = tuple(replica for replica in (1, 2, 3) if replica != broker)
         story.fence(broker).change("t", 0, isr=rest, leader=rest[0])
         story.broker(broker, "_abc"[broker], process=2, fenced=True).lake(path)
-        code, said = run("--next", "--since", since, *at, "--at-offset", str(len(story.entries) - 1))
-        assert (code, said) == (1, "")
+        code, output = run("--next", "--since", since, *at, "--at-offset", str(len(story.entries) - 1))
+        assert (code, output) == (1, "")
         story.fence(broker, up=True).lake(path)
         if len(restarted) < 3:
-            code, said = run("--next", "--since", since, *at, "--at-offset", str(len(story.entries) - 1))
-            assert (code, said) == (1, "")
+            code, output = run("--next", "--since", since, *at, "--at-offset", str(len(story.entries) - 1))
+            assert (code, output) == (1, "")
         story.change("t", 0, isr=(1, 2, 3)).lake(path)
     assert sorted(restarted) == [1, 2, 3]
     assert code == 0
@@ -216,15 +216,15 @@ def test_loop_of_next_batches_restarts_every_broker_once(tmp_path: Path) -> None
 def test_command_shows_the_plan_and_json_has_the_documented_names(tmp_path: Path) -> None:
     story = Story().broker(1, "a").broker(2, "b").broker(3, "c").topic("t", {1: "a", 2: "b"}, {3: "c"})
     story.lake(tmp_path)
-    code, said = run("--lake", str(tmp_path), "--at-offset", "6")
+    code, output = run("--lake", str(tmp_path), "--at-offset", "6")
     assert code == 1
-    assert said.startswith("2 batches for 2 nodes (offset 6")
-    assert "1 node cannot be restarted without harm." in said
-    assert "  3: 1 partition has one replica (t-1)" in said
+    assert output.startswith("2 batches for 2 nodes (offset 6")
+    assert "1 node cannot be restarted without harm." in output
+    assert "  3: 1 partition has one replica (t-1)" in output
     answer = json.loads(run("--lake", str(tmp_path), "--at-offset", "6", "--json")[1])
     assert (answer["batches"], answer["number"], answer["bound"], answer["is_best"]) == ([[1], [2]], 2, 2, True)
     assert answer["next"] == {"state": "go", "batch": [1], "why": []}
-    assert [one["node_id"] for one in answer["impossible"]] == [3]
+    assert [node["node_id"] for node in answer["impossible"]] == [3]
 
 
 # AGAINST THE MODEL
@@ -245,7 +245,7 @@ def test_no_batch_of_any_image_does_harm_in_any_order(image: Image, most: int | 
         for kill in (False, True):
             if batch and not (kill and before is image):
                 assert not any(harmed(before, batch, kill=kill).values())
-    possible = {one for batch in answer.batches for one in batch}
+    possible = {node_id for batch in answer.batches for node_id in batch}
     for broker in {*image.brokers} - possible - {*answer.down}:
         alone = [any(harmed(later, [broker], kill=kill).values()) for kill in (False, True)]
         assert any(alone) or is_judged_otherwise(answer, broker, image)
@@ -261,6 +261,6 @@ def harmed(image: Image, brokers: Sequence[int], *, kill: bool) -> dict[Place, s
 def is_judged_otherwise(answer: RestartPlan, broker: int, image: Image) -> bool:
     """A start with a disk that is not online (test_next_start.py), a state on which Kafka's own controller fails, or
     another broker that is shutting down: the plan counts on none that leaves."""
-    (one,) = [one for one in answer.nodes if one.node_id == broker]
+    (node,) = [node for node in answer.nodes if node.node_id == broker]
     leaving = {other.broker_id for other in image.brokers.values() if other.in_controlled_shutdown}
-    return one.reason in ("last copy", "fault") or any(leaving & {*reason.waits_for} for reason in one.reasons)
+    return node.reason in ("last copy", "fault") or any(leaving & {*reason.waits_for} for reason in node.reasons)

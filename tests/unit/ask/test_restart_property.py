@@ -23,8 +23,8 @@ met: dict[str, int] = {}
 def with_directories(image: Image) -> Image:
     """Every broker registers a directory, as all do since Kafka 3.7."""
     listed = {
-        number: replace(one, directories=one.directories or (Uuid(number, 1000),))
-        for number, one in image.brokers.items()
+        number: replace(registration, directories=registration.directories or (Uuid(number, 1000),))
+        for number, registration in image.brokers.items()
     }
     return replace(image, brokers=listed)
 
@@ -45,20 +45,20 @@ def test_verdict_about_any_image_is_what_every_order_of_the_restart_does(image: 
         expected = played(image, brokers, kill=kill)
     except ControllerFault:
         expected = played(image, brokers, kill=kill, profile=REPAIRED)
-    said = {(one.topic_id, one.partition): {*one.harms} - {"acks1_at_risk"} for one in answer.stakes}
-    already = {(one.topic_id, one.partition): {*one.already} for one in answer.stakes}
+    harms_of = {(stake.topic_id, stake.partition): {*stake.harms} - {"acks1_at_risk"} for stake in answer.stakes}
+    already = {(stake.topic_id, stake.partition): {*stake.already} for stake in answer.stakes}
     # In order, a broker is let go some time after it asked: the play has two of these schedules, the answer others.
     others = {"unclean_election"} if not kill and len(brokers) > 1 else set[str]()
     for (topic_id, number), caused in expected.caused.items():
         key = str(topic_id), number
-        harms = said.get(key, set())
+        harms = harms_of.get(key, set())
         assert caused <= harms, "a harm is missed"
         assert harms - caused <= others
         if {*brokers} & {*image.topics[topic_id].partitions[number].replicas}:
             assert already.get(key, set()) == expected.already[topic_id, number] - harms
         for harm in caused:
             met[harm] = met.get(harm, 0) + 1
-    harmless = not any(said.values()) and not answer.fault
+    harmless = not any(harms_of.values()) and not answer.fault
     # A start with a disk that is not online is judged by itself: tests/unit/ask/test_next_start_property.py.
     if answer.verdict == "safe" or not answer.starts:
         assert (answer.verdict == "safe") == harmless

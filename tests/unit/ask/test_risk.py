@@ -28,17 +28,17 @@ from tests.support.volume import amount
 REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
 
 
-def told(image: Image, profile: Profile = KAFKA) -> dict[tuple[int, str | None], tuple[int, ...]]:
+def reference_costs(image: Image, profile: Profile = KAFKA) -> dict[tuple[int, str | None], tuple[int, ...]]:
     """(broker, directory) -> what the reference says, for every unfenced broker and its directories."""
-    found: dict[tuple[int, str | None], tuple[int, ...]] = {}
+    costs: dict[tuple[int, str | None], tuple[int, ...]] = {}
     for broker in image.brokers.values():
         if not broker.fenced:
-            found[broker.broker_id, None] = cost(image, broker, broker.directories, whole=True, profile=profile)
+            costs[broker.broker_id, None] = cost(image, broker, broker.directories, whole=True, profile=profile)
             for directory in broker.directories:
                 whole = len(broker.directories) == 1
                 lost = cost(image, broker, (directory,), whole=whole, profile=profile)
-                found[broker.broker_id, str(directory)] = lost
-    return found
+                costs[broker.broker_id, str(directory)] = lost
+    return costs
 
 
 def cost(
@@ -49,25 +49,25 @@ def cost(
     later = after(image, failures, profile=profile)
     counts = dict.fromkeys(("replicas", "leaders", "without", "last", "unclean", "under", "moved"), 0)
     for topic_id, topic in image.topics.items():
-        for number, one in topic.partitions.items():
+        for number, before in topic.partitions.items():
             then = later.topics[topic_id].partitions[number]
-            down = set(offline_replicas(image, one, profile=profile))
+            down = set(offline_replicas(image, before, profile=profile))
             here = {
                 replica
-                for replica, directory in zip(one.replicas, one.directories, strict=True)
+                for replica, directory in zip(before.replicas, before.directories, strict=True)
                 if replica == broker.broker_id and (whole or directory in failing)
             }
-            wanted = min(min_isr(image, topic), len(one.replicas))
+            wanted = min(min_isr(image, topic), len(before.replicas))
             counts["replicas"] += len(here - down)
-            counts["leaders"] += one.leader in here
-            counts["without"] += one.leader >= 0 and then.leader == -1
-            counts["last"] += bool(here - down) and len(set(one.replicas) - down) == 1
-            clean = set(one.isr) or set(one.eligible_leader_replicas)
-            if set(one.isr) == {broker.broker_id}:
-                clean = set(one.eligible_leader_replicas)
-            counts["unclean"] += then.leader not in (-1, one.leader, *clean)
-            counts["under"] += len(set(one.isr) - down) >= wanted > len(set(then.isr) - down - here)
-            counts["moved"] += one.leader >= 0 and then.leader not in (-1, one.leader)
+            counts["leaders"] += before.leader in here
+            counts["without"] += before.leader >= 0 and then.leader == -1
+            counts["last"] += bool(here - down) and len(set(before.replicas) - down) == 1
+            clean = set(before.isr) or set(before.eligible_leader_replicas)
+            if set(before.isr) == {broker.broker_id}:
+                clean = set(before.eligible_leader_replicas)
+            counts["unclean"] += then.leader not in (-1, before.leader, *clean)
+            counts["under"] += len(set(before.isr) - down) >= wanted > len(set(then.isr) - down - here)
+            counts["moved"] += before.leader >= 0 and then.leader not in (-1, before.leader)
     return tuple(counts.values())
 
 
@@ -79,19 +79,22 @@ def min_isr(image: Image, topic: Topic) -> int:
 
 
 def answered(lake: Lake) -> dict[tuple[int, str | None], tuple[int, ...]]:
-    def counts(one: Exposure) -> tuple[int, ...]:
+    def counts(exposure: Exposure) -> tuple[int, ...]:
         return (
-            one.replicas,
-            one.leaders,
-            one.without_leader,
-            one.last_replicas,
-            one.unclean,
-            one.under_min_isr,
-            one.moved,
+            exposure.replicas,
+            exposure.leaders,
+            exposure.without_leader,
+            exposure.last_replicas,
+            exposure.unclean,
+            exposure.under_min_isr,
+            exposure.moved,
         )
 
     answer = risk(lake)
-    return {(one.broker_id, one.directory_id): counts(one) for one in (*answer.brokers, *answer.directories)}
+    return {
+        (exposure.broker_id, exposure.directory_id): counts(exposure)
+        for exposure in (*answer.brokers, *answer.directories)
+    }
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)
@@ -99,13 +102,13 @@ def test_risk_of_every_directory_and_broker_of_a_real_cluster_is_what_the_contro
     cluster_lakes: Mapping[str, Path], kafka: str
 ) -> None:
     log = read_log(metadata_dir(kafka))
-    asked = range(30, log[-1].offset + 1, amount(188, 47))
+    offsets = range(30, log[-1].offset + 1, amount(188, 47))
     reference = Reference()
     met = 0
     for entry in log:
         reference.add([entry])
-        if entry.offset in asked:
-            expected = told(reference.image)
+        if entry.offset in offsets:
+            expected = reference_costs(reference.image)
             assert answered(Lake.open(cluster_lakes[kafka], at_offset=entry.offset)) == expected
             met += sum(any(counts[2:]) for counts in expected.values())
     assert met > amount(4, 10)
@@ -120,7 +123,9 @@ def test_risk_in_random_operations_is_what_the_controller_would_do(tmp_path: Pat
     for entry in log:
         reference.add([entry])
         if entry.offset % amount(1500, 500) == 499:
-            assert answered(Lake.open(tmp_path / "lake", at_offset=entry.offset)) == told(reference.image, REPAIRED)
+            assert answered(Lake.open(tmp_path / "lake", at_offset=entry.offset)) == reference_costs(
+                reference.image, REPAIRED
+            )
 
 
 @pytest.mark.parametrize("features", [{}, {ELR_FEATURE: 1}], ids=["plain", "with eligible leaders"])
@@ -129,9 +134,9 @@ def test_risk_of_a_disk_that_another_brokers_replica_still_names(tmp_path: Path,
     left_behind = partition((1, moved), (2, own), isr=(2,), leader=2)
     image = one_topic(left_behind, partition((2, moved)), registered=brokers((Uuid(1, 1000),), (moved, own)))
     image = replace(image, features={**image.features, **features})
-    found = answered(Lake.open(lake_of(tmp_path / "lake", image)))
-    assert found == told(image)
-    assert found[2, str(moved)][2] == 2
+    costs = answered(Lake.open(lake_of(tmp_path / "lake", image)))
+    assert costs == reference_costs(image)
+    assert costs[2, str(moved)][2] == 2
 
 
 @pytest.mark.parametrize("profile", [KAFKA, KIP858], ids=["kafka", "kip858"])
@@ -141,18 +146,18 @@ def test_risk_of_any_image_is_what_the_controller_would_do(
     tmp_path_factory: pytest.TempPathFactory, profile: Profile, image: Image
 ) -> None:
     path = lake_of(tmp_path_factory.mktemp("any") / "lake", image, profile)
-    assert answered(Lake.open(path)) == told(image, profile)
+    assert answered(Lake.open(path)) == reference_costs(image, profile)
 
 
 def test_risk_in_random_operations_with_eligible_leaders_is_what_the_controller_would_do(tmp_path: Path) -> None:
     image, offset, met = Image(), 0, 0
     for number, line in read_trace(TRACES / "seed5.jsonl.gz"):
-        for one in recorded_records(line) if line["op"] != "image" else ():
-            image = image.apply(one.record, offset)
+        for versioned_record in recorded_records(line) if line["op"] != "image" else ():
+            image = image.apply(versioned_record.record, offset)
             offset += 1
         if number % amount(900, 450) == 449:
             path = lake_of(tmp_path / str(number), image)
-            expected = told(image, REPAIRED)
+            expected = reference_costs(image, REPAIRED)
             assert answered(Lake.open(path)) == expected
             met += sum(any(counts[2:]) for counts in expected.values())
         if number == 1800:

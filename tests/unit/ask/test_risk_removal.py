@@ -36,9 +36,9 @@ def test_directory_without_replicas_is_safe_and_the_answer_lists_unknown_facts(t
     answer = ask(tmp_path, one_topic(partition((1, B), (2, C)), registered=REGISTERED))
     assert answer.safe
     assert not answer.held
-    said = " ".join(reason.finding + reason.advice for reason in answer.reasons)
-    assert "metadata log directory" in said
-    assert "not cordoned" in said
+    text = " ".join(reason.finding + reason.advice for reason in answer.reasons)
+    assert "metadata log directory" in text
+    assert "not cordoned" in text
 
 
 def test_directory_with_replicas_is_not_safe_and_comes_with_a_plan(tmp_path: Path) -> None:
@@ -52,10 +52,10 @@ def test_directory_with_replicas_is_not_safe_and_comes_with_a_plan(tmp_path: Pat
 
 def test_plan_names_the_path_of_a_directory_that_has_one(tmp_path: Path) -> None:
     lake = Lake.open(lake_of(tmp_path / "lake", one_topic(partition((1, A)), registered=REGISTERED)))
-    said = {"label": "rack 7", "path": "/data/disk 1"}
-    for name, place in (({"label": "rack 7"}, str(A)[:8]), (said, "/data/disk 1")):
-        one = Statement("labels file", "f", 1, str(A), name.get("path"), name["label"], datetime.now(UTC))
-        answer = safe_to_remove(replace(lake, named=[one]), f"1:{A}")
+    label_and_path = {"label": "rack 7", "path": "/data/disk 1"}
+    for name, place in (({"label": "rack 7"}, str(A)[:8]), (label_and_path, "/data/disk 1")):
+        statement = Statement("labels file", "f", 1, str(A), name.get("path"), name["label"], datetime.now(UTC))
+        answer = safe_to_remove(replace(lake, named=[statement]), f"1:{A}")
         assert answer.plan == f"jbod plan drain {quote(f'1:{place}')}"
 
 
@@ -68,8 +68,8 @@ def test_plan_names_the_path_of_a_directory_that_has_one(tmp_path: Path) -> None
 )
 def test_replica_in_no_known_directory_of_the_broker_blocks(tmp_path: Path, directory: Uuid, finding: str) -> None:
     image = one_topic(partition((1, directory), (2, C)), partition((1, B)), registered=REGISTERED)
-    (found,) = blocking(ask(tmp_path, image))
-    assert found.startswith(finding)
+    (reason,) = blocking(ask(tmp_path, image))
+    assert reason.startswith(finding)
 
 
 def test_replica_in_no_known_directory_of_another_broker_does_not_matter(tmp_path: Path) -> None:
@@ -182,10 +182,10 @@ def test_what_is_not_there_leaves_with_2_and_one_line(
     with pytest.raises(SystemExit) as left:
         main([*words, "--lake", str(path)])
     assert left.value.code == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert problem in said.err
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert problem in output.err
+    assert output.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["risk", "incidents"])

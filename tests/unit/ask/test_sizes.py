@@ -35,9 +35,9 @@ def printed(path: Path, broker: int = 1, **directories: Mapping[str, int]) -> st
                 for name, size in held.items()
             ],
             "error": None,
-            "logDir": f"/data/{one}",
+            "logDir": f"/data/{directory}",
         }
-        for one, held in directories.items()
+        for directory, held in directories.items()
     ]
     text = f"Querying brokers\n{json.dumps({'brokers': [{'broker': broker, 'logDirs': log_dirs}], 'version': 1})}\n"
     path.mkdir(parents=True, exist_ok=True)
@@ -46,7 +46,9 @@ def printed(path: Path, broker: int = 1, **directories: Mapping[str, int]) -> st
 
 
 def of(lake: Lake, *sources: str) -> dict[str, DirectorySize]:
-    return {one.path or f"id {one.directory_id}": one for one in sizes(lake, sources).directories}
+    return {
+        directory.path or f"id {directory.directory_id}": directory for directory in sizes(lake, sources).directories
+    }
 
 
 def two_disks(path: Path) -> Lake:
@@ -55,56 +57,56 @@ def two_disks(path: Path) -> Lake:
 
 
 def test_replicas_that_are_in_one_directory_and_never_moved_make_its_path_certain(tmp_path: Path) -> None:
-    found = of(two_disks(tmp_path), printed(tmp_path, x={"t-0": 10, "t-1": 30}, y={"u-0": 5}))
-    x, y = found["/data/x"], found["/data/y"]
+    directories = of(two_disks(tmp_path), printed(tmp_path, x={"t-0": 10, "t-1": 30}, y={"u-0": 5}))
+    x, y = directories["/data/x"], directories["/data/y"]
     assert (x.directory_id, x.pairing, x.replicas, x.bytes, x.missing, x.astray) == (A, CERTAIN, 2, 40, 0, 0)
     assert (y.directory_id, y.pairing, y.bytes) == (B, CERTAIN, 5)
-    assert [(one.topic, one.replicas, one.bytes) for one in x.topics] == [("t", 2, 40)]
+    assert [(topic.topic, topic.replicas, topic.bytes) for topic in x.topics] == [("t", 2, 40)]
 
 
 def test_future_replicas_are_apart_and_tell_nothing(tmp_path: Path) -> None:
     """The log may name the target of a move before the copies are swapped."""
     lake = Story().broker(1, "ab").topic("t", {1: "a"}).topic("u", {1: "b"}).assign("t", 0, 1, "b").lake(tmp_path / "l")
-    found = of(lake, printed(tmp_path, x={"t-0": 10}, y={"u-0": 5, "+t-0": 7}))
-    x, y = found["/data/x"], found["/data/y"]
+    directories = of(lake, printed(tmp_path, x={"t-0": 10}, y={"u-0": 5, "+t-0": 7}))
+    x, y = directories["/data/x"], directories["/data/y"]
     assert (y.replicas, y.bytes, y.future_replicas, y.future_bytes) == (1, 5, 1, 7)
     assert (y.directory_id, y.pairing, x.directory_id, x.pairing) == (B, CERTAIN, A, LIKELY)
 
 
 def test_empty_directory_is_likely_the_one_that_is_left_and_two_are_unknown(tmp_path: Path) -> None:
     lake = Story().broker(1, "abcd").topic("t", {1: "a"}).topic("u", {1: "b"}).topic("v", {1: "c"}).lake(tmp_path / "l")
-    found = of(lake, printed(tmp_path, x={"t-0": 1}, y={"u-0": 1}, z={"v-0": 1}, w={}))
-    assert (found["/data/w"].directory_id, found["/data/w"].pairing) == (D, LIKELY)
-    found = of(lake, printed(tmp_path, x={"t-0": 1}, y={"u-0": 1}, z={}, w={}))
-    assert {found[f"/data/{one}"].pairing for one in "zw"} == {UNKNOWN}
-    assert {found[f"id {one}"].recorded for one in (C, D)} == {0, 1}
+    directories = of(lake, printed(tmp_path, x={"t-0": 1}, y={"u-0": 1}, z={"v-0": 1}, w={}))
+    assert (directories["/data/w"].directory_id, directories["/data/w"].pairing) == (D, LIKELY)
+    directories = of(lake, printed(tmp_path, x={"t-0": 1}, y={"u-0": 1}, z={}, w={}))
+    assert {directories[f"/data/{letter}"].pairing for letter in "zw"} == {UNKNOWN}
+    assert {directories[f"id {directory_id}"].recorded for directory_id in (C, D)} == {0, 1}
 
 
 def test_new_disk_in_the_place_of_a_dead_one_is_the_directory_that_the_broker_lists(tmp_path: Path) -> None:
     """Replicas that nobody could copy still name the dead one."""
     story = Story().broker(1, "ab").topic("t", {1: "a"}).topic("u", {1: "b"}).broker(1, "bc")
-    found = of(story.lake(tmp_path / "l"), printed(tmp_path, x={}, y={"u-0": 1}))
-    assert (found["/data/x"].directory_id, found["/data/x"].pairing) == (C, LIKELY)
-    assert found[f"id {A}"].recorded == 1
+    directories = of(story.lake(tmp_path / "l"), printed(tmp_path, x={}, y={"u-0": 1}))
+    assert (directories["/data/x"].directory_id, directories["/data/x"].pairing) == (C, LIKELY)
+    assert directories[f"id {A}"].recorded == 1
 
 
 def test_replica_that_moved_since_makes_nothing_certain(tmp_path: Path) -> None:
     """By the log t-0 went to b; the file is older."""
     lake = Story().broker(1, "ab").topic("t", {1: "a"}).assign("t", 0, 1, "b").lake(tmp_path / "l")
-    found = of(lake, printed(tmp_path, x={"t-0": 1}, y={}))
-    assert found["/data/x"].pairing != CERTAIN
+    directories = of(lake, printed(tmp_path, x={"t-0": 1}, y={}))
+    assert directories["/data/x"].pairing != CERTAIN
 
 
 def test_paths_that_claim_the_same_directory_are_unknown(tmp_path: Path) -> None:
     lake = Story().broker(1, "abc").topic("t", {1: "a"}, {1: "a"}, {1: "a"}, {1: "a"}).lake(tmp_path / "l")
-    found = of(lake, printed(tmp_path, x={"t-0": 1, "t-1": 1}, y={"t-2": 1, "t-3": 1}))
-    assert {found["/data/x"].pairing, found["/data/y"].pairing} == {UNKNOWN}
+    directories = of(lake, printed(tmp_path, x={"t-0": 1, "t-1": 1}, y={"t-2": 1, "t-3": 1}))
+    assert {directories["/data/x"].pairing, directories["/data/y"].pairing} == {UNKNOWN}
 
 
 def test_replicas_that_the_log_has_elsewhere_are_counted(tmp_path: Path) -> None:
     lake = Story().broker(1, "ab").topic("t", {1: "a"}, {1: "a"}, {1: "a"}, {1: "b"}).lake(tmp_path / "l")
-    found = of(lake, printed(tmp_path, x={"t-0": 1, "t-1": 1, "t-3": 1, "stray-0": 1}, y={}))
-    x = found["/data/x"]
+    directories = of(lake, printed(tmp_path, x={"t-0": 1, "t-1": 1, "t-3": 1, "stray-0": 1}, y={}))
+    x = directories["/data/x"]
     assert x.pairing == UNKNOWN or (x.directory_id, x.missing, x.astray) == (A, 1, 2)
 
 
@@ -144,14 +146,19 @@ def test_file_that_is_no_source_is_bad_usage(tmp_path: Path, text: str) -> None:
 def keep_run(lake: Lake, path: Path, time: int, *, replicas: int = 2, **directories: int) -> int:
     """Keeps these sizes of broker 1, as of ``time``."""
     source = printed(
-        path, 1, **{one: {f"t-{at}": size // replicas for at in range(replicas)} for one, size in directories.items()}
+        path,
+        1,
+        **{
+            directory: {f"t-{at}": size // replicas for at in range(replicas)}
+            for directory, size in directories.items()
+        },
     )
     os.utime(source, (time, time))
     return keep(lake, sizes(lake, [source]))
 
 
 def grown(lake: Lake, place: str = "/data/x") -> int | None:
-    return next(one.growth for one in kept(lake).directories if one.path == place)
+    return next(directory.growth for directory in kept(lake).directories if directory.path == place)
 
 
 def test_sizes_that_are_kept_answer_without_a_source(tmp_path: Path) -> None:
@@ -159,15 +166,15 @@ def test_sizes_that_are_kept_answer_without_a_source(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no sizes are kept"):
         kept(lake)
     assert keep_run(lake, tmp_path, 1000, x=40) == 1
-    found = kept(lake).directories[0]
-    assert (found.path, found.directory_id, found.pairing, found.bytes, found.replicas) == (
+    directory = kept(lake).directories[0]
+    assert (directory.path, directory.directory_id, directory.pairing, directory.bytes, directory.replicas) == (
         "/data/x",
         A,
         CERTAIN,
         40,
         2,
     )
-    assert (found.time, found.growth) == (datetime.fromtimestamp(1000, UTC), None)
+    assert (directory.time, directory.growth) == (datetime.fromtimestamp(1000, UTC), None)
 
 
 def test_source_that_was_kept_already_is_not_kept_twice(tmp_path: Path) -> None:
@@ -188,7 +195,7 @@ def test_newest_run_of_each_broker_counts(tmp_path: Path) -> None:
         source = printed(tmp_path, broker, **held)
         os.utime(source, (time, time))
         keep(lake, sizes(lake, [source]))
-    assert [(one.broker_id, one.path, one.bytes) for one in kept(lake).directories] == [
+    assert [(directory.broker_id, directory.path, directory.bytes) for directory in kept(lake).directories] == [
         (1, "/data/x", 14),
         (2, "/data/z", 5),
     ]
@@ -208,9 +215,9 @@ def test_growth_is_the_slope_since_the_replicas_changed(tmp_path: Path) -> None:
 
 
 def test_days_until_full_follow_from_growth_and_free_bytes() -> None:
-    one = DirectorySize(1, "/x", A, CERTAIN, "", total_bytes=1000, free_bytes=250, growth=100)
-    assert one.days_until_full == 2
-    assert [replace(one, growth=growth).days_until_full for growth in (0, -5, None)] == [None] * 3
+    directory = DirectorySize(1, "/x", A, CERTAIN, "", total_bytes=1000, free_bytes=250, growth=100)
+    assert directory.days_until_full == 2
+    assert [replace(directory, growth=growth).days_until_full for growth in (0, -5, None)] == [None] * 3
 
 
 def test_sizes_of_later_offsets_are_not_those_of_the_past(tmp_path: Path) -> None:
@@ -258,11 +265,11 @@ def test_path_that_is_certain_is_that_of_meta_properties(kafka: str, cluster_lak
     truth: dict[str, str] = {}
     for disk_path in sorted((CLUSTERS / kafka / "disks").glob("*")):
         truth[disk_path.name] = str(read_meta_properties(str(disk_path)).directory_id)
-    found = sizes(Lake.open(str(cluster_lakes[kafka])), [str(CLUSTERS / kafka / "logdirs.json")]).directories
-    certain = [one for one in found if one.pairing == CERTAIN]
+    directories = sizes(Lake.open(str(cluster_lakes[kafka])), [str(CLUSTERS / kafka / "logdirs.json")]).directories
+    certain = [directory for directory in directories if directory.pairing == CERTAIN]
     assert certain
-    for one in certain:
-        assert truth.get(Path(one.path or "").name, one.directory_id) == one.directory_id
+    for directory in certain:
+        assert truth.get(Path(directory.path or "").name, directory.directory_id) == directory.directory_id
 
 
 # RANDOM BROKERS
@@ -270,12 +277,12 @@ def test_path_that_is_certain_is_that_of_meta_properties(kafka: str, cluster_lak
 
 def test_certain_paths_are_right_whatever_moves_between_the_file_and_the_log(tmp_path: Path) -> None:
     """Moves that the file has not seen yet, or that the log has not."""
-    told = 0
+    certain_paths = 0
     for seed in range(12):
         random = Random(seed)
         disks = "abcd"[: random.randint(2, 4)]
         place = {f"t-{number}": random.choice(disks) for number in range(random.randint(1, 8))}
-        story = Story().broker(1, disks).topic("t", *({1: one} for one in place.values()))
+        story = Story().broker(1, disks).topic("t", *({1: letter} for letter in place.values()))
         seen = dict(place)
         for _ in range(random.randint(0, 3)):
             name = random.choice([*place])
@@ -283,15 +290,15 @@ def test_certain_paths_are_right_whatever_moves_between_the_file_and_the_log(tmp
             story = story.assign("t", int(name[2:]), 1, place[name])
             if random.random() < 0.5:
                 seen = dict(place)
-        held: dict[str, dict[str, int]] = {one: {} for one in disks}
+        held: dict[str, dict[str, int]] = {letter: {} for letter in disks}
         for name, where in seen.items():
             held[where][name] = 1
-        found = of(story.lake(tmp_path / str(seed) / "lake"), printed(tmp_path / str(seed), 1, **held))
-        for path, one in found.items():
-            if one.pairing == CERTAIN:
-                told += 1
-                assert one.directory_id == str(disk(path[-1])), f"seed {seed}"
-    assert told
+        directories = of(story.lake(tmp_path / str(seed) / "lake"), printed(tmp_path / str(seed), 1, **held))
+        for path, directory in directories.items():
+            if directory.pairing == CERTAIN:
+                certain_paths += 1
+                assert directory.directory_id == str(disk(path[-1])), f"seed {seed}"
+    assert certain_paths
 
 
 # THE COMMAND
@@ -306,8 +313,8 @@ def test_command_shows_what_fills_a_directory(tmp_path: Path) -> None:
     assert "2 directories hold 6.0 GiB" in run.output
     assert "t 6.0 GiB" in run.output
     assert "/data/y of broker 1 is likely" in run.output
-    said: dict[str, Any] = json.loads(CliRunner().invoke(application(), [*line, "--json"]).stdout)
-    assert said["directories"][0]["topics"] == [{"topic": "t", "replicas": 2, "bytes": 6 << 30}]
+    answer: dict[str, Any] = json.loads(CliRunner().invoke(application(), [*line, "--json"]).stdout)
+    assert answer["directories"][0]["topics"] == [{"topic": "t", "replicas": 2, "bytes": 6 << 30}]
 
 
 @pytest.mark.parametrize(("number", "text"), [(None, "-"), (0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB")])

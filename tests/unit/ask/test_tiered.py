@@ -25,7 +25,7 @@ def story(value: str = "true") -> Story:
     return Story().broker(1, "ab").broker(2, "c").topic("t", {1: "a"}).topic("u", {1: "a"}).append(tiered, 0)
 
 
-def said(lake: Path, *words: str) -> str:
+def output_of(lake: Path, *words: str) -> str:
     """What a command prints."""
     ran = CliRunner().invoke(main.application(words), [*words, "--lake", str(lake)])
     if ran.exception and not isinstance(ran.exception, SystemExit):
@@ -35,15 +35,15 @@ def said(lake: Path, *words: str) -> str:
 
 def test_whatif_says_what_of_a_tiered_topic_is_at_stake(tmp_path: Path) -> None:
     lake = story().lake(tmp_path)
-    assert {one.name: one.tiered for one in whatif(lake, ["1"]).changes} == {"t-0": True, "u-0": False}
-    assert f"of 1 partition {LOCAL}: t-0" in said(tmp_path, "whatif", "--fail", "1")
+    assert {change.name: change.tiered for change in whatif(lake, ["1"]).changes} == {"t-0": True, "u-0": False}
+    assert f"of 1 partition {LOCAL}: t-0" in output_of(tmp_path, "whatif", "--fail", "1")
 
 
 def test_risk_names_tiered_topics_where_the_last_replica_is_at_stake(tmp_path: Path) -> None:
     lake = story().lake(tmp_path)
     assert risk(lake).tiered_topics == ["t"]
     line = "Of tiered topics only the local part is at stake, which was not copied to remote storage yet: t"
-    assert line in said(tmp_path, "risk")
+    assert line in output_of(tmp_path, "risk")
 
 
 def test_removal_says_what_of_the_last_replicas_is_at_stake(tmp_path: Path) -> None:
@@ -54,20 +54,22 @@ def test_removal_says_what_of_the_last_replicas_is_at_stake(tmp_path: Path) -> N
 
 def test_offline_says_what_of_the_only_copies_is_at_stake(tmp_path: Path) -> None:
     lake = story().left(1, "b").lake(tmp_path)
-    assert {one.name: one.tiered for one in losses(lake).at_risk} == {"t-0": True, "u-0": False}
-    assert f"of 1 partition {LOCAL}: t-0" in said(tmp_path, "offline")
+    assert {partition.name: partition.tiered for partition in losses(lake).at_risk} == {"t-0": True, "u-0": False}
+    assert f"of 1 partition {LOCAL}: t-0" in output_of(tmp_path, "offline")
 
 
 def test_check_of_the_blast_radius_says_what_is_at_stake(tmp_path: Path) -> None:
-    (found,) = (one for one in run_checks(story().lake(tmp_path), ["B-18"]) if one.directory_id == str(disk("a")))
-    (_, said) = found.finding.split("failed now: ")
-    assert said == f"2; without any copy online: 2 (of 1 {LOCAL})"
+    (blast_radius,) = (
+        finding for finding in run_checks(story().lake(tmp_path), ["B-18"]) if finding.directory_id == str(disk("a"))
+    )
+    (_, text) = blast_radius.finding.split("failed now: ")
+    assert text == f"2; without any copy online: 2 (of 1 {LOCAL})"
 
 
 def test_check_of_offline_partitions_names_the_tiered_topic(tmp_path: Path) -> None:
     """B-17: every replica is offline, and of topic t only the local part with it."""
-    found = run_checks(story().left(1, "b").lake(tmp_path), ["B-17"])
-    assert {f"{one.topic}-{one.partition}": one.finding for one in found} == {
+    findings = run_checks(story().left(1, "b").lake(tmp_path), ["B-17"])
+    assert {f"{finding.topic}-{finding.partition}": finding.finding for finding in findings} == {
         "t-0": "every replica is offline; the topic is tiered: what was copied to remote storage is safe",
         "u-0": "every replica is offline",
     }
@@ -78,4 +80,4 @@ def test_check_of_offline_partitions_names_the_tiered_topic(tmp_path: Path) -> N
 )
 def test_topic_that_is_not_tiered_is_said_nothing_of(tmp_path: Path, words: list[str]) -> None:
     story("false").lake(tmp_path)
-    assert "remote storage" not in said(tmp_path, *words)
+    assert "remote storage" not in output_of(tmp_path, *words)

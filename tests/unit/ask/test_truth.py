@@ -62,27 +62,27 @@ def of_model(kafka: str) -> Iterator[tuple[int, Mapping[str, str]]]:
     names = {topic_id: topic.name for topic_id, topic in last.topics.items()}
     waiting = sorted(checkpoints(kafka))
     known: Mapping[Key, tuple[Loss, ...]] = {}
-    for offset, found in fates(reader):
+    for offset, fate_of in fates(reader):
         while waiting and offset > waiting[0]:
-            yield waiting.pop(0), _told(known, names)
-        known = {key: fate.losses for key, fate in found.items()}
+            yield waiting.pop(0), _worst_kinds(known, names)
+        known = {key: fate.losses for key, fate in fate_of.items()}
     for offset in waiting:
-        yield offset, _told(known, names)
+        yield offset, _worst_kinds(known, names)
 
 
-def _told(losses: Mapping[Key, tuple[Loss, ...]], names: Mapping[Uuid, str]) -> dict[str, str]:
+def _worst_kinds(losses: Mapping[Key, tuple[Loss, ...]], names: Mapping[Uuid, str]) -> dict[str, str]:
     return {
-        f"{names[key[0]]}-{key[1]}": worst(loss.kind for loss in told if loss.until is None)
-        for key, told in losses.items()
+        f"{names[key[0]]}-{key[1]}": worst(loss.kind for loss in partition_losses if loss.until is None)
+        for key, partition_losses in losses.items()
     }
 
 
 @pytest.mark.parametrize("kafka", TRUE_KAFKAS)
 def test_what_the_model_says_of_each_partition_is_what_consumers_read(kafka: str) -> None:
     judged: Counter[str] = Counter()
-    for offset, told in of_model(kafka):
+    for offset, kinds in of_model(kafka):
         for cell in checkpoints(kafka)[offset]:
-            judged[cell.judge(told.get(cell.partition, NOTHING))] += 1
+            judged[cell.judge(kinds.get(cell.partition, NOTHING))] += 1
     assert judged == JUDGED[kafka]
 
 
@@ -93,12 +93,12 @@ def test_what_check_and_offline_say_of_each_partition_is_what_consumers_read(kaf
     log = LogLake.of(LogOptions(path=str(metadata_dir(kafka))))
     for number, (offset, cells) in enumerate(checkpoints(kafka).items()):
         lake = replace(log, offset=offset)
-        found = sorted((one.subject, CHECKS[one.check.id]) for one in run_checks(lake, [*CHECKS]))
+        findings = sorted((finding.subject, CHECKS[finding.check.id]) for finding in run_checks(lake, [*CHECKS]))
         if number % amount(12, 1) == 0:
-            assert found == sorted({(one.name, one.kind) for one in offline(lake).data.losses})
-        told = {name: worst(kind for _, kind in of) for name, of in groupby(found, key=lambda one: one[0])}
+            assert findings == sorted({(loss.name, loss.kind) for loss in offline(lake).data.losses})
+        kinds = {name: worst(kind for _, kind in of) for name, of in groupby(findings, key=lambda finding: finding[0])}
         for cell in cells:
-            judged[cell.judge(told.get(cell.partition, NOTHING))] += 1
+            judged[cell.judge(kinds.get(cell.partition, NOTHING))] += 1
     assert judged == JUDGED[kafka]
 
 
@@ -121,7 +121,7 @@ def test_image_of_a_cluster_whose_partitions_were_read_equals_kafkas(kafka: str)
 def test_unclean_election_belongs_to_the_directory_that_failed(kafka: str, partition: str, broker: int) -> None:
     """Those that stand before the failure's record in the same append were dropped, or blamed on an older loss."""
     lake = LogLake.of(LogOptions(path=str(metadata_dir(kafka))))
-    first, *_ = (one for one in incidents(lake) if partition in one.may_lack_writes)
+    first, *_ = (incident for incident in incidents(lake) if partition in incident.may_lack_writes)
     assert (first.what, first.broker_id) == (f"broker {broker}: directory failed", broker)
 
 
@@ -129,17 +129,19 @@ def test_history_moves_and_incidents_say_the_same_of_a_replica_on_a_new_disk() -
     """Broker 4 is killed and starts within its session, with a blank disk in the place of the old one. Its reports
     (517 to 523) come before its registration (542). History said "moved", moves said "recreated"."""
     lake = LogLake.of(LogOptions(path=str(metadata_dir("kafka-4.0.1"))))
-    found = {one.accepted_offset: one for one in moves(lake) if 517 <= one.accepted_offset <= 523}
-    assert {one.outcome for one in found.values()} == {"recreated"}
+    moves_by_offset = {move.accepted_offset: move for move in moves(lake) if 517 <= move.accepted_offset <= 523}
+    assert {move.outcome for move in moves_by_offset.values()} == {"recreated"}
     for offset in (517, 519, 520, 523):
-        one = found[offset]
+        move = moves_by_offset[offset]
         (text,) = (
             event.what
-            for event in history(lake, f"{one.topic}-0").events
-            if event.offset == offset and one.target in event.what
+            for event in history(lake, f"{move.topic}-0").events
+            if event.offset == offset and move.target in event.what
         )
-        assert text == f"replica on 4 recreated empty in {one.target} (its data was in {one.source})"
-    (gone,) = (one for one in incidents(lake) if one.kind == "directory gone" and one.from_offset == 542)
+        assert text == f"replica on 4 recreated empty in {move.target} (its data was in {move.source})"
+    (gone,) = (
+        incident for incident in incidents(lake) if incident.kind == "directory gone" and incident.from_offset == 542
+    )
     assert "7 replicas recreated empty in other directories of the broker" in [event.what for event in gone.events]
 
 
@@ -154,13 +156,13 @@ def test_start_that_has_not_registered_yet_is_told_alike_and_no_disk_of_it_may_b
     assert [step.action for step in cause.steps] == ["look", "look", "replace"]
     assert cause.steps[-1].forbidden
     assert (cause.steps[-1].cost, {*cause.steps[-1].directories}) == (five, {new, old, other})
-    (newest,) = (one for one in incidents(lake) if one.going_on)
+    (newest,) = (incident for incident in incidents(lake) if incident.going_on)
     assert (newest.kind, newest.from_offset, newest.directory_id) == ("directory not registered", 517, new)
     assert (newest.ending, newest.advice) == ("not registered yet", cause.advice)
     removal = safe_to_remove(lake, f"4:{old}")
     assert not removal.safe
     assert removal.reasons[0].advice == cause.advice
-    assert {one.outcome for one in moves(lake) if one.accepted_offset >= 517} == {"undecided"}
+    assert {move.outcome for move in moves(lake) if move.accepted_offset >= 517} == {"undecided"}
     assert next(event.what for event in history(lake, "am1-0").events if event.offset == 519).startswith(
         f"replica on 4 is in {new} (was {old}): moved, or recreated empty"
     )
@@ -168,7 +170,7 @@ def test_start_that_has_not_registered_yet_is_told_alike_and_no_disk_of_it_may_b
     assert not at_risk.certain
     assert {copy.directory_id for copy in at_risk.copies} == {new, old}
     whole = replace(lake, offset=559)
-    (story,) = (one for one in incidents(whole) if one.directory_id == new)
+    (story,) = (incident for incident in incidents(whole) if incident.directory_id == new)
     assert (story.kind, story.ending) == ("directory not registered", "the broker registered with it")
 
 
@@ -184,28 +186,28 @@ def test_disks_not_to_wipe_are_one_or_the_other_while_a_start_is_under_way(capsy
 def test_history_and_moves_say_the_same_of_every_change_of_a_directory() -> None:
     """Broker 4 of 4.2.0 has its old disk back: some replicas move back, others are empty there."""
     lake = LogLake.of(LogOptions(path=str(metadata_dir("kafka-4.2.0"))))
-    told = {
+    meanings = {
         (topic, at): what
         for topic, at, what in lake.query(f"SELECT topic, at_offset, meaning FROM {directory_changes(lake)}")
     }
     words = {"moved": "moved: ", "recreated": "recreated empty in", "returned": "again, with the log there"}
-    for (topic, at), meaning in told.items():
+    for (topic, at), meaning in meanings.items():
         if topic in ("ah1", "am1", "amvs"):
-            said = [event.what for event in history(lake, f"{topic}-0").events if event.offset == at]
-            assert any(words[meaning] in what for what in said), (topic, at)
-    outcomes = {(one.topic, one.accepted_offset): one.outcome for one in moves(lake)}
+            texts = [event.what for event in history(lake, f"{topic}-0").events if event.offset == at]
+            assert any(words[meaning] in what for what in texts), (topic, at)
+    outcomes = {(move.topic, move.accepted_offset): move.outcome for move in moves(lake)}
     for place, outcome in outcomes.items():
-        assert (told[place] == "moved") == (outcome in ("promoted", "accepted", "reverted"))
-    assert (told["ah1", 575], told["ah1", 645]) == ("recreated", "moved")
+        assert (meanings[place] == "moved") == (outcome in ("promoted", "accepted", "reverted"))
+    assert (meanings["ah1", 575], meanings["ah1", 645]) == ("recreated", "moved")
 
 
 def test_disk_that_failed_as_another_replica_was_elected_without_it_is_to_be_saved() -> None:
     """It said that the copy there was truncated when it followed, and to restore a backup: the election stands before
     the failure in the same append."""
     lake = replace(LogLake.of(LogOptions(path=str(metadata_dir("kafka-4.0.1")))), offset=360)
-    (loss,) = [one for one in offline(lake).data.losses if one.name == "ag2u-0"]
+    (loss,) = [data_loss for data_loss in offline(lake).data.losses if data_loss.name == "ag2u-0"]
     assert loss.advice.startswith("save directory HjYyzLLEbQypaXoSvh86dw of broker 3 before broker 3 starts with it")
-    (loss,) = [one for one in offline(replace(lake, offset=391)).data.losses if one.name == "ag2u-0"]
+    (loss,) = [data_loss for data_loss in offline(replace(lake, offset=391)).data.losses if data_loss.name == "ag2u-0"]
     assert loss.advice.startswith("do not wipe directory HjYyzLLEbQypaXoSvh86dw of broker 3")
     assert "move the partition's folder away from it: Kafka does not start with two" in loss.advice
 

@@ -49,7 +49,7 @@ def broker(story: Story, number: int, *, fenced: bool = False, **levels: int) ->
 
 
 def wanted(answer: UpgradeCheck) -> dict[str, int]:
-    return {one.feature: one.wanted for one in answer.features if one.wanted is not None}
+    return {feature.feature: feature.wanted for feature in answer.features if feature.wanted is not None}
 
 
 # REAL CLUSTERS
@@ -65,27 +65,29 @@ def test_cluster_of_the_newest_release_is_ready_for_its_present_levels(to: str |
 
 def test_controller_that_was_killed_and_removed_blocks_as_a_ghost_until_it_is_unregistered() -> None:
     """By name: everybody blocks a level of the future, and what to do differs."""
-    told = {(one.kind, one.node_id): one for one in of_log("kafka-4.4.0", "4.5", 436).blockers}
-    ghost = told["controller", 102]
+    blockers = {(blocker.kind, blocker.node_id): blocker for blocker in of_log("kafka-4.4.0", "4.5", 436).blockers}
+    ghost = blockers["controller", 102]
     assert ghost.ghost
     assert ghost.state_since is not None
     assert ghost.registered is not None
     assert (ghost.state_since.offset, ghost.registered.offset) == (435, 12)
     assert ghost.command == "kafka-cluster.sh unregister-controller --id 102 --bootstrap-server 127.0.0.1:19301"
-    voter = told["controller", 101]
+    voter = blockers["controller", 101]
     assert voter.command == (
         "kafka-metadata-quorum.sh --bootstrap-server 127.0.0.1:19301 remove-controller --controller-id 101 "
         "--controller-directory-id AjObs2PnUHWqjwwxfRVj6A --unregister"
     )
-    assert told["controller", 100].command is None
-    assert told["jbod", None].advice.startswith("install a jbod that knows metadata.version 4.5-IV0 (34)")
-    assert ("controller", 102) not in {(one.kind, one.node_id) for one in of_log("kafka-4.4.0", "4.5", 439).blockers}
+    assert blockers["controller", 100].command is None
+    assert blockers["jbod", None].advice.startswith("install a jbod that knows metadata.version 4.5-IV0 (34)")
+    assert ("controller", 102) not in {
+        (blocker.kind, blocker.node_id) for blocker in of_log("kafka-4.4.0", "4.5", 439).blockers
+    }
 
 
 def test_release_wants_its_defaults_of_every_feature() -> None:
     answer = of_log("kafka-4.1.2", "4.4")
     assert wanted(answer) == {"metadata.version": 33, "share.version": 2, "streams.version": 1}
-    assert {one.feature for one in answer.blockers[0].missing} == wanted(answer).keys()
+    assert {feature.feature for feature in answer.blockers[0].missing} == wanted(answer).keys()
     assert answer.ready_nodes == ()
     old = of_log("kafka-3.7.2", "4.0")
     assert wanted(old) == {"metadata.version": 25, "group.version": 1, "transaction.version": 2}
@@ -246,9 +248,9 @@ def test_command_leaves_with_0_1_and_2(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_command_answers_in_json(capsys: pytest.CaptureFixture[str]) -> None:
     code, out = run(capsys, "upgrade-check", str(metadata_dir("kafka-4.1.2")), "--to", "4.4", "--json")
-    told = json.loads(out)
-    assert (code, told["ready"], told["to"]) == (1, False, "4.4-IV2")
-    assert told["blockers"][0]["missing"][0] == {
+    answer = json.loads(out)
+    assert (code, answer["ready"], answer["to"]) == (1, False, "4.4-IV2")
+    assert answer["blockers"][0]["missing"][0] == {
         "feature": "metadata.version",
         "wanted": 33,
         "supported": {"lowest": 7, "highest": 27},

@@ -33,13 +33,17 @@ def source(path: Path) -> str:
 
 def exposed(lake: Lake, path: Path | None) -> dict[str | None, Exposure]:
     answer = risk(lake, 1, weights(lake, [] if path is None else [source(path)]))
-    return {one.directory_id: one for one in (*answer.brokers, *answer.directories) if one.broker_id == 1}
+    return {
+        exposure.directory_id: exposure
+        for exposure in (*answer.brokers, *answer.directories)
+        if exposure.broker_id == 1
+    }
 
 
 def test_risk_has_the_bytes_of_each_place_and_of_last_replicas(tmp_path: Path) -> None:
-    found = exposed(story().lake(tmp_path / "lake"), tmp_path)
-    a, b, broker = found[str(disk("a"))], found[str(disk("b"))], found[None]
-    assert [(one.bytes, one.last_replicas, one.last_bytes) for one in (a, b, broker)] == [
+    exposures = exposed(story().lake(tmp_path / "lake"), tmp_path)
+    a, b, broker = exposures[str(disk("a"))], exposures[str(disk("b"))], exposures[None]
+    assert [(exposure.bytes, exposure.last_replicas, exposure.last_bytes) for exposure in (a, b, broker)] == [
         (5 * GB, 0, 0),
         (2 * GB, 1, 2 * GB),
         (7 * GB, 1, 2 * GB),
@@ -48,14 +52,20 @@ def test_risk_has_the_bytes_of_each_place_and_of_last_replicas(tmp_path: Path) -
 
 
 def test_risk_without_sizes_has_no_bytes(tmp_path: Path) -> None:
-    assert {(one.bytes, one.copy_seconds) for one in exposed(story().lake(tmp_path), None).values()} == {(None, None)}
+    assert {(exposure.bytes, exposure.copy_seconds) for exposure in exposed(story().lake(tmp_path), None).values()} == {
+        (None, None)
+    }
 
 
 def test_sizes_that_are_kept_say_directories_and_not_partitions(tmp_path: Path) -> None:
     lake = story().lake(tmp_path / "lake")
     keep(lake, sizes(lake, [source(tmp_path)]))
-    found = exposed(lake, None)
-    assert (found[None].bytes, found[None].last_bytes, found[str(disk("b"))].bytes) == (7 * GB, None, 2 * GB)
+    exposures = exposed(lake, None)
+    assert (exposures[None].bytes, exposures[None].last_bytes, exposures[str(disk("b"))].bytes) == (
+        7 * GB,
+        None,
+        2 * GB,
+    )
 
 
 def test_offline_says_what_has_one_copy_and_what_is_copied_again(tmp_path: Path) -> None:
@@ -72,15 +82,15 @@ def test_disk_that_failed_has_the_size_that_was_kept_last(tmp_path: Path) -> Non
     keep(lake, sizes(lake, [source(tmp_path)]))
     after = before.left(1, "b").lake(tmp_path / "lake")
     answer = offline(after, weights=weights(after))
-    assert [(one.bytes, answer.one_copy) for one in answer.causes] == [(5 * GB, None)]
+    assert [(cause.bytes, answer.one_copy) for cause in answer.causes] == [(5 * GB, None)]
 
 
 def test_bytes_of_replicas_are_unknown_if_those_of_one_are(tmp_path: Path) -> None:
     lake = story().broker(1, "b", process=2).lake(tmp_path / "lake")
-    said = weights(lake, [printed(tmp_path, 1, y={"u-0": 2 * GB})])
-    assert said is not None
-    assert said.of([("u", 0, 1, "b")]) == 2 * GB
-    assert said.of([("u", 0, 1, "b"), ("t", 0, 1, "a")]) is None
+    source_weights = weights(lake, [printed(tmp_path, 1, y={"u-0": 2 * GB})])
+    assert source_weights is not None
+    assert source_weights.of([("u", 0, 1, "b")]) == 2 * GB
+    assert source_weights.of([("u", 0, 1, "b"), ("t", 0, 1, "a")]) is None
 
 
 def run(*words: str) -> Any:
@@ -90,12 +100,12 @@ def run(*words: str) -> Any:
 def test_commands_show_bytes(tmp_path: Path) -> None:
     story().left(1, "b").lake(tmp_path / "lake")
     line = ["--lake", str(tmp_path / "lake"), "--sizes", source(tmp_path)]
-    said = run("offline", *line).output
-    assert "2 partitions have one replica online: 6.5 GiB with one copy." in said
-    assert "4.7 GiB, 2 min to copy again at 50 MB/s" in said
-    said = run("risk", *line).output
-    assert "to copy them again is reckoned at 50 MB/s" in said
-    assert "40 s" in said
+    output = run("offline", *line).output
+    assert "2 partitions have one replica online: 6.5 GiB with one copy." in output
+    assert "4.7 GiB, 2 min to copy again at 50 MB/s" in output
+    output = run("risk", *line).output
+    assert "to copy them again is reckoned at 50 MB/s" in output
+    assert "40 s" in output
     page = tmp_path / "page.html"
     answer = json.loads(run("report", *line, "--json", "--out", str(page)).stdout)
     assert answer["causes"][0]["bytes"] == 5 * GB

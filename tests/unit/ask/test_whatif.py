@@ -38,7 +38,9 @@ REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
 
 
 def leaders(image: Image) -> dict[tuple[Uuid, int], int]:
-    return {(key, n): one.leader for key, topic in image.topics.items() for n, one in topic.partitions.items()}
+    return {
+        (key, n): partition.leader for key, topic in image.topics.items() for n, partition in topic.partitions.items()
+    }
 
 
 # THE MODEL
@@ -61,10 +63,10 @@ def test_records_applied_together_give_the_image_they_give_one_by_one(image: Ima
 def test_order_in_which_failures_are_noticed_does_not_change_who_leads(image: Image, data: st.DataObject) -> None:
     image = settled(image)
     failing = data.draw(st.sets(st.sampled_from(sorted(image.brokers)), min_size=1, max_size=3))
-    found = [
+    outcomes = [
         leaders(after(image, Failures(brokers=order), profile=REPAIRED)) for order in itertools.permutations(failing)
     ]
-    assert found == found[:1] * len(found)
+    assert outcomes == outcomes[:1] * len(outcomes)
 
 
 def settled(image: Image) -> Image:
@@ -73,7 +75,7 @@ def settled(image: Image) -> Image:
     topics = {
         key: replace(
             topic,
-            partitions={n: replace(one, isr=(*one.isr, 9)) for n, one in topic.partitions.items()},
+            partitions={n: replace(partition, isr=(*partition.isr, 9)) for n, partition in topic.partitions.items()},
         )
         for key, topic in image.topics.items()
     }
@@ -129,19 +131,22 @@ def test_whatif_of_two_failures_in_a_real_cluster_is_the_model_on_the_whole_imag
     names = {topic_id: topic.name for topic_id, topic in image.topics.items()}
     lake = Lake.open(cluster_lakes[kafka], at_offset=offset)
     changed = 0
-    for (first, one), (second, two) in list(itertools.combinations(places(image), 2))[:: amount(10, 1)]:
+    pairs = list(itertools.combinations(places(image), 2))
+    for (first, first_failures), (second, second_failures) in pairs[:: amount(10, 1)]:
         answer = whatif(lake, [first, second])
-        directories = {**one.directories}
-        for broker, failing in two.directories.items():
+        directories = {**first_failures.directories}
+        for broker, failing in second_failures.directories.items():
             directories[broker] = (*directories.get(broker, ()), *failing)
-        then = after(image, Failures(directories=directories, brokers=one.brokers + two.brokers))
+        then = after(image, Failures(directories=directories, brokers=first_failures.brokers + second_failures.brokers))
         expected = {
             (names[key], n, was, leaders(then)[key, n])
             for (key, n), was in leaders(image).items()
             if leaders(then)[key, n] != was
         }
-        found = {(c.topic, c.partition, c.leader, c.leader_after) for c in answer.changes if c.leader != c.leader_after}
-        assert found == expected
+        changes = {
+            (c.topic, c.partition, c.leader, c.leader_after) for c in answer.changes if c.leader != c.leader_after
+        }
+        assert changes == expected
         changed += len(expected)
     assert changed > amount(2, 20)
 
@@ -173,8 +178,8 @@ def test_whatif_names_partitions_whose_last_copy_may_lie_where_no_record_placed_
 
     def named(*failing: str) -> list[str]:
         answer = whatif(story.lake(tmp_path / str(len(story.entries))), failing)
-        assert all(copy.broker_id == 1 for one in answer.last_unplaced for copy in one.copies)
-        return [one.name for one in answer.last_unplaced]
+        assert all(copy.broker_id == 1 for partition in answer.last_unplaced for copy in partition.copies)
+        return [partition.name for partition in answer.last_unplaced]
 
     assert named(f"1:{disk('a')}") == ["alone-0", "behind-0", "old-0"]
     assert named(f"2:{disk('c')}") == []
@@ -191,10 +196,12 @@ def test_whatif_names_the_last_copies_that_were_given_up_while_nobody_leads_with
 ) -> None:
     """Of an unregistered broker, and of replicas that were recreated empty: nothing was named."""
     answer = whatif(Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=629), ["3:DKz"])
-    assert [one.name for one in answer.last_offline] == ["solo-2", "solo-7"]
+    assert [partition.name for partition in answer.last_offline] == ["solo-2", "solo-7"]
     story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1, isr=(1,))
     story.broker(1, "b", process=2).assign("t", 0, 1, "b")
-    assert [one.name for one in whatif(story.lake(tmp_path / "1"), [f"1:{disk('a')}"]).last_offline] == ["t-0"]
+    assert [partition.name for partition in whatif(story.lake(tmp_path / "1"), [f"1:{disk('a')}"]).last_offline] == [
+        "t-0"
+    ]
     story.change("t", 0, leader=1)
     assert not whatif(story.lake(tmp_path / "2"), [f"1:{disk('a')}"]).last_offline
 
@@ -267,7 +274,7 @@ def test_whatif_on_the_command_line_prints_names_as_they_are(tmp_path: Path) -> 
 def test_whatif_of_what_failed_says_since_when_and_what_it_took(
     cluster_lakes: Mapping[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def asked(offset: int, *places: str) -> list[str]:
+    def output_lines(offset: int, *places: str) -> list[str]:
         words = [word for place in places for word in ("--fail", place)]
         with pytest.raises(SystemExit) as left:
             main.main(["whatif", *words, "--lake", str(cluster_lakes["kafka-4.1.2"]), "--at-offset", str(offset)])
@@ -275,18 +282,18 @@ def test_whatif_of_what_failed_says_since_when_and_what_it_took(
         return capsys.readouterr().out.splitlines()
 
     failed = "  directory r60JqwAFn7gsit5hNSGjVw of broker 1: its broker reported it failed at offset 162, "
-    at_once, later = asked(186, "1:r60J"), asked(300, "1:r60J")
+    at_once, later = output_lines(186, "1:r60J"), output_lines(300, "1:r60J")
     assert at_once[0] == "Nothing would change at offset 186, 2026-11-21 02:22:06.395Z: it has failed already."
     assert at_once[1] == f"{failed}2026-11-21 02:21:46.234Z; 7 replicas were in it, all still are."
     assert at_once[2] == "jbod offline shows the present state, and what to do."
     assert later[1:] == [f"{failed}2026-11-21 02:21:46.234Z; 7 replicas were in it, none is now."]
-    gone = asked(629, "2", "3:DKz")
+    gone = output_lines(629, "2", "3:DKz")
     assert (
         gone[1]
         == "  broker 2: fenced since offset 605, 2026-11-21 02:23:28.563Z; 28 replicas were on it, all still are."
     )
     assert "its broker was unregistered at offset 544, 2026-11-21 02:23:21.109Z; 21 replicas were in it" in gone[2]
-    both = asked(186, "1:r60J", "2")
+    both = output_lines(186, "1:r60J", "2")
     assert both[0].startswith("If ")
     assert any(line.startswith("Nothing changes with what has failed already: directory r60J") for line in both)
 
@@ -302,9 +309,9 @@ def test_disk_of_an_unregistered_broker_comes_with_advice_that_can_be_followed(
     assert blocking.finding == "21 replicas in it, 21 with no other replica online"
     assert gone.finding.startswith("broker 3 has not been registered since offset 544")
     assert answer.plan is None
-    said = " ".join(reason.finding + reason.advice for reason in answer.reasons)
-    assert "another directory of broker 3" not in said
-    assert "log.dirs" not in said
+    text = " ".join(reason.finding + reason.advice for reason in answer.reasons)
+    assert "another directory of broker 3" not in text
+    assert "log.dirs" not in text
 
 
 def test_failed_disk_cannot_be_emptied_by_moves_within_its_broker(cluster_lakes: Mapping[str, Path]) -> None:

@@ -60,7 +60,7 @@ def for_all(story: Story, name: str, value: str) -> Story:
 def test_larger_min_isr_refuses_writes_where_too_few_are_in_sync(tmp_path: Path) -> None:
     """R-CFG-1: a topic with a value of its own keeps it."""
     answer = whatif_config(cluster().lake(tmp_path), f"{MIN_ISR}=2")
-    assert [one.name for one in answer.chosen("refuses_writes")] == ["pair-0"]
+    assert [change.name for change in answer.chosen("refuses_writes")] == ["pair-0"]
     assert (answer.before, answer.refused, answer.at_limit) == ({}, "", 0)
     three = whatif_config(cluster().lake(tmp_path / "again"), f"{MIN_ISR}=3")
     assert three.at_limit == 1  # wide-0
@@ -70,12 +70,12 @@ def test_smaller_min_isr_of_a_topic_accepts_writes_again(tmp_path: Path) -> None
     lake = cluster().configure("pair", "2").lake(tmp_path)
     answer = whatif_config(lake, f"{MIN_ISR}=1", ["p*"])
     assert (answer.topics, answer.before) == (["pair"], {"pair": "2"})
-    assert [one.name for one in answer.chosen("accepts_writes")] == ["pair-0"]
+    assert [change.name for change in answer.chosen("accepts_writes")] == ["pair-0"]
 
 
 def test_min_isr_of_a_broker_counts_for_what_it_leads(tmp_path: Path) -> None:
     lake = cluster().lake(tmp_path)
-    assert [one.name for one in whatif_config(lake, f"{MIN_ISR}=2", (), [1]).changes] == ["pair-0"]
+    assert [change.name for change in whatif_config(lake, f"{MIN_ISR}=2", (), [1]).changes] == ["pair-0"]
     assert whatif_config(lake, f"{MIN_ISR}=2", (), [2]).changes == []
 
 
@@ -91,10 +91,10 @@ def test_present_value_for_all_brokers_clears_the_eligible_leaders_too(tmp_path:
     lake = with_eligible_leader().lake(tmp_path)
     answer = whatif_config(lake, f"{MIN_ISR}={value}")
     assert answer.unchanged == (value == "2")
-    assert [(one.name, one.eligible, one.eligible_after) for one in answer.chosen("loses_eligible")] == [
+    assert [(change.name, change.eligible, change.eligible_after) for change in answer.chosen("loses_eligible")] == [
         ("lost-0", (3,), ())
     ]
-    assert [one.name for one in answer.chosen("stranded")] == ["lost-0"]
+    assert [change.name for change in answer.chosen("stranded")] == ["lost-0"]
 
 
 def test_present_value_of_a_topic_changes_nothing(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_level_0_of_the_feature_gives_up_the_eligible_leaders(tmp_path: Path) ->
     """R-ELIG-3."""
     lake = with_eligible_leader().lake(tmp_path)
     answer = whatif_config(lake, f"{ELR_FEATURE}=0")
-    assert (answer.before, [one.name for one in answer.chosen("loses_eligible")]) == ({"": "1"}, ["lost-0"])
+    assert (answer.before, [change.name for change in answer.chosen("loses_eligible")]) == ({"": "1"}, ["lost-0"])
 
 
 def test_level_1_of_the_feature_removes_values_of_single_brokers(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_level_1_of_the_feature_removes_values_of_single_brokers(tmp_path: Path)
     single = r.ConfigRecord(resource_type=BROKER_RESOURCE, resource_name="1", name=MIN_ISR, value="2")
     answer = whatif_config(cluster().append(single, 0).lake(tmp_path), f"{ELR_FEATURE}=1")
     assert answer.removed_from == [1]
-    assert [one.name for one in answer.chosen("accepts_writes")] == ["pair-0"]
+    assert [change.name for change in answer.chosen("accepts_writes")] == ["pair-0"]
     old = Story(LEVELS["3.9-IV0"]).broker(1, "a").topic("pair", {1: "a"})
     assert "needs metadata.version" in whatif_config(old.lake(tmp_path / "old"), f"{ELR_FEATURE}=1").refused
 
@@ -169,7 +169,7 @@ def test_answer_is_that_of_the_controller_on_the_whole_cluster(
     except ControllerFault:
         return
     answer = whatif_config(Lake.open(str(path)), f"{MIN_ISR}={value}")
-    said = {(one.topic, one.partition): one for one in answer.changes}
+    changes = {(change.topic, change.partition): change for change in answer.changes}
     refused, cleared = set(), set()
     for key, topic in image.topics.items():
         for number in topic.partitions:
@@ -183,8 +183,8 @@ def test_answer_is_that_of_the_controller_on_the_whole_cluster(
                 *will.eligible_leader_replicas
             }:
                 cleared.add((topic.name, number))
-    assert {key for key, one in said.items() if one.refuses_writes} == refused
-    assert cleared <= {key for key, one in said.items() if one.loses_eligible or one.elects}
+    assert {key for key, change in changes.items() if change.refuses_writes} == refused
+    assert cleared <= {key for key, change in changes.items() if change.loses_eligible or change.elects}
 
 
 def applied(image: Image, request: IncrementalAlterConfigsRequest | ElectUncleanLeaders) -> Image:
@@ -205,8 +205,8 @@ def test_command_says_what_is_refused_and_what_to_do(tmp_path: Path) -> None:
     run = CliRunner().invoke(
         application(), ["whatif", "--lake", str(tmp_path), "--config", f"{UNCLEAN}=true", "--json"]
     )
-    said = json.loads(run.stdout)
-    assert (said["elects"], said["lacks_writes"], said["config"]["value"]) == (1, 1, "true")
+    answer = json.loads(run.stdout)
+    assert (answer["elects"], answer["lacks_writes"], answer["config"]["value"]) == (1, 1, "true")
 
 
 def test_command_needs_a_failure_or_a_change(tmp_path: Path) -> None:

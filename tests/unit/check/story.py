@@ -146,7 +146,7 @@ class Story:
 
     def lead(self, leader: int, *others: int) -> Story:
         """An election among these voters, all of whom voted for the leader."""
-        voters = tuple(Voter(voter_id=one) for one in (leader, *others))
+        voters = tuple(Voter(voter_id=voter) for voter in (leader, *others))
         value = write_struct(LeaderChangeMessage(leader_id=leader, voters=voters, granting_voters=voters), 0)
         self.time += 1
         offset = len(self.entries)
@@ -200,14 +200,14 @@ class Story:
         """The broker's replica is now in another directory."""
         placed = self.replicas[name, number]
         placed[broker] = where
-        directories = tuple(disk(one) for one in placed.values())
+        directories = tuple(disk(disk_name) for disk_name in placed.values())
         return self.change(name, number, directories=directories)
 
     def join(self, name: str, number: int, broker: int, where: str) -> Story:
         """A broker becomes one more replica."""
         placed = self.replicas[name, number]
         placed[broker] = where
-        directories = tuple(disk(one) for one in placed.values())
+        directories = tuple(disk(disk_name) for disk_name in placed.values())
         return self.change(name, number, replicas=tuple(placed), directories=directories)
 
     def change(self, name: str, number: int, **fields: object) -> Story:
@@ -223,24 +223,24 @@ class Story:
             r.ConfigRecord(resource_type=2, resource_name=name, name="min.insync.replicas", value=value), 0
         )
 
-    def asked(
+    def request(
         self, name: str, number: int, broker: int, where: str, *, error: int = 0, realised: int | None = None
     ) -> Story:
         """The broker asks for a directory, and is refused or not, a second after what was before."""
         self.time += 1
         now = time_of(self.time * 1_000_000)
-        said: Row = {
+        assignment: Row = {
             "broker_id": broker,
             "topic_id": str(topic_id(name, self.lives.get(name, 1))),
             "partition": number,
             "directory_id": str(disk(where)),
         }
-        before = [row for row in self.requests if row.items() >= said.items()][-1:]
+        before = [row for row in self.requests if row.items() >= assignment.items()][-1:]
         again = before[0] if before and before[0]["error"] else None
         outcome = "refused" if error else "pending" if realised is None else "recorded"
         self.requests.append(
             {
-                **said,
+                **assignment,
                 "broker_epoch": self.epochs[broker],
                 "topic": name if name in self.lives else None,
                 "requested_time": now,
@@ -305,5 +305,5 @@ def waiting() -> Story:
 
 def asking() -> Story:
     """Of them one was requested, one refused twice, and nothing else was asked."""
-    story = waiting().asked("t", 0, 1, "a").asked("t", 1, 1, "a", error=6).asked("t", 1, 1, "a", error=6)
+    story = waiting().request("t", 0, 1, "a").request("t", 1, 1, "a", error=6).request("t", 1, 1, "a", error=6)
     return story.wait(60)

@@ -36,8 +36,8 @@ def test_check_is_one_statement_that_translates_to_spark(check: Check) -> None:
 
 def test_checks_name_every_finding_once(tmp_path: Path) -> None:
     write_lake(tmp_path, read_log(metadata_dir("kafka-3.9.2-upgrade")))
-    found = run_checks(Lake.open(tmp_path))
-    assert len({one.key for one in found}) == len(found) > 0
+    findings = run_checks(Lake.open(tmp_path))
+    assert len({finding.key for finding in findings}) == len(findings) > 0
 
 
 def test_page_shows_what_the_command_prints(

@@ -121,10 +121,10 @@ EXPECTED: Mapping[str, Mapping[int, Mapping[str, set[str]]]] = {
 }
 
 
-def subjects(found: list[Finding]) -> dict[str, set[str]]:
+def subjects(findings: list[Finding]) -> dict[str, set[str]]:
     by_check: dict[str, set[str]] = {}
-    for one in found:
-        by_check.setdefault(one.check.id, set()).add(one.subject)
+    for finding in findings:
+        by_check.setdefault(finding.check.id, set()).add(finding.subject)
     return by_check
 
 
@@ -134,17 +134,17 @@ def subjects(found: list[Finding]) -> dict[str, set[str]]:
 def test_cluster_at_an_offset_has_exactly_the_findings_of_its_story(
     cluster_lakes: Mapping[str, Path], kafka: str, offset: int
 ) -> None:
-    found = run_checks(Lake.open(cluster_lakes[kafka], offset))
-    assert subjects([one for one in found if one.severity != "info"]) == EXPECTED[kafka][offset]
+    findings = run_checks(Lake.open(cluster_lakes[kafka], offset))
+    assert subjects([finding for finding in findings if finding.severity != "info"]) == EXPECTED[kafka][offset]
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)
 def test_cluster_that_was_stopped_has_no_partition_left(cluster_lakes: Mapping[str, Path], kafka: str) -> None:
     lake = Lake.open(cluster_lakes[kafka])
-    found = subjects(run_checks(lake, ["B-17"]))
+    by_check = subjects(run_checks(lake, ["B-17"]))
     image = kafka_images(kafka)[-1]
     assert image["offset"] == lake.offset
-    assert found == {"B-17": {name(partition) for partition in image["partitions"]}}
+    assert by_check == {"B-17": {name(partition) for partition in image["partitions"]}}
 
 
 def unusable(lake: Lake) -> dict[str, list[str]]:
@@ -160,11 +160,11 @@ def unusable(lake: Lake) -> dict[str, list[str]]:
         "SELECT topic_id, partition, topic, leader, replicas, isr, from_offset, to_offset "
         f"FROM {lake.until('partitions')} ORDER BY from_offset"
     ):
-        told = by_partition.setdefault(f"{topic}-{number}", [""] * (lake.offset + 1))
+        troubles = by_partition.setdefault(f"{topic}-{number}", [""] * (lake.offset + 1))
         for offset in range(start, lake.offset + 1 if end is None else end):
             off = {broker for broker, spell in spells.get((topic_id, number), ()) if offset in spell}
             few = len(set(isr) - off) < min(2 if topic == "pinned" else 1, len(replicas))
-            told[offset] = "offline" * (off == set(replicas)) + " leaderless" * (leader == -1) + " few" * few
+            troubles[offset] = "offline" * (off == set(replicas)) + " leaderless" * (leader == -1) + " few" * few
     return by_partition
 
 
@@ -175,25 +175,28 @@ def test_unusable_partition_is_so_since_its_own_offset_and_at_each_one_after_it(
     wrong = unusable(Lake.open(cluster_lakes[kafka]))
     offsets = [offset for offset in EXPECTED[kafka] if "B-17" in EXPECTED[kafka][offset]]
     for lake in (*(Lake.open(cluster_lakes[kafka], offset) for offset in offsets), Lake.open(cluster_lakes[kafka])):
-        for one in run_checks(lake, ["B-17"]):
-            kind = {"every": "offline", "no": "leaderless"}.get(one.finding.split()[0], "few")
-            told = wrong[one.subject]
-            assert all(kind in told[offset] for offset in range(one.from_offset, lake.offset + 1)), one
-            assert kind not in told[one.from_offset - 1], one
+        for finding in run_checks(lake, ["B-17"]):
+            kind = {"every": "offline", "no": "leaderless"}.get(finding.finding.split()[0], "few")
+            troubles = wrong[finding.subject]
+            assert all(kind in troubles[offset] for offset in range(finding.from_offset, lake.offset + 1)), finding
+            assert kind not in troubles[finding.from_offset - 1], finding
 
 
 def test_replica_that_joined_a_partition_is_told_why_its_directory_is_not_known(
     cluster_lakes: Mapping[str, Path],
 ) -> None:
-    (found,) = run_checks(Lake.open(cluster_lakes["kafka-4.1.2"], 252), ["B-01"])
-    assert found.finding == "broker 2 joined a partition that existed, and Kafka does not report the directory then"
-    assert found.advice == "the report comes with the next restart of broker 2"
+    (finding,) = run_checks(Lake.open(cluster_lakes["kafka-4.1.2"], 252), ["B-01"])
+    assert finding.finding == "broker 2 joined a partition that existed, and Kafka does not report the directory then"
+    assert finding.advice == "the report comes with the next restart of broker 2"
     assert run_checks(Lake.open(cluster_lakes["kafka-4.1.2"], 313), ["B-01"]) == []
 
 
 def test_disks_that_died_after_moves_and_deletions_are_named(cluster_lakes: Mapping[str, Path]) -> None:
-    found = run_checks(Lake.open(cluster_lakes["kafka-4.1.2"], 186), ["B-15"])
-    assert [(one.broker_id, one.from_offset, one.severity) for one in found] == [(1, 162, "info"), (2, 174, "info")]
+    findings = run_checks(Lake.open(cluster_lakes["kafka-4.1.2"], 186), ["B-15"])
+    assert [(finding.broker_id, finding.from_offset, finding.severity) for finding in findings] == [
+        (1, 162, "info"),
+        (2, 174, "info"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -210,22 +213,25 @@ def test_blast_radius_is_what_the_controller_would_do(
     cluster_lakes: Mapping[str, Path], kafka: str, offset: int
 ) -> None:
     lake = Lake.open(cluster_lakes[kafka], offset)
-    found = {(one.broker_id, one.directory_id): one.finding for one in run_checks(lake, ["B-18"])}
+    messages = {(finding.broker_id, finding.directory_id): finding.finding for finding in run_checks(lake, ["B-18"])}
     wanted = {
-        (one.broker_id, one.directory_id): f"partitions without a leader if it failed now: {one.without_leader}"
-        for one in risk(lake).directories
-        if one.without_leader
+        (
+            directory.broker_id,
+            directory.directory_id,
+        ): f"partitions without a leader if it failed now: {directory.without_leader}"
+        for directory in risk(lake).directories
+        if directory.without_leader
     }
     assert wanted
-    assert {place: message.rpartition("; ")[0] for place, message in found.items()} == wanted
+    assert {place: message.rpartition("; ")[0] for place, message in messages.items()} == wanted
 
 
 @pytest.mark.parametrize("kafka", sampled(KAFKAS, 2))
 def test_checks_agree_with_every_image_of_kafka(cluster_lakes: Mapping[str, Path], kafka: str) -> None:
     for image in kafka_images(kafka)[:: amount(3, 1)]:
         lake = Lake.open(cluster_lakes[kafka], image["offset"])
-        found = subjects(run_checks(lake, ["B-03", "B-04", "B-06", "B-08", "B-17"]))
-        assert found == expected(image, recorded=lake.offset >= 36), image["offset"]
+        by_check = subjects(run_checks(lake, ["B-03", "B-04", "B-06", "B-08", "B-17"]))
+        assert by_check == expected(image, recorded=lake.offset >= 36), image["offset"]
 
 
 def name(partition: Mapping[str, Any]) -> str:
@@ -235,23 +241,23 @@ def name(partition: Mapping[str, Any]) -> str:
 def expected(image: Mapping[str, Any], recorded: bool) -> dict[str, set[str]]:
     """The findings that follow from an image, reckoned without tables; ``recorded``: directories are."""
     brokers = {broker["brokerId"]: broker for broker in image["brokers"]}
-    found: dict[str, set[str]] = {"B-03": set(), "B-04": set(), "B-17": set(), "B-08": set()}
+    by_check: dict[str, set[str]] = {"B-03": set(), "B-04": set(), "B-17": set(), "B-08": set()}
     if recorded:
-        found["B-08"] = {f"broker {number}" for number, broker in brokers.items() if not broker["logDirs"]}
+        by_check["B-08"] = {f"broker {number}" for number, broker in brokers.items() if not broker["logDirs"]}
     for partition in image["partitions"]:
         offline = set(partition["offlineReplicas"])
         if partition["leader"] == -1 or offline >= set(partition["replicas"]):
-            found["B-17"].add(name(partition))
+            by_check["B-17"].add(name(partition))
         for replica, directory in zip(partition["replicas"], partition["directories"], strict=True):
             broker = brokers.get(replica)
             if broker is None or not broker["logDirs"] or directory.startswith(RESERVED):
                 continue
             if directory not in broker["logDirs"]:
                 subject = f"{name(partition)} on broker {replica}"
-                found["B-03"].add(subject)
+                by_check["B-03"].add(subject)
                 others = set(partition["isr"]) - {replica}
                 if not broker["fenced"] and (
                     partition["leader"] == replica or (replica in partition["isr"] and others)
                 ):
-                    found["B-04"].add(subject)
-    return {check: who for check, who in found.items() if who}
+                    by_check["B-04"].add(subject)
+    return {check: who for check, who in by_check.items() if who}

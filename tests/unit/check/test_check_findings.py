@@ -90,13 +90,13 @@ def test_findings_of_a_lake_that_was_taken_back_wait_until_it_has_grown_again(tm
 def test_two_runs_at_once_keep_one_and_refuse_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     story = broken()
     lake = story.lake(tmp_path)
-    found = run_checks(lake, ["B-03"])
+    new_findings = run_checks(lake, ["B-03"])
     record(lake, chosen(["B-03"]), [])
     stale = DeltaTable(tmp_path / "findings")
-    record(lake, chosen(["B-03"]), found)
+    record(lake, chosen(["B-03"]), new_findings)
     monkeypatch.setattr("pipelines.check.findings._open_or_create", lambda _: stale)
     with pytest.raises(JbodError, match="another check was written at the same time"):
-        record(lake, chosen(["B-03"]), found)
+        record(lake, chosen(["B-03"]), new_findings)
     assert lives(tmp_path) == [("B-03", 5, 5, None)]
 
 

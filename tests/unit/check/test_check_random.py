@@ -24,30 +24,35 @@ def test_checks_of_random_operations_agree_with_the_model(tmp_path: Path) -> Non
     segment.write_bytes(gzip.decompress((TRACES / "seed2.log.gz").read_bytes()))
     entries = [entry for entry, _ in zip(read_file(segment), range(RECORDS), strict=False)]
     image = write_lake(tmp_path / "lake", entries).image
-    found = run_checks(Lake.open(tmp_path / "lake"))
-    assert len({one.key for one in found}) == len(found)
-    seen = {check: {one.subject for one in found if one.check.id == check} for check in ("B-03", "B-04", "B-06")}
+    findings = run_checks(Lake.open(tmp_path / "lake"))
+    assert len({finding.key for finding in findings}) == len(findings)
+    seen = {
+        check: {finding.subject for finding in findings if finding.check.id == check}
+        for check in ("B-03", "B-04", "B-06")
+    }
     assert seen == expected(image)
     assert all(seen.values())
-    hopeless = {one.subject for one in found if one.check.id == "B-17" and "min.insync" not in one.finding}
+    hopeless = {
+        finding.subject for finding in findings if finding.check.id == "B-17" and "min.insync" not in finding.finding
+    }
     assert hopeless == without_use(image)
 
 
 def expected(image: Image) -> dict[str, set[str]]:
     assert all(broker.directories and not broker.fenced for broker in image.brokers.values())
-    found: dict[str, set[str]] = {"B-03": set(), "B-04": set(), "B-06": set()}
+    by_check: dict[str, set[str]] = {"B-03": set(), "B-04": set(), "B-06": set()}
     for name, partition in partitions(image):
         reasons = offline_replicas(image, partition)
         for broker_id, directory in zip(partition.replicas, partition.directories, strict=True):
             subject = f"{name} on broker {broker_id}"
             if directory == KAFKA_IDS.lost:
-                found["B-06"].add(subject)
+                by_check["B-06"].add(subject)
             elif KAFKA_IDS.kind(directory) == "assigned" and reasons.get(broker_id) == "directory offline":
-                found["B-03"].add(subject)
+                by_check["B-03"].add(subject)
             in_sync = broker_id in partition.isr and len(partition.isr) > 1
             if str(reasons.get(broker_id)).startswith("directory") and (partition.leader == broker_id or in_sync):
-                found["B-04"].add(subject)
-    return found
+                by_check["B-04"].add(subject)
+    return by_check
 
 
 def without_use(image: Image) -> set[str]:

@@ -48,7 +48,7 @@ def rolling() -> Story:
 def refused(story: Story, *errors: int, topic: str = "t", where: str = "b") -> Story:
     """Broker 1 asks again and again for one directory."""
     for error in errors:
-        story.asked(topic, 0, 1, where, error=error)
+        story.request(topic, 0, 1, where, error=error)
     return story
 
 
@@ -83,7 +83,7 @@ CASES: dict[str, Case] = {
     ),
     "B-02": Case(
         refused(
-            refused(refused(two_brokers(), 100, 6, 6).asked("t", 0, 2, "d").remove("t"), 100, 100, 100, topic="t"),
+            refused(refused(two_brokers(), 100, 6, 6).request("t", 0, 2, "d").remove("t"), 100, 100, 100, topic="t"),
             999,
             999,
             999,
@@ -101,7 +101,7 @@ CASES: dict[str, Case] = {
             refused(two_brokers(), 6, 6),
             refused(two_brokers(), 6, 0, 6, 6),
             refused(two_brokers(), 6, 6, 6, 0),
-            refused(two_brokers(), 6, 6, 6).asked("t", 0, 1, "c"),
+            refused(two_brokers(), 6, 6, 6).request("t", 0, 1, "c"),
             refused(two_brokers(), 6, 6, 6).broker(1, "abc", process=2),
             refused(two_brokers(), 6, 6, 6).pause(700_000),
         ],
@@ -481,18 +481,20 @@ def test_every_check_has_a_story() -> None:
 @pytest.mark.parametrize("check", CASES)
 def test_check_finds_what_the_bad_story_tells(check: str, tmp_path: Path) -> None:
     case = CASES[check]
-    found = run_checks(case.bad.crowded().lake(tmp_path), [check])
-    assert {one.subject: one.severity for one in found} == {who: severity for who, (severity, _) in case.finds.items()}
-    assert len({one.key for one in found}) == len(found)
-    for one in found:
-        assert case.finds[one.subject][1] in one.finding
+    findings = run_checks(case.bad.crowded().lake(tmp_path), [check])
+    assert {finding.subject: finding.severity for finding in findings} == {
+        who: severity for who, (severity, _) in case.finds.items()
+    }
+    assert len({finding.key for finding in findings}) == len(findings)
+    for finding in findings:
+        assert case.finds[finding.subject][1] in finding.finding
 
 
 def test_cordon_is_forgotten_after_a_week_though_the_broker_was_restarted(tmp_path: Path) -> None:
     story = draining().pause(600_000).broker(1, "ab", process=2).broker(1, "ab", epoch=9, cordoned="a").pause(4_800)
-    (found,) = run_checks(story.lake(tmp_path), ["B-25"])
-    assert (found.severity, found.from_offset) == ("warning", 4)
-    assert found.finding == "cordoned for too long; replicas in it: 1, placed there since: 0"
+    (finding,) = run_checks(story.lake(tmp_path), ["B-25"])
+    assert (finding.severity, finding.from_offset) == ("warning", 4)
+    assert finding.finding == "cordoned for too long; replicas in it: 1, placed there since: 0"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tests.support.volume import sampled
 
 
 def broken(lake: Path) -> list[str]:
-    return [f"{one.contract.name}: {one.what}" for one in run_contracts(Lake.open(lake))]
+    return [f"{broken_row.contract.name}: {broken_row.what}" for broken_row in run_contracts(Lake.open(lake))]
 
 
 @pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA, 3))
@@ -54,7 +54,7 @@ def right(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # tests/integration/test_expectations.py breaks all of them at once.
     ("name", "table", "change"),
     sampled(TAMPERINGS, 12),
-    ids=[f"{one} by {by}" for one, by, _ in TAMPERINGS],
+    ids=[f"{contract} by {by}" for contract, by, _ in TAMPERINGS],
 )
 def test_contract_is_broken_by_a_row_that_is_wrong(
     right: Path, tmp_path: Path, name: str, table: str, change: Change
@@ -62,7 +62,7 @@ def test_contract_is_broken_by_a_row_that_is_wrong(
     lake = tmp_path / "lake"
     shutil.copytree(right, lake)
     tamper(lake, table, change)
-    assert name in {one.contract.name for one in run_contracts(Lake.open(lake), [name[:4]])}
+    assert name in {broken_row.contract.name for broken_row in run_contracts(Lake.open(lake), [name[:4]])}
 
 
 def test_contracts_have_each_a_tampering_and_a_name_of_their_own() -> None:
@@ -87,7 +87,7 @@ def test_contract_names_the_row_that_breaks_it(right: Path, tmp_path: Path) -> N
 
     expected: list[str] = []
     tamper(lake, "partitions", shorten)
-    assert [one.what for one in run_contracts(Lake.open(lake), ["C-08"])] == expected
+    assert [broken_row.what for broken_row in run_contracts(Lake.open(lake), ["C-08"])] == expected
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_nulls_are_nulls_and_numbers_exact() -> None:
     assert [*frame.columns] == ROWS.column_names
     assert frame.isnull().to_numpy().tolist() == [[False] * 5, [True, False, True, True, False], [False] * 4 + [True]]
     assert frame["int"].dtype == np.int64
-    assert [int(one) for one in frame["nulls"].dropna()] == [(1 << 60) + 1, -1]
+    assert [int(number) for number in frame["nulls"].dropna()] == [(1 << 60) + 1, -1]
     assert frame["text"].dtype == "category"
     assert frame["text"].dropna().tolist() == ["a", "a"]
     assert frame["list"].dropna().tolist() == [2, 0]

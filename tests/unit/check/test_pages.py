@@ -25,12 +25,12 @@ def test_sections_with_failures_follow_the_overview(readable: Readable) -> None:
     """Cause: the order was that of the names of columns."""
     overview: dict[str, Any] = {"name": "Overview", **FAILED}
     sections = [overview, {"name": "a", **SOUND}, {"name": "b", **FAILED}, {"name": "c", **SOUND}]
-    assert [one["name"] for one in readable(sections)] == ["Overview", "b", "a", "c"]
+    assert [section["name"] for section in readable(sections)] == ["Overview", "b", "a", "c"]
 
 
 def test_results_that_failed_come_first_in_the_index(readable: Readable) -> None:
     rows = [{"name": "a", "validation_success": SOUND}, {"name": "b", "validation_success": FAILED}]
-    assert [one["name"] for one in readable([{"table_data": rows}])[0]["table_data"]] == ["b", "a"]
+    assert [row["name"] for row in readable([{"table_data": rows}])[0]["table_data"]] == ["b", "a"]
 
 
 def test_column_without_rows_has_no_percentage(readable: Readable) -> None:

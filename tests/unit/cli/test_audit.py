@@ -64,7 +64,7 @@ def test_invariants_alone_need_no_requests_and_leave_with_1_where_one_is_broken(
     assert run("audit", metadata_dir("kafka-3.7.2"), "--invariants") == 0
     assert capsys.readouterr().out == "All 13 invariants hold at each of the offsets up to 618.\n"
     assert run("audit", LOG_DIR, "--invariants", "--json") == 1
-    by_name = {one["invariant"]: one for one in json.loads(capsys.readouterr().out)["invariants"]}
+    by_name = {invariant["invariant"]: invariant for invariant in json.loads(capsys.readouterr().out)["invariants"]}
     assert by_name["R-INV-17"]["first"][0]["offset"] == 224
 
 
@@ -88,12 +88,12 @@ def test_another_answer_is_shown_field_by_field(tmp_path: Path, capsys: pytest.C
     lines[beats[60]] = lines[beats[60]].replace('"isFenced":false', '"isFenced":true')
     changed.write_text("\n".join(lines))
     assert run("audit", LOG_DIR, "--requests", changed, "--json") == 1
-    (one,) = json.loads(capsys.readouterr().out)["differences"]
-    assert one["reason"] == "another answer than expected"
-    assert one["fields"] == [{"field": "answer.isFenced", "expected": False, "found": True}]
+    (difference,) = json.loads(capsys.readouterr().out)["differences"]
+    assert difference["reason"] == "another answer than expected"
+    assert difference["fields"] == [{"field": "answer.isFenced", "expected": False, "found": True}]
     assert run("audit", LOG_DIR, "--requests", changed) == 1
-    said = capsys.readouterr().out
-    assert "another answer than expected\n  answer.isFenced: expected false, found true\n" in said
+    output = capsys.readouterr().out
+    assert "another answer than expected\n  answer.isFenced: expected false, found true\n" in output
 
 
 def test_the_table_has_a_row_for_each_request_that_matters_and_a_second_run_replaces_it(tmp_path: Path) -> None:
@@ -120,10 +120,10 @@ def test_a_clock_that_is_not_utc_is_said_and_given(tmp_path: Path, capsys: pytes
     local = tmp_path / "requests.log"
     local.write_text(gzip.decompress(REQUESTS.read_bytes()).decode().replace("[2026-11-21 02:", "[2026-11-21 04:"))
     assert run("audit", LOG_DIR, "--requests", local) == 2
-    said = capsys.readouterr()
-    assert said.out.startswith("0 of 611 requests judged by the log up to offset 629; 611 not decidable; ")
-    assert "set --time-zone" in said.out
-    assert said.err.endswith("jbod: not decidable: none of the 611 requests: mostly, it is newer than the log\n")
+    output = capsys.readouterr()
+    assert output.out.startswith("0 of 611 requests judged by the log up to offset 629; 611 not decidable; ")
+    assert "set --time-zone" in output.out
+    assert output.err.endswith("jbod: not decidable: none of the 611 requests: mostly, it is newer than the log\n")
     for zone in ("+02:00", "Africa/Cairo"):
         assert run("audit", LOG_DIR, "--requests", local, "--time-zone", zone, "--json") == 0
         assert json.loads(capsys.readouterr().out)["verdicts"]["same"] == 608
@@ -142,9 +142,9 @@ def test_a_cluster_of_a_newer_kafka_is_not_decidable_and_nothing_differs(
 
     log = LogWriter()
     for entry in LogReader(MetadataLog.open(NEWER_DIR / "metadata" / "controller-101")):
-        one = entry.record
+        original = entry.record
         records: list[VersionedRecord] | list[ControlRecord]
-        records = [invented(one)] if isinstance(one, VersionedRecord) else [one]
+        records = [invented(original)] if isinstance(original, VersionedRecord) else [original]
         log.append(records, epoch=entry.epoch, timestamp=entry.timestamp)
     log_dir, requests = tmp_path / "log", tmp_path / "requests.log"
     log_dir.mkdir()
@@ -154,17 +154,17 @@ def test_a_cluster_of_a_newer_kafka_is_not_decidable_and_nothing_differs(
     requests.write_bytes(lines.replace(beat + b"2,", beat + b"3,"))
     words = ("audit", log_dir, "--requests", requests)
     assert run(*words) == 2
-    said = capsys.readouterr()
-    assert said.out.splitlines()[0] == (
+    output = capsys.readouterr()
+    assert output.out.splitlines()[0] == (
         "14 of 94 requests judged by the log up to offset 113; 80 not decidable, all of them newer than this audit, "
         "which knows Kafka up to 4.4; 0 lines of other APIs skipped."
     )
-    assert "Not decidable, BROKER_HEARTBEAT version 3 is not known to this audit: 76 requests." in said.out
-    assert "Not decidable, metadata.version level 35 is not known to this audit: 4 requests." in said.out
-    assert "  not decidable RegisterBrokerRecord: 4 records, the first at offset 18" in said.out
-    assert "differs:" not in said.out
-    assert "unexplained" not in said.out
-    assert said.err == (
+    assert "Not decidable, BROKER_HEARTBEAT version 3 is not known to this audit: 76 requests." in output.out
+    assert "Not decidable, metadata.version level 35 is not known to this audit: 4 requests." in output.out
+    assert "  not decidable RegisterBrokerRecord: 4 records, the first at offset 18" in output.out
+    assert "differs:" not in output.out
+    assert "unexplained" not in output.out
+    assert output.err == (
         "jbod: not decidable: 80 requests and 13 records: newer than this audit, which knows Kafka up to 4.4\n"
     )
     assert run(*words, "--json") == 2
@@ -203,10 +203,10 @@ def test_a_record_of_an_unknown_type_is_named_and_what_follows_is_judged_as_far_
     unknown.append([VersionedRecord(UnknownRecord(api_key=35, body=b"\0\0\0\x66\0"), 0)], epoch=1, timestamp=1)
     segment.write_bytes(segment.read_bytes() + unknown.bytes)
     assert run("audit", log_dir, "--requests", REQUESTS, "--invariants") == 1  # R-INV-17 is broken before it
-    said = capsys.readouterr()
-    assert "  record type 35 version 0 is not known to this audit: 1 record, the first at offset 630" in said.out
-    assert "Record type 35 is not known to this audit: 1 record, the first at offset 630." in said.out
-    assert said.err == ""
+    output = capsys.readouterr()
+    assert "  record type 35 version 0 is not known to this audit: 1 record, the first at offset 630" in output.out
+    assert "Record type 35 is not known to this audit: 1 record, the first at offset 630." in output.out
+    assert output.err == ""
     assert run("audit", log_dir, "--requests", REQUESTS) == 2
     assert "1 records: newer than this audit" in capsys.readouterr().err
 
@@ -221,9 +221,9 @@ def test_a_difference_is_shown_field_by_field_with_the_records_version(
 
     log = LogWriter()
     for entry in LogReader(MetadataLog.open(metadata_dir(KAFKA))):
-        one = entry.record
+        original = entry.record
         records: list[VersionedRecord] | list[ControlRecord]
-        records = [old_form(one)] if isinstance(one, VersionedRecord) else [one]
+        records = [old_form(original)] if isinstance(original, VersionedRecord) else [original]
         log.append(records, epoch=entry.epoch, timestamp=entry.timestamp)
     log.write(tmp_path)
     assert run("audit", tmp_path, "--requests", REQUESTS) == 1

@@ -94,10 +94,15 @@ def test_check_as_json_is_one_object(dying: Path, capsys: pytest.CaptureFixture[
     code, out, _ = run(capsys, "--lake", dying, "--json", "--only", "B-03")
     answer = json.loads(out)
     assert (code, answer["offset"], answer["checks"], len(answer["findings"])) == (1, 7, ["B-03"], 1)
-    (found,) = answer["findings"]
-    assert (found["check_id"], found["severity"], found["broker_id"], found["topic"]) == ("B-03", "critical", 1, "t")
-    assert found["from_offset"] == 7
-    assert found["directory_id"] == str(disk("a"))
+    (finding,) = answer["findings"]
+    assert (finding["check_id"], finding["severity"], finding["broker_id"], finding["topic"]) == (
+        "B-03",
+        "critical",
+        1,
+        "t",
+    )
+    assert finding["from_offset"] == 7
+    assert finding["directory_id"] == str(disk("a"))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +167,7 @@ def test_check_shows_hostile_names_as_text(tmp_path: Path, capsys: pytest.Captur
 def test_check_lists_every_check_and_what_decides_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--list")
     assert code == 0
-    known = [*(one.id for one in CHECKS), *(one.id for one in ELSEWHERE)]
+    known = [*(check.id for check in CHECKS), *(check.id for check in ELSEWHERE)]
     assert [line.split()[0] for line in out.splitlines() if line.startswith("B-")] == known
     assert set(known) == {f"B-{number:02}" for number in range(1, len(known) + 1)}
     code, out, _ = run(capsys, "--list", "--json")

@@ -102,11 +102,11 @@ def test_offline_on_a_terminal_lists_what_clients_notice_first_and_each_advice_o
 
 def test_offline_in_json_has_the_same(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("offline", "--lake", lake, "--at-offset", "200", "--json") == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["offset"], said["offline_replicas"], said["replicas_in_all"]) == (200, 13, 89)
-    assert {cause["reason"] for cause in said["causes"]} == {"directory offline"}
-    assert sum(cause["replicas"] for cause in said["causes"]) == len(said["replicas"]) == 13
-    assert set(said["replicas"][0]) >= {"topic", "partition", "broker_id", "directory_id", "from_offset", "from_time"}
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["offset"], answer["offline_replicas"], answer["replicas_in_all"]) == (200, 13, 89)
+    assert {cause["reason"] for cause in answer["causes"]} == {"directory offline"}
+    assert sum(cause["replicas"] for cause in answer["causes"]) == len(answer["replicas"]) == 13
+    assert set(answer["replicas"][0]) >= {"topic", "partition", "broker_id", "directory_id", "from_offset", "from_time"}
 
 
 @pytest.mark.parametrize("words", [["status"], ["directories"], ["history", "clicks-3"], ["offline"]])
@@ -117,17 +117,17 @@ def test_question_in_json_is_one_object(lake: str, capsys: pytest.CaptureFixture
 
 def test_status_names_cluster_offset_and_trouble(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("status", "--lake", lake, "--at-offset", "200") == 0
-    said = capsys.readouterr().out
-    assert "JBODtestCluster0123456" in said
-    assert "200 (newest is 629); known from 0 on" in said
-    assert "13 offline replicas" in said
+    output = capsys.readouterr().out
+    assert "JBODtestCluster0123456" in output
+    assert "200 (newest is 629); known from 0 on" in output
+    assert "13 offline replicas" in output
 
 
 def test_directories_show_failed_ones_that_still_hold_replicas(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("directories", "--lake", lake, "--at-offset", "200") == 0
-    said = capsys.readouterr().out
-    assert "7 directories online, 13 replicas in 2 directories that are gone" in said
-    assert sum(" failed " in line for line in said.splitlines()) == 2
+    output = capsys.readouterr().out
+    assert "7 directories online, 13 replicas in 2 directories that are gone" in output
+    assert sum(" failed " in line for line in output.splitlines()) == 2
 
 
 def test_history_starts_with_the_creation(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,10 +164,10 @@ def test_error_is_one_line_and_exit_code_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(*words) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(f"jbod: {problem}")
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"jbod: {problem}")
+    assert output.err.count("\n") == 1
 
 
 def test_unknown_command_and_option_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,9 +220,9 @@ def test_time_in_seconds_is_refused_with_what_it_would_be_and_how_to_write_it(
 def test_dump_of_a_text_names_no_offset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.log").write_text("what is this file that is long enough for a batch, and is none\n")
     assert run("dump", str(tmp_path / "notes.log")) == 2
-    said = capsys.readouterr().err
-    assert "offset" not in said
-    assert said.startswith(f"jbod: {tmp_path}/notes.log: byte 0 starts no record batch: magic is ")
+    problem = capsys.readouterr().err
+    assert "offset" not in problem
+    assert problem.startswith(f"jbod: {tmp_path}/notes.log: byte 0 starts no record batch: magic is ")
 
 
 def test_command_that_is_suggested_quotes_its_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,7 +236,7 @@ def test_command_that_is_suggested_quotes_its_paths(tmp_path: Path, capsys: pyte
 def test_first_line_of_each_answer_counts_its_rows(
     cluster_lakes: Mapping[str, Path], capsys: pytest.CaptureFixture[str], kafka: str, part: float
 ) -> None:
-    def asked(*words: str) -> tuple[Any, str, list[list[str]]]:
+    def ask(*words: str) -> tuple[Any, str, list[list[str]]]:
         place = ("--lake", str(cluster_lakes[kafka]), "--at-offset", str(offset))
         run(*words, *place, "--json")
         answer = json.loads(capsys.readouterr().out)
@@ -245,28 +245,28 @@ def test_first_line_of_each_answer_counts_its_rows(
         return answer, lines[0].partition("Z: ")[2], [line.split() for line in lines]
 
     offset = round(part * Lake.open(cluster_lakes[kafka]).offset)
-    status, *_ = asked("status")
-    rows, said, lines = asked("directories")
+    status, *_ = ask("status")
+    rows, summary, lines = ask("directories")
     online = [row for row in rows["directories"] if row["state"] == "online"]
     fenced = sum(row["broker"] != "online" for row in online)
     assert (
-        said.split()[0]
+        summary.split()[0]
         == str(len(online))
         == str(status["directories"])
-        == str(sum("online" in one for one in lines[1:]))
+        == str(sum("online" in cells for cells in lines[1:]))
     )
-    assert (f"({fenced} of them on brokers that are fenced)" in said) == bool(fenced)
-    offline, said, lines = asked("offline")
+    assert (f"({fenced} of them on brokers that are fenced)" in summary) == bool(fenced)
+    offline, summary, lines = ask("offline")
     assert len(offline["replicas"]) == offline["offline_replicas"] == status["offline_replicas"]
     assert sum(cause["replicas"] for cause in offline["causes"]) == len(offline["replicas"])
     if offline["replicas"]:
-        assert said.startswith(f"{len(offline['replicas'])} of {sum(status['replicas'].values())} replicas offline")
-        table = lines[next(at for at, one in enumerate(lines) if one[:2] == ["PARTITION", "BROKER"]) + 1 :]
+        assert summary.startswith(f"{len(offline['replicas'])} of {sum(status['replicas'].values())} replicas offline")
+        table = lines[next(at for at, cells in enumerate(lines) if cells[:2] == ["PARTITION", "BROKER"]) + 1 :]
         assert len(table) == len(offline["replicas"])
-        assert f"in {len({one[0] for one in table})} of {status['partitions']} partitions" in said
-    moves, said, lines = asked("moves")
-    numbers = [int(number) for number in re.findall(r"\d+", said.replace(",", ""))]
-    recreated = numbers[-1] if "recreated empty" in said else 0
+        assert f"in {len({cells[0] for cells in table})} of {status['partitions']} partitions" in summary
+    moves, summary, lines = ask("moves")
+    numbers = [int(number) for number in re.findall(r"\d+", summary.replace(",", ""))]
+    recreated = numbers[-1] if "recreated empty" in summary else 0
     assert numbers[0] + recreated == len(moves["moves"])
     assert len(lines) - 1 - bool(moves["moves"]) == len(moves["moves"])
 
@@ -316,9 +316,9 @@ def test_terminal_wraps_with_a_hanging_indent_and_prints_no_markup() -> None:
 @pytest.mark.parametrize("name", main.MODULES)
 def test_command_of_a_module_brings_exactly_those_the_module_is_listed_for(name: str) -> None:
     app = main.application(main.MODULES[name][:1])
-    found = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
-    found |= {group.name or "" for group in app.registered_groups}
-    assert found == set(main.MODULES[name])
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    commands |= {group.name or "" for group in app.registered_groups}
+    assert commands == set(main.MODULES[name])
 
 
 @pytest.mark.parametrize(
@@ -330,11 +330,11 @@ def test_password_in_a_location_is_refused_and_not_repeated(
     """Object storage is read with what the environment, a profile or the machine's role gives."""
     with pytest.raises(SystemExit) as left:
         main.main(list(words))
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert left.value.code == 2
-    assert "://***@bucket/" in said.err
-    assert "a list of processes shows a password in a URI" in said.err
-    assert "SECRET" not in said.err + said.out
+    assert "://***@bucket/" in output.err
+    assert "a list of processes shows a password in a URI" in output.err
+    assert "SECRET" not in output.err + output.out
 
 
 def test_password_of_a_location_from_the_settings_is_not_printed(
@@ -343,9 +343,9 @@ def test_password_of_a_location_from_the_settings_is_not_printed(
     monkeypatch.setenv("JBOD_LAKE", "nothing://KEY:SECRET@bucket/lake")
     with pytest.raises(SystemExit) as left:
         main.main(["offline"])
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert left.value.code == 2
-    assert "SECRET" not in said.err + said.out
+    assert "SECRET" not in output.err + output.out
 
 
 def test_replay_whose_session_does_not_come_about_leaves_no_lake(

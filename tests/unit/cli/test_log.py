@@ -26,8 +26,8 @@ def leave(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, st
     """Exit code, standard output and standard error of a command."""
     with pytest.raises(SystemExit) as left:
         main(words)
-    said = capsys.readouterr()
-    return int(left.value.code or 0), said.out, said.err
+    output = capsys.readouterr()
+    return int(left.value.code or 0), output.out, output.err
 
 
 def test_question_to_a_log_answers_as_its_lake_does(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -39,16 +39,16 @@ def test_question_to_a_log_answers_as_its_lake_does(capsys: pytest.CaptureFixtur
 
 
 def test_question_about_a_partition_takes_a_log(capsys: pytest.CaptureFixture[str]) -> None:
-    code, said, _ = leave(capsys, "history", "solo-6", "--log", SOURCE, "--at-offset", "231", "--json")
-    assert (code, json.loads(said)["offset"]) == (0, 231)
+    code, output, _ = leave(capsys, "history", "solo-6", "--log", SOURCE, "--at-offset", "231", "--json")
+    assert (code, json.loads(output)["offset"]) == (0, 231)
 
 
 def test_check_of_a_log_leaves_with_1_for_findings_and_keeps_nothing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    code, said, _ = leave(capsys, "check", "--log", SOURCE, "--json")
+    code, output, _ = leave(capsys, "check", "--log", SOURCE, "--json")
     assert code == 1
-    assert json.loads(said)["findings"]
+    assert json.loads(output)["findings"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -63,8 +63,8 @@ def test_check_of_a_log_leaves_with_1_for_findings_and_keeps_nothing(
 def test_question_that_a_log_cannot_answer_is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str], words: list[str], line: str
 ) -> None:
-    code, said, problem = leave(capsys, *words)
-    assert (code, said) == (2, "")
+    code, output, problem = leave(capsys, *words)
+    assert (code, output) == (2, "")
     assert problem.startswith(line)
     assert problem.count("\n") == 1
 
@@ -77,9 +77,9 @@ def test_damaged_log_answers_and_then_leaves_with_2_and_the_reason(
     data = bytearray(segment.read_bytes())
     data[-10] ^= 1
     segment.write_bytes(data)
-    code, said, problem = leave(capsys, "offline", "log", "--json")
+    code, output, problem = leave(capsys, "offline", "log", "--json")
     assert code == 2
-    assert json.loads(said)["offset"] < 629
+    assert json.loads(output)["offset"] < 629
     assert "answered from the records up to offset" in problem
     assert segment.name in problem
 
@@ -93,8 +93,8 @@ def test_question_to_a_log_that_is_cut_off_does_as_the_settings_say(
     newest = max((tmp_path / "log" / LOG).glob("*.log"))
     newest.write_bytes(newest.read_bytes()[:-5])
     monkeypatch.setenv("JBOD_REPLAY__TAIL", tail)
-    found, out, _ = leave(capsys, "offline", "--log", "log", "--json")
-    assert found == code
+    exit_code, out, _ = leave(capsys, "offline", "--log", "log", "--json")
+    assert exit_code == code
     assert json.loads(out)["offset"] > 0
 
 
@@ -123,8 +123,8 @@ def test_two_logs_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) ->
 
 def test_time_in_the_future_is_refused_with_the_newest_time(capsys: pytest.CaptureFixture[str]) -> None:
     """Cause: --at-time beyond the newest record was answered, --at-offset refused."""
-    code, said, problem = leave(capsys, "offline", SOURCE, "--at-time", "2999-01-01")
-    assert (code, said, problem.count("\n")) == (2, "", 1)
+    code, output, problem = leave(capsys, "offline", SOURCE, "--at-time", "2999-01-01")
+    assert (code, output, problem.count("\n")) == (2, "", 1)
     assert "2999-01-01 00:00:00 UTC is in the future: the newest record is of 2026-11-21 02:23:28 UTC" in problem
 
 
@@ -146,8 +146,8 @@ def test_folder_of_a_users_topic_is_refused_before_spark_starts(
     segment = tmp_path / "orders-3" / f"{0:020d}.log"
     segment.parent.mkdir()
     segment.write_bytes(write_batch([value], base_offset=0, epoch=0, timestamp=0))
-    code, said, problem = leave(capsys, command[0], "orders-3", *command[1:])
-    assert (code, said) == (2, "")
+    code, output, problem = leave(capsys, command[0], "orders-3", *command[1:])
+    assert (code, output) == (2, "")
     assert problem == "jbod: orders-3: is the log of another topic: its first batch has no metadata records\n"
 
 

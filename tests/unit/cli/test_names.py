@@ -52,13 +52,13 @@ def run(*arguments: str) -> str:
     return CliRunner().invoke(application(arguments[:1]), list(arguments)).stdout
 
 
-def keys(said: Any, inside: str = "") -> Iterator[str]:
+def keys(document: Any, inside: str = "") -> Iterator[str]:
     """Every key of a document that jbod names."""
-    if isinstance(said, list):
-        for one in said:
-            yield from keys(one, inside)
-    elif isinstance(said, dict):
-        for key, value in said.items():
+    if isinstance(document, list):
+        for part in document:
+            yield from keys(part, inside)
+    elif isinstance(document, dict):
+        for key, value in document.items():
             if inside not in NAMED and not key.isdigit():
                 yield key
             yield from keys(value, key)
@@ -68,15 +68,15 @@ def keys(said: Any, inside: str = "") -> Iterator[str]:
 def test_json_of_a_question_has_the_names_of_its_csv(table: str, cluster_lakes: Mapping[str, Path]) -> None:
     """JSON had camelCase, and in places other names than CSV: replicas and replicas_taken, check and check_id."""
     command, lists = LISTS[table]
-    asked = [*command, "--lake", str(cluster_lakes["kafka-4.1.2"])]
-    said = json.loads(run(*asked, "--format", "json"))
-    (declared,) = (one for one in TABLES if one.name == table)
+    question = [*command, "--lake", str(cluster_lakes["kafka-4.1.2"])]
+    answer = json.loads(run(*question, "--format", "json"))
+    (declared,) = (row_table for row_table in TABLES if row_table.name == table)
     header = [column.name for column in declared.all_columns]  # of its CSV: test_question.py
     for name in lists:
-        for row in said[name]:
+        for row in answer[name]:
             assert [key for key in row if key in header] == header
             assert {*row} - {*header} == {*declared.more} - {*header}
-    assert [key for key in keys(said) if not SNAKE_CASE.fullmatch(key)] == []
+    assert [key for key in keys(answer) if not SNAKE_CASE.fullmatch(key)] == []
 
 
 def test_every_table_of_rows_is_compared_with_its_json() -> None:
@@ -98,9 +98,9 @@ def test_json_of_other_commands_is_in_snake_case(command: str) -> None:
         "REQUESTS": root / "requests-100.log.gz",
         "DISK": next((root / "disks").iterdir()),
     }
-    said = json.loads(run(*(str(places.get(word, word)) for word in OTHERS[command])))
+    answer = json.loads(run(*(str(places.get(word, word)) for word in OTHERS[command])))
     # Causes, settings and packages are named by others.
-    strange = [key for key in said if not SNAKE_CASE.fullmatch(key.replace("-", "_").replace(".", "_"))]
+    strange = [key for key in answer if not SNAKE_CASE.fullmatch(key.replace("-", "_").replace(".", "_"))]
     assert strange == []
 
 
@@ -112,7 +112,9 @@ def test_a_log_is_named_by_one_option() -> None:
         for parameter in command.params
         for option in parameter.opts
     }
-    assert not [one for one in options if one[1] in ("--log-dir", "--logs", "--severity")]
+    assert not [
+        command_option for command_option in options if command_option[1] in ("--log-dir", "--logs", "--severity")
+    ]
     assert ("metrics", "--log") in options
 
 

@@ -47,8 +47,8 @@ def leave(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     with pytest.raises(SystemExit) as left:
         main(words)
-    said = capsys.readouterr()
-    return int(left.value.code or 0), said.out, said.err
+    output = capsys.readouterr()
+    return int(left.value.code or 0), output.out, output.err
 
 
 @pytest.mark.parametrize("words", [["offline", "-"], ["history", "solo-6", "--log", "-"], ["check", "-"]])
@@ -63,8 +63,8 @@ def test_question_to_a_pipe_answers_as_the_folder_does(
 def test_append_while_tar_reads_is_a_torn_tail(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code, said, problem = leave(capsys, monkeypatch, packed(SOURCE, short_by=10), "status", "-")
-    assert (code, "JBODtestCluster0123456" in said) == (0, True)
+    code, output, problem = leave(capsys, monkeypatch, packed(SOURCE, short_by=10), "status", "-")
+    assert (code, "JBODtestCluster0123456" in output) == (0, True)
     assert "the log ends within a batch at offset 629" in problem
     assert len(problem.splitlines()) == 1
 
@@ -84,8 +84,8 @@ def test_audit_takes_a_pipe(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 def test_cut_stream_is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], line: str
 ) -> None:
-    code, said, problem = leave(capsys, monkeypatch, packed(SOURCE)[:9000], *words)
-    assert (code, said) == (2, "")
+    code, output, problem = leave(capsys, monkeypatch, packed(SOURCE)[:9000], *words)
+    assert (code, output) == (2, "")
     assert problem.startswith(line)
     assert len(problem.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []

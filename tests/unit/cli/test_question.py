@@ -78,11 +78,11 @@ def leave(capsys: pytest.CaptureFixture[AnyStr], *words: str) -> tuple[int, AnyS
     """Exit code, standard output and standard error of a command."""
     with pytest.raises(SystemExit) as left:
         main.main(words)
-    said = capsys.readouterr()
-    return int(left.value.code or 0), said.out, said.err
+    output = capsys.readouterr()
+    return int(left.value.code or 0), output.out, output.err
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda one: one.name)
+@pytest.mark.parametrize("table", TABLES, ids=lambda row_table: row_table.name)
 def test_every_question_has_its_documented_columns_in_every_format(
     lake: str, capsysbinary: pytest.CaptureFixture[bytes], table: RowTable
 ) -> None:
@@ -91,13 +91,13 @@ def test_every_question_has_its_documented_columns_in_every_format(
     code, out, problem = leave(capsysbinary, *place, "--format", "csv")
     if table is REQUESTS:  # this lake has none; the columns are read below
         assert (code, b"no requests in this lake" in problem) == (2, True)
-        one = Request(1, LastRequest("dir", datetime(2026, 11, 21, tzinfo=UTC), "recorded", "", 1, 9, 20))
-        assert table.values([one], Names())["realised_offset"] == [9]
+        request = Request(1, LastRequest("dir", datetime(2026, 11, 21, tzinfo=UTC), "recorded", "", 1, 9, 20))
+        assert table.values([request], Names())["realised_offset"] == [9]
         return
-    said = out.decode()
+    text = out.decode()
     names = [column.name for column in table.all_columns]
-    rows = [*csv.DictReader(io.StringIO(said))]
-    assert said.splitlines()[0].split(",") == names
+    rows = [*csv.DictReader(io.StringIO(text))]
+    assert text.splitlines()[0].split(",") == names
     lines = [json.loads(line) for line in leave(capsysbinary, *place, "--format", "ndjson")[1].splitlines()]
     assert len(lines) == len(rows)
     assert all([*line] == names for line in lines)
@@ -121,8 +121,8 @@ def test_every_question_has_its_documented_columns_in_every_format(
 
 
 def test_filters_come_before_the_totals_that_are_said(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
-    _, said, _ = leave(capsys, "offline", "--lake", lake, *AT, "--broker", "1", "--topic", "o*")
-    lines = said.splitlines()
+    _, output, _ = leave(capsys, "offline", "--lake", lake, *AT, "--broker", "1", "--topic", "o*")
+    lines = output.splitlines()
     assert lines[0].endswith("Z: 13 of 89 replicas offline.")
     assert lines[1] == "3 of 13 shown: broker 1, topic o*."
     assert lines[2] == "All of these partitions still have a leader and enough in-sync replicas."
@@ -140,16 +140,16 @@ def test_filters_come_before_the_totals_that_are_said(lake: str, capsys: pytest.
 
 def test_order_and_limit_choose_the_rows(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("directories", "--lake", lake, *AT, "--sort", "-replicas,directory_id", "--limit", "2", "--format", "csv")
-    code, said, problem = leave(capsys, *words)
-    assert (code, [row["replicas"] for row in csv.DictReader(io.StringIO(said))]) == (0, ["21", "11"])
+    code, output, problem = leave(capsys, *words)
+    assert (code, [row["replicas"] for row in csv.DictReader(io.StringIO(output))]) == (0, ["21", "11"])
     assert problem == "jbod: 2 of 10 shown\n"
 
 
 def test_filter_that_matches_nothing_says_so(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code, said, _ = leave(capsys, "offline", "--lake", lake, *AT, "--broker", "4")
+    code, output, _ = leave(capsys, "offline", "--lake", lake, *AT, "--broker", "4")
     assert code == 0
-    assert said.splitlines()[1] == "0 of 13 shown: broker 4."
-    assert "Why" not in said
+    assert output.splitlines()[1] == "0 of 13 shown: broker 4."
+    assert "Why" not in output
 
 
 def test_filter_keeps_lost_data_that_may_concern_it(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,10 +182,10 @@ def test_filter_keeps_lost_data_that_may_concern_it(lake: str, capsys: pytest.Ca
 def test_filter_that_names_nothing_known_is_refused_with_similar_names(
     lake: str, capsys: pytest.CaptureFixture[str], words: list[str], problem: str
 ) -> None:
-    code, said, told = leave(capsys, "offline", "--lake", lake, *AT, *words)
-    assert (code, said) == (2, "")
-    assert told.startswith(f"jbod: {problem}")
-    assert told.count("\n") == 1
+    code, output, message = leave(capsys, "offline", "--lake", lake, *AT, *words)
+    assert (code, output) == (2, "")
+    assert message.startswith(f"jbod: {problem}")
+    assert message.count("\n") == 1
 
 
 @pytest.mark.parametrize("question", [" ".join(QUESTIONS[table.name]) for table in TABLES if table.reasons])
@@ -193,11 +193,11 @@ def test_reason_that_a_question_never_gives_is_refused_with_the_list(
     lake: str, capsys: pytest.CaptureFixture[str], question: str
 ) -> None:
     """Cause: ``0 of 9 shown: reason bogus`` with exit code 0."""
-    code, said, told = leave(capsys, *question.split(), "--lake", lake, *AT, "--reason", "bogus")
-    assert (code, said) == (2, "")
-    if "no requests in this lake" in told:
+    code, output, message = leave(capsys, *question.split(), "--lake", lake, *AT, "--reason", "bogus")
+    assert (code, output) == (2, "")
+    if "no requests in this lake" in message:
         return
-    assert re.fullmatch(r"jbod: --reason bogus: no reason that jbod .+ has: give one of \w.*[^,]\n", told)
+    assert re.fullmatch(r"jbod: --reason bogus: no reason that jbod .+ has: give one of \w.*[^,]\n", message)
 
 
 @pytest.mark.parametrize("table", [table for table in TABLES if table.reasons], ids=lambda table: table.name)
@@ -217,7 +217,7 @@ def test_one_thing_has_one_name_in_answers_and_tables(lake: str, capsys: pytest.
     of_answer = {column.name for column in CHECK.columns} - {"subject"}
     assert of_answer <= {*FINDINGS.schema.names}
     assert {"first_requested_time", "requested_time", "attempt"} <= {*ASSIGNMENT_REQUESTS.schema.names}
-    assert all("asked" not in one.name for table in TABLES for one in table.columns)
+    assert all("asked" not in answer_column.name for table in TABLES for answer_column in table.columns)
 
     listed = json.loads(leave(capsys, "incidents", "--lake", lake, *AT, "--json")[1])["incidents"][0]
     alone = json.loads(leave(capsys, "incidents", "1", "--lake", lake, *AT, "--json")[1])["incident"]
@@ -231,11 +231,11 @@ def test_question_has_only_the_filters_of_its_columns(lake: str, capsys: pytest.
 
 
 def test_history_of_a_topic_has_all_its_partitions(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
-    said = leave(capsys, "history", "clicks", "--lake", lake)[1].splitlines()
-    assert [line.split()[0] for line in said[:9]] == [f"clicks-{number}" for number in range(9)]
+    lines = leave(capsys, "history", "clicks", "--lake", lake)[1].splitlines()
+    assert [line.split()[0] for line in lines[:9]] == [f"clicks-{number}" for number in range(9)]
     whole = json.loads(leave(capsys, "history", "clicks", "--lake", lake, "--json")[1])
-    one = json.loads(leave(capsys, "history", "clicks-3", "--lake", lake, "--json")[1])
-    assert whole["histories"][3] == one["history"]
+    of_partition = json.loads(leave(capsys, "history", "clicks-3", "--lake", lake, "--json")[1])
+    assert whole["histories"][3] == of_partition["history"]
 
 
 def test_time_that_is_not_exact_is_told_as_it_was_understood(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,7 +255,7 @@ def on_terminal(*words: str, columns: int = 80, lines: int = 24, seconds: float 
         env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
         command = [sys.executable, "-m", "pipelines.cli.main", *words]
         os.execve(sys.executable, command, env | {"TERM": "xterm", "NO_COLOR": "1"})
-    said, until, stopped = b"", time.monotonic() + seconds, False
+    output, until, stopped = b"", time.monotonic() + seconds, False
     while True:
         ready, *_ = select.select([terminal], [], [], 0.2)
         if ready:
@@ -265,12 +265,12 @@ def on_terminal(*words: str, columns: int = 80, lines: int = 24, seconds: float 
                 break
             if not part:
                 break
-            said += part
-        if not stopped and (time.monotonic() > until or said.count(b"Ctrl-C ends") >= 2):
+            output += part
+        if not stopped and (time.monotonic() > until or output.count(b"Ctrl-C ends") >= 2):
             stopped = True
             os.kill(child, signal.SIGINT)
     os.close(terminal)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said.decode().replace("\r\n", "\n")
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), output.decode().replace("\r\n", "\n")
 
 
 @pytest.mark.parametrize(
@@ -278,22 +278,22 @@ def on_terminal(*words: str, columns: int = 80, lines: int = 24, seconds: float 
     [(60, ("offline", *AT)), (60, ("incidents",)), (80, ("directories", *AT)), (160, ("risk", *AT))],
 )
 def test_answer_fits_the_terminal(lake: str, columns: int, words: tuple[str, ...]) -> None:
-    code, said = on_terminal(*words, "--lake", lake, columns=columns)
+    code, output = on_terminal(*words, "--lake", lake, columns=columns)
     assert code == 0
-    assert max(len(re.sub("\x1b\\[[0-9;]*m", "", line)) for line in said.splitlines()) <= columns
+    assert max(len(re.sub("\x1b\\[[0-9;]*m", "", line)) for line in output.splitlines()) <= columns
 
 
 def test_answer_that_is_longer_than_the_screen_ends_with_its_first_line(lake: str) -> None:
-    _, said = on_terminal("offline", "--lake", lake, lines=24, columns=120)
-    lines = [re.sub("\x1b\\[[0-9;]*m", "", line) for line in said.splitlines()]
+    _, output = on_terminal("offline", "--lake", lake, lines=24, columns=120)
+    lines = [re.sub("\x1b\\[[0-9;]*m", "", line) for line in output.splitlines()]
     assert lines[0] == lines[-1]
     assert lines[-3:-1] == ["and 89 more: --all, or --json", ""]
 
 
 def test_watch_redraws_on_a_terminal_until_ctrl_c(lake: str) -> None:
-    code, said = on_terminal("status", "--lake", lake, "--watch", "0.2s", lines=10)
+    code, output = on_terminal("status", "--lake", lake, "--watch", "0.2s", lines=10)
     assert code == 0
-    first, second = said.split("\x1b[H")[1:3]
+    first, second = output.split("\x1b[H")[1:3]
     assert first.count("\n") <= 10
     assert first.startswith("cluster") and second.startswith("cluster")
     assert "lines more do not fit" in first
@@ -314,13 +314,13 @@ def test_answer_has_the_causes_first_and_the_first_rows_in_a_pipe_as_on_a_termin
     lake: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Cause: in a pipe the list was complete, and buried the causes."""
-    said = leave(capsys, "offline", "--lake", lake, *AT)[1]
+    output = leave(capsys, "offline", "--lake", lake, *AT)[1]
     shown = re.sub("\x1b\\[[0-9;]*m", "", on_terminal("offline", "--lake", lake, *AT, lines=200, columns=400)[1])
-    assert [*map(str.strip, shown.splitlines())] == [*map(str.strip, said.splitlines())]
-    assert said.index("\nWhy\n") < said.index("\nWhat to do\n") < said.index("\nPARTITION ")
-    assert said.endswith("and 3 more: --all, or --json\n")
+    assert [*map(str.strip, shown.splitlines())] == [*map(str.strip, output.splitlines())]
+    assert output.index("\nWhy\n") < output.index("\nWhat to do\n") < output.index("\nPARTITION ")
+    assert output.endswith("and 3 more: --all, or --json\n")
     whole = leave(capsys, "offline", "--lake", lake, *AT, "--all")[1]
-    assert len(whole.splitlines()) == len(said.splitlines()) + 2
+    assert len(whole.splitlines()) == len(output.splitlines()) + 2
 
 
 @pytest.mark.parametrize(

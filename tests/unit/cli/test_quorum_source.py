@@ -35,9 +35,9 @@ def log() -> Log:
 
 @pytest.fixture
 def peers(log: Log) -> Iterator[dict[int, Controller]]:
-    found = quorum_of(log)
-    yield found
-    for peer in found.values():
+    controllers = quorum_of(log)
+    yield controllers
+    for peer in controllers.values():
         peer.close()
 
 
@@ -45,8 +45,8 @@ def leave(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, st
     """Exit code, standard output and standard error of a command."""
     with pytest.raises(SystemExit) as left:
         main(words)
-    said = capsys.readouterr()
-    return int(left.value.code or 0), said.out, said.err
+    output = capsys.readouterr()
+    return int(left.value.code or 0), output.out, output.err
 
 
 def test_question_to_a_quorum_answers_as_its_files_do(
@@ -62,8 +62,8 @@ def test_answer_is_of_what_is_committed(
     capsys: pytest.CaptureFixture[str], peers: dict[int, Controller], log: Log
 ) -> None:
     log.high_watermark = log.batches[-9][1]
-    code, said, _ = leave(capsys, "offline", url_of(peers))
-    assert (code, said.partition(",")[0]) == (0, f"At offset {log.high_watermark - 1}")
+    code, output, _ = leave(capsys, "offline", url_of(peers))
+    assert (code, output.partition(",")[0]) == (0, f"At offset {log.high_watermark - 1}")
 
 
 def test_replay_of_a_quorum_keeps_its_mirror_beside_the_lake(
@@ -73,12 +73,12 @@ def test_replay_of_a_quorum_keeps_its_mirror_beside_the_lake(
     tmp_path: Path,
 ) -> None:
     log.high_watermark = log.batches[-9][1]
-    code, said, problem = leave(capsys, "replay", url_of(peers), "--lake", "lake")
+    code, output, problem = leave(capsys, "replay", url_of(peers), "--lake", "lake")
     assert code == 0, problem
-    assert f"replayed offsets 0 to {log.high_watermark - 1}" in said
+    assert f"replayed offsets 0 to {log.high_watermark - 1}" in output
     log.commit()
-    code, said, _ = leave(capsys, "replay", url_of(peers), "--lake", "lake")
-    assert f"to {log.end - 1}" in said
+    code, output, _ = leave(capsys, "replay", url_of(peers), "--lake", "lake")
+    assert f"to {log.end - 1}" in output
     assert b"".join(path.read_bytes() for path in (tmp_path / "lake.mirror" / LOG).glob("*.log")) == log.data()
     of_files = leave(capsys, "offline", str(SOURCE), "--json")
     assert leave(capsys, "offline", "--lake", "lake", "--json")[1] == of_files[1]
@@ -100,8 +100,8 @@ def test_replay_of_a_quorum_keeps_its_mirror_beside_the_lake(
 def test_what_cannot_be_done_is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str], words: list[str], line: str, tmp_path: Path
 ) -> None:
-    code, said, problem = leave(capsys, *words)
-    assert (code, said) == (2, "")
+    code, output, problem = leave(capsys, *words)
+    assert (code, output) == (2, "")
     assert problem.startswith(line)
     assert len(problem.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
@@ -111,13 +111,13 @@ def test_live_quorum_is_how_far_each_node_is_behind(
     capsys: pytest.CaptureFixture[str], peers: dict[int, Controller], log: Log
 ) -> None:
     log.voters, log.observers = {1: log.end, 2: log.end - 7, 3: -1}, {9: log.end - 1}
-    code, said, _ = leave(capsys, "quorum", "--live", url_of(peers), "--json")
-    answer = json.loads(said)
+    code, output, _ = leave(capsys, "quorum", "--live", url_of(peers), "--json")
+    answer = json.loads(output)
     assert (code, answer["leader_id"], answer["high_watermark"]) == (0, 1, log.end)
-    behind = [(one["kind"], one["node_id"], one["lag"]) for one in answer["followers"]]
+    behind = [(follower["kind"], follower["node_id"], follower["lag"]) for follower in answer["followers"]]
     assert behind == [("voter", 1, 0), ("voter", 2, 7), ("voter", 3, None), ("observer", 9, 1)]
-    code, said, _ = leave(capsys, "quorum", "--live", url_of(peers))
-    assert f"controller 1 leads, epoch {log.epoch}; committed up to offset {log.end - 1}." in said
+    code, output, _ = leave(capsys, "quorum", "--live", url_of(peers))
+    assert f"controller 1 leads, epoch {log.epoch}; committed up to offset {log.end - 1}." in output
     assert leave(capsys, "quorum", "--live", url_of(peers), "--lake", "l")[0] == 2
 
 
@@ -142,8 +142,8 @@ def test_status_metrics_and_check_know_how_far_the_quorum_is_and_since_when_it_i
     published = log.high_watermark
     log.commit()
     assert leave(capsys, "mirror", url_of(peers), "--into", "elsewhere/m")[0] == 0
-    said = json.loads(leave(capsys, "status", *lake, "--json")[1])["quorum"]
-    assert (said["high_watermark"], said["leader_id"], said["silent_since"]) == (log.end, 1, None)
+    quorum = json.loads(leave(capsys, "status", *lake, "--json")[1])["quorum"]
+    assert (quorum["high_watermark"], quorum["leader_id"], quorum["silent_since"]) == (log.end, 1, None)
     behind = log.end - published
     shown = leave(capsys, "status", *lake)[1]
     assert f"{behind} committed records behind; high watermark {log.end}; controller 127.0.0.1:{peers[1].port}" in shown
@@ -177,9 +177,9 @@ def test_history_that_a_lake_has_not_read_is_kept(
     monkeypatch.setattr("pipelines.mirror.folder.ROLL_BYTES", 2_000)
     metadata = metadata_dir("kafka-4.1.2") / LOG
     log = Log(b"".join(path.read_bytes() for path in sorted(metadata.glob("*.log"))))
-    one = Controller(log)
-    one.max_bytes = 2_000
-    copy, keep = ("mirror", one.url, "--into", "m"), ("--keep", "0.001s", "--lake", "lake")
+    controller = Controller(log)
+    controller.max_bytes = 2_000
+    copy, keep = ("mirror", controller.url, "--into", "m"), ("--keep", "0.001s", "--lake", "lake")
     log.high_watermark = 300
     assert leave(capsys, *copy)[0] == 0
     assert leave(capsys, "replay", "m", "--lake", "lake")[0] == 0
@@ -195,11 +195,11 @@ def test_history_that_a_lake_has_not_read_is_kept(
     assert leave(capsys, "replay", "m", "--lake", "lake")[0] == 0
     assert leave(capsys, *copy, *keep)[0] == 0
     assert 0 < first() <= 406
-    one.close()
+    controller.close()
 
 
 def test_mirror_says_what_it_has_and_why(
     capsys: pytest.CaptureFixture[str], peers: dict[int, Controller], log: Log
 ) -> None:
-    code, said, _ = leave(capsys, "mirror", url_of(peers), "--into", "m")
-    assert (code, said) == (0, f"m: offsets 0 to {log.end - 1}; all history, from offset 0 on\n")
+    code, output, _ = leave(capsys, "mirror", url_of(peers), "--into", "m")
+    assert (code, output) == (0, f"m: offsets 0 to {log.end - 1}; all history, from offset 0 on\n")

@@ -58,8 +58,8 @@ def test_help_of_every_option_is_a_sentence() -> None:
         for word in words:
             command = command.commands[word]  # type: ignore[attr-defined]
         for parameter in command.params:
-            told = getattr(parameter, "help", None)
-            assert told is None or re.match(r"[A-Z0-9].*[.):=\d]$", told), (words, told)
+            help_text = getattr(parameter, "help", None)
+            assert help_text is None or re.match(r"[A-Z0-9].*[.):=\d]$", help_text), (words, help_text)
 
 
 def test_help_shows_the_type_of_a_value_and_none_of_a_flag() -> None:

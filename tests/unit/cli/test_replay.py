@@ -44,8 +44,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def command(*words: Any) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as left:
             main.main([str(word) for word in words])
-        said = capsys.readouterr()
-        return int(left.value.code or 0), said.out, said.err
+        output = capsys.readouterr()
+        return int(left.value.code or 0), output.out, output.err
 
     return command
 
@@ -69,8 +69,8 @@ def test_replay_that_began_with_a_snapshot_says_so(run: Run, tmp_path: Path, log
     assert "went on with the snapshot at offset 80: offsets 52 to 79 were never read" in out
     assert "replayed offsets 80 to 80" in out
     code, out, _ = run("replay", log_dir, "--lake", tmp_path / "another", "--json")
-    said = json.loads(out)
-    assert (said["start_offset"], said["from_snapshot"], said["end_offset"]) == (80, 80, 81)
+    answer = json.loads(out)
+    assert (answer["start_offset"], answer["from_snapshot"], answer["end_offset"]) == (80, 80, 81)
 
 
 # WHAT WAITS
@@ -83,9 +83,9 @@ def test_batch_that_is_cut_off_at_the_end_is_told(run: Run, tmp_path: Path, log_
     for _ in range(2):
         code, _, err = run("replay", log_dir, "--lake", tmp_path / "lake")
         assert (code, err.count(line)) == (0, 1)
-    said = json.loads(run("replay", log_dir, "--lake", tmp_path / "lake", "--json")[1])
-    assert said["tail"] == {"path": str(path), "size": 67, "offset": 5}
-    assert len(said["notices"]) == 1
+    answer = json.loads(run("replay", log_dir, "--lake", tmp_path / "lake", "--json")[1])
+    assert answer["tail"] == {"path": str(path), "size": 67, "offset": 5}
+    assert len(answer["notices"]) == 1
 
 
 def test_empty_segment_is_told(run: Run, tmp_path: Path, log_dir: Path) -> None:
@@ -278,11 +278,17 @@ def test_spark_replays_a_log_that_is_small_or_is_for_a_cluster_or_has_requests(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(Runner, "load", lambda *_: pytest.fail("was loaded"))
-    asked = tmp_path / "requests.log"
-    asked.write_text(REQUEST)
+    request_log = tmp_path / "requests.log"
+    request_log.write_text(REQUEST)
     begun: list[Runner] = []
     monkeypatch.setattr(Runner, "run", lambda runner, _: begun.append(runner))
-    run("replay", log_dir, "--lake", tmp_path / "lake", *(str(asked) if word == "REQUESTS" else word for word in words))
+    run(
+        "replay",
+        log_dir,
+        "--lake",
+        tmp_path / "lake",
+        *(str(request_log) if word == "REQUESTS" else word for word in words),
+    )
     assert len(begun) == 1
 
 
@@ -447,7 +453,9 @@ def test_signal_while_spark_starts_ends_the_run_and_leaves_no_lake(
 
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize(("batches", "said"), [(0, "nothing was published yet"), (2, "published up to offset 3; run")])
+@pytest.mark.parametrize(
+    ("batches", "outcome"), [(0, "nothing was published yet"), (2, "published up to offset 3; run")]
+)
 def test_signal_in_a_batch_ends_the_run_and_says_what_stands(
     run: Run,
     tmp_path: Path,
@@ -456,7 +464,7 @@ def test_signal_in_a_batch_ends_the_run_and_says_what_stands(
     number: int,
     code: int,
     batches: int,
-    said: str,
+    outcome: str,
 ) -> None:
     def say(line: str) -> None:
         if line.startswith(f"loading batch {batches + 1}: 1 of 1 slices"):
@@ -464,7 +472,7 @@ def test_signal_in_a_batch_ends_the_run_and_says_what_stands(
 
     monkeypatch.setattr(progress, "say", say)
     left, out, err = run("replay", log_dir, "--lake", tmp_path / "lake", "--max-records", 2, "--json")
-    assert (left, f"jbod: interrupted: {said}" in err) == (code, True)
+    assert (left, f"jbod: interrupted: {outcome}" in err) == (code, True)
     assert json.loads(out)["interrupted"]
     assert (tmp_path / "lake").exists() == (batches > 0)
 

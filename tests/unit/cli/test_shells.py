@@ -56,19 +56,19 @@ USUAL = dict(zip(("bash", "zsh", "fish"), COMPLETED, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("shell", "words", "found"),
+    ("shell", "words", "completion"),
     [
-        (shell, words, found) if USUAL[shell] == words else rare(shell, words, found)
+        (shell, words, completion) if USUAL[shell] == words else rare(shell, words, completion)
         for shell in USUAL
-        for words, found in COMPLETED.items()
+        for words, completion in COMPLETED.items()
     ],
 )
-def test_shell_completes_commands_options_and_values(shell: str, words: str, found: str) -> None:
+def test_shell_completes_commands_options_and_values(shell: str, words: str, completion: str) -> None:
     if shutil.which(shell) is None:
         assert shell != "bash"
         pytest.skip(f"no {shell} here: its completion is not tested (apt-get install {shell})")
     script = {"bash": BASH, "zsh": ZSH, "fish": FISH}[shell].format(words=words, line=words)
-    assert found in in_shell(shell, script)
+    assert completion in in_shell(shell, script)
 
 
 def leave(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
@@ -80,13 +80,13 @@ def leave(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
 def test_every_command_has_one_place_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     placed = [command for commands in main.PANELS.values() for command in commands]
     assert sorted(placed) == sorted(command for commands in main.MODULES.values() for command in commands)
-    said = leave(capsys, "--help")[1]
-    assert said.index(" offline ") < said.index(" replay ") < said.index(" audit ")
+    output = leave(capsys, "--help")[1]
+    assert output.index(" offline ") < output.index(" replay ") < output.index(" audit ")
 
 
 def test_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    code, said = leave(capsys, "--version")
-    assert (code, said.startswith("jbod "), said.count("\n")) == (0, True, 1)
+    code, output = leave(capsys, "--version")
+    assert (code, output.startswith("jbod "), output.count("\n")) == (0, True, 1)
 
 
 def test_jbod_without_a_command_says_what_it_can_tell_of_the_log_in_sight(
@@ -95,18 +95,18 @@ def test_jbod_without_a_command_says_what_it_can_tell_of_the_log_in_sight(
     log = metadata_dir("kafka-4.1.2")
     (tmp_path / "some where").symlink_to(log)
     monkeypatch.chdir(tmp_path)
-    code, said = leave(capsys)
+    code, output = leave(capsys)
     assert code == 0
-    assert said.splitlines()[0] == "A metadata log: some where"
-    assert "jbod offline --log 'some where'" in said
-    assert leave(capsys, str(log)) == (0, said.replace("'some where'", str(log)).replace("some where", str(log)))
+    assert output.splitlines()[0] == "A metadata log: some where"
+    assert "jbod offline --log 'some where'" in output
+    assert leave(capsys, str(log)) == (0, output.replace("'some where'", str(log)).replace("some where", str(log)))
 
 
 def test_jbod_without_a_command_and_nothing_in_sight_prints_the_help(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    code, said = leave(capsys)
+    code, output = leave(capsys)
     assert code == 0
-    assert "Usage: jbod" in said
+    assert "Usage: jbod" in output
     assert leave(capsys, str(tmp_path))[0] == 2

@@ -23,8 +23,8 @@ def lake(tmp_path: Path) -> Path:
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str, str]:
     with pytest.raises(SystemExit) as left:
         main.main(list(words))
-    said = capsys.readouterr()
-    return left.value.code, said.out, said.err
+    output = capsys.readouterr()
+    return left.value.code, output.out, output.err
 
 
 def test_optimize_prints_files_before_and_after(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,9 +36,9 @@ def test_optimize_prints_files_before_and_after(lake: Path, capsys: pytest.Captu
 
 def test_vacuum_says_what_it_would_delete(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "vacuum", "--lake", str(lake), "--keep", "1", "--dry-run", "--json")
-    said = json.loads(out)
-    assert (code, said["dry_run"]) == (0, True)
-    assert {table["table"] for table in said["tables"]} >= {"records", "ledger", "partitions"}
+    answer = json.loads(out)
+    assert (code, answer["dry_run"]) == (0, True)
+    assert {table["table"] for table in answer["tables"]} >= {"records", "ledger", "partitions"}
 
 
 def test_rebuild_prints_the_rows_it_made(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:

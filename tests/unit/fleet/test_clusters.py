@@ -17,7 +17,7 @@ def fleet(folder: Path, text: str) -> Path:
 
 
 def test_cluster_has_its_log_its_lake_and_its_settings(tmp_path: Path) -> None:
-    one, other = read_fleet(
+    orders, other = read_fleet(
         fleet(
             tmp_path,
             "- {name: orders, log: /logs/orders, lake: s3://lakes/orders}\n"
@@ -25,11 +25,11 @@ def test_cluster_has_its_log_its_lake_and_its_settings(tmp_path: Path) -> None:
             "  settings: {replay: {max_records: 7}, check: {stale_seconds: 600}}\n",
         )
     )
-    assert (one.name, one.log, one.lake) == ("orders", "/logs/orders", "s3://lakes/orders")
+    assert (orders.name, orders.log, orders.lake) == ("orders", "/logs/orders", "s3://lakes/orders")
     assert (other.log, other.lake) == (f"{tmp_path}/logs/payments", f"{tmp_path}/lakes/payments")
     assert (other.settings.replay.max_records, other.settings.check.stale_seconds) == (7, 600)
     assert other.settings.labels.sources == [f"{tmp_path}/names.txt"]
-    assert one.settings.replay.max_records > 7
+    assert orders.settings.replay.max_records > 7
 
 
 def test_pattern_names_a_cluster_for_each_folder(tmp_path: Path) -> None:
@@ -37,15 +37,15 @@ def test_pattern_names_a_cluster_for_each_folder(tmp_path: Path) -> None:
         (tmp_path / "logs" / name / "" if "without" in name else tmp_path / "logs" / name / "metadata").mkdir(
             parents=True
         )
-    found = read_fleet(fleet(tmp_path, "- {log: logs/kafka-*/metadata, lake: lakes/*}\n"))
-    assert [(one.name, Path(one.log).parent.name, Path(one.lake).name) for one in found] == [
+    clusters = read_fleet(fleet(tmp_path, "- {log: logs/kafka-*/metadata, lake: lakes/*}\n"))
+    assert [(cluster.name, Path(cluster.log).parent.name, Path(cluster.lake).name) for cluster in clusters] == [
         ("a", "kafka-a", "a"),
         ("b", "kafka-b", "b"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("  {}\n", "clusters: is no list of clusters"),
         ("- just text\n", "cluster 1: is no mapping"),
@@ -61,10 +61,10 @@ def test_pattern_names_a_cluster_for_each_folder(tmp_path: Path) -> None:
         ("- {name: a, log: x, lake: y, settings: {replay: {tale: wait}}}\n", "did you mean tail?"),
     ],
 )
-def test_wrong_file_is_refused_with_its_name_and_the_cluster(tmp_path: Path, text: str, said: str) -> None:
+def test_wrong_file_is_refused_with_its_name_and_the_cluster(tmp_path: Path, text: str, message: str) -> None:
     path = fleet(tmp_path, text)
     with pytest.raises(UsageError) as refused:
         read_fleet(path)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert str(tmp_path) in str(refused.value)
     assert "\n" not in str(refused.value)

@@ -62,7 +62,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clusters(lakes: Path, *names: str) -> list[FleetCluster]:
-    return [one for one in read_fleet(lakes / "fleet.yaml") if one.name in names]
+    return [cluster for cluster in read_fleet(lakes / "fleet.yaml") if cluster.name in names]
 
 
 def jbod(*words: str | Path) -> tuple[int, str]:
@@ -83,14 +83,17 @@ def test_question_answers_for_every_lake_at_its_newest_record(lakes: Path, quest
 
 def test_states_are_ordered_from_unreachable_to_clean(lakes: Path) -> None:
     now = Lake.open(lakes / "broken").time
-    found = [*ask_all("offline", clusters(lakes, *ENDS), now=now)]
-    states = {answer.name: answer.state for answer in found}
+    answers = [*ask_all("offline", clusters(lakes, *ENDS), now=now)]
+    states = {answer.name: answer.state for answer in answers}
     assert states["gone"] == UNREACHABLE
     assert states["broken"] == WRONG
-    ordered = sorted(found, key=lambda answer: answer.badness)
+    ordered = sorted(answers, key=lambda answer: answer.badness)
     assert [answer.state for answer in ordered] == sorted(states.values(), key=(UNREACHABLE, STALE, WRONG, CLEAN).index)
     (late,) = ask_all("offline", clusters(lakes, "broken"), now=now + STALE_AFTER + timedelta(seconds=1))
-    assert (late.state, late.counts) == (STALE, next(one.counts for one in found if one.name == "broken"))
+    assert (late.state, late.counts) == (
+        STALE,
+        next(cluster_answer.counts for cluster_answer in answers if cluster_answer.name == "broken"),
+    )
     assert late.todo.startswith("jbod replay ")
 
 
@@ -102,14 +105,14 @@ def test_answer_is_kept_until_the_ledger_has_another_version(
     (named,) = clusters(lakes, "fine")
     mine = FleetCluster("mine", named.log, type(named.settings)(lake=str(tmp_path / "lake")))
     (first,) = ask_all("status", [mine])
-    asked: list[Any] = []
-    monkeypatch.setitem(QUESTIONS, "status", lambda *given: asked.append(given) or ({}, ""))  # type: ignore[func-returns-value]
+    questions: list[Any] = []
+    monkeypatch.setitem(QUESTIONS, "status", lambda *given: questions.append(given) or ({}, ""))  # type: ignore[func-returns-value]
     assert [*ask_all("status", [mine])] == [first]
-    assert asked == []
+    assert questions == []
     rmtree(tmp_path / "lake")
     write_lake(tmp_path / "lake", records[:300], records[300:400])
     list(ask_all("status", [mine]))
-    assert len(asked) == 1
+    assert len(questions) == 1
 
 
 @pytest.mark.parametrize("question", ["status", "offline", "risk", "check"])
@@ -127,17 +130,17 @@ def test_answer_is_kept_while_only_records_come_that_change_nothing(
     mine = FleetCluster("mine", named.log, type(named.settings)(lake=str(lake)))
     (first,) = ask_all(question, [mine])
     local.replay(log_of(log, BROKER, *CREATED, record, r.NoOpRecord()), lake)
-    asked, ask = [], QUESTIONS[question]
+    questions, ask = [], QUESTIONS[question]
 
     def counted(*given: Any) -> Any:
-        asked.append(given)
+        questions.append(given)
         return ask(*given)
 
     monkeypatch.setitem(QUESTIONS, question, counted)
     (second,) = ask_all(question, [mine])
     assert (first.offset, second.offset) == (2, 4)
     assert second.time == Lake.open(lake).time != first.time
-    assert bool(asked) == (record is config or question == "check")
+    assert bool(questions) == (record is config or question == "check")
     rmtree(tmp_path / "jbod")
     assert [*ask_all(question, [mine])] == [second]
 
@@ -161,10 +164,10 @@ def test_command_lists_the_worst_first_and_what_to_do(lakes: Path) -> None:
     assert worst.startswith("gone ")
     assert f"  jbod status --lake {lakes / 'gone'}" in others
     code, out = jbod("check", lakes / "fleet.yaml", "--json")
-    said = json.loads(out)
-    assert (code, said["states"]) == (2, {"unreachable": 1, "stale": 3})
-    assert [one["state"] for one in said["clusters"]] == ["unreachable", "stale", "stale", "stale"]
-    assert said["clusters"][0]["name"] == "gone"
+    answer = json.loads(out)
+    assert (code, answer["states"]) == (2, {"unreachable": 1, "stale": 3})
+    assert [cluster["state"] for cluster in answer["clusters"]] == ["unreachable", "stale", "stale", "stale"]
+    assert answer["clusters"][0]["name"] == "gone"
 
 
 def test_page_has_every_cluster_worst_first_and_links_to_the_pages_that_are_beside_it(
@@ -181,10 +184,10 @@ def test_page_has_every_cluster_worst_first_and_links_to_the_pages_that_are_besi
         ("", "worse"),
         ("", "fine"),
     ]
-    _, said = jbod("status", lakes / "fleet.yaml", "--json")
-    for one in json.loads(said)["clusters"]:
-        assert f"<code>{one['todo']}</code>" in page
-        assert one["line"] in page
+    _, output = jbod("status", lakes / "fleet.yaml", "--json")
+    for cluster in json.loads(output)["clusters"]:
+        assert f"<code>{cluster['todo']}</code>" in page
+        assert cluster["line"] in page
     assert "<script" not in page and re.search(r"src=|@import|url\(", page) is None
 
 
@@ -212,7 +215,7 @@ def test_metrics_of_a_lake_that_hangs_are_that_it_cannot_be_read(lakes: Path, mo
 
     def of_each(fleet: FleetMeasured) -> dict[str, float]:
         readable = next(family for family in fleet.collect() if family.name == "jbod_lake_readable")
-        return {one.labels["cluster"]: one.value for one in readable.samples}
+        return {sample.labels["cluster"]: sample.value for sample in readable.samples}
 
     answers, good = threading.Event(), Measured.collect
 

@@ -69,8 +69,8 @@ def round_of(run: Fleet) -> list[Done]:
     return sorted(run.round(), key=lambda done: done.name)
 
 
-def states(found: list[Done]) -> list[str]:
-    return [done.state for done in found]
+def states(outcomes: list[Done]) -> list[str]:
+    return [done.state for done in outcomes]
 
 
 def jbod(*words: str | Path) -> tuple[int, str]:
@@ -82,9 +82,9 @@ def test_lakes_equal_those_of_lone_replays_and_grow_with_their_logs(file: Path, 
     assert states(round_of(fleet(file))) == [REPLAYED] * 3
     assert states(round_of(fleet(file))) == [NOTHING_NEW] * 3
     grow(tmp_path / "logs" / "b")
-    found = round_of(fleet(file))
-    assert states(found) == [NOTHING_NEW, REPLAYED, NOTHING_NEW]
-    for name, done in zip(NAMES, found, strict=True):
+    outcomes = round_of(fleet(file))
+    assert states(outcomes) == [NOTHING_NEW, REPLAYED, NOTHING_NEW]
+    for name, done in zip(NAMES, outcomes, strict=True):
         alone = tmp_path / "alone" / name
         local.replay(tmp_path / "logs" / name, alone)
         assert differences(rows_of(tmp_path / "lakes" / name), rows_of(alone)) == []
@@ -112,14 +112,14 @@ def test_one_bad_cluster_costs_the_others_nothing(
     if fault == "damaged":
         (first, *_) = sorted((log / LOG).glob("*.log"))
         first.write_bytes(b"\xff" * 200)
-        found = round_of(fleet(file))
+        outcomes = round_of(fleet(file))
     elif fault == "away":
         next((log / LOG).glob("*.log")).parent.rename(log / "elsewhere")
-        found = round_of(fleet(file))
+        outcomes = round_of(fleet(file))
     elif fault == "locked":
         lake.mkdir(parents=True)
         with only_run(str(lake)):
-            found = round_of(fleet(file))
+            outcomes = round_of(fleet(file))
     else:
         code = 3
         good = decision.nothing_new
@@ -130,11 +130,11 @@ def test_one_bad_cluster_costs_the_others_nothing(
             return good(wanted, *rest, **named)
 
         monkeypatch.setattr("pipelines.run.decision.nothing_new", breaks)
-        found = round_of(fleet(file))
-    assert states(found) == [REPLAYED, FAILED, REPLAYED]
-    assert found[1].code == code
-    assert found[1].problem
-    assert "\n" not in str(found[1])
+        outcomes = round_of(fleet(file))
+    assert states(outcomes) == [REPLAYED, FAILED, REPLAYED]
+    assert outcomes[1].code == code
+    assert outcomes[1].problem
+    assert "\n" not in str(outcomes[1])
 
 
 @pytest.mark.parametrize("phase", ["look", "replay"])
@@ -155,9 +155,9 @@ def test_cluster_that_hangs_is_given_up_costs_the_others_nothing_and_is_replayed
     monkeypatch.setattr(place, name, hangs)
     run = fleet(file, look_seconds=3.0 if phase == "look" else 60.0, replay_seconds=3.0 if phase == "replay" else 60.0)
     try:
-        found = round_of(run)
-        assert states(found) == [REPLAYED, FAILED, REPLAYED]
-        assert (found[1].code, "no answer in 3 s" in found[1].problem) == (3, True)
+        outcomes = round_of(run)
+        assert states(outcomes) == [REPLAYED, FAILED, REPLAYED]
+        assert (outcomes[1].code, "no answer in 3 s" in outcomes[1].problem) == (3, True)
         grow(tmp_path / "logs" / "c")
         began = time.monotonic()
         assert states(round_of(run)) == [NOTHING_NEW, FAILED, REPLAYED]
@@ -168,9 +168,9 @@ def test_cluster_that_hangs_is_given_up_costs_the_others_nothing_and_is_replayed
     finally:
         answers.set()
     end = time.monotonic() + 60
-    while (found := round_of(run))[1].state == FAILED:
+    while (outcomes := round_of(run))[1].state == FAILED:
         assert time.monotonic() < end
-    assert states(found) in ([NOTHING_NEW] * 3, [NOTHING_NEW, REPLAYED, NOTHING_NEW])
+    assert states(outcomes) in ([NOTHING_NEW] * 3, [NOTHING_NEW, REPLAYED, NOTHING_NEW])
     local.replay(tmp_path / "logs" / "b", tmp_path / "alone")
     assert differences(rows_of(tmp_path / "lakes" / "b"), rows_of(tmp_path / "alone")) == []
 
@@ -188,16 +188,16 @@ def test_look_that_is_slow_when_the_run_is_stopped_is_no_failure(
         return good(first, *rest, **named)
 
     monkeypatch.setattr(decision, "nothing_new", slow)
-    run, found = fleet(file), {}
+    run, outcomes = fleet(file), {}
     try:
         for done in run.round():
-            found[done.name] = done
+            outcomes[done.name] = done
             assert looks.wait(60)
             run.stop()
     finally:
         answers.set()
-    assert (found["b"].state, found["b"].code) == (STOPPED, 0)
-    assert str(found["b"]) == "b: stopped before its log was looked at; run again"
+    assert (outcomes["b"].state, outcomes["b"].code) == (STOPPED, 0)
+    assert str(outcomes["b"]) == "b: stopped before its log was looked at; run again"
 
 
 def test_quorum_that_answers_nothing_costs_the_others_nothing(file: Path, tmp_path: Path) -> None:
@@ -211,10 +211,12 @@ def test_quorum_that_answers_nothing_costs_the_others_nothing(file: Path, tmp_pa
         began = time.monotonic()
         run = fleet(file, look_seconds=15.0)
         done: dict[str, float] = {}
-        for one in run.round():
-            done[one.name] = time.monotonic() - began
+        for outcome in run.round():
+            done[outcome.name] = time.monotonic() - began
             known = [(FAILED, 3), (STOPPED, 0)] if {*NAMES} <= {*done} else [(FAILED, 3)]
-            assert (one.state, one.code) in (known if one.name.startswith("mute") else [(REPLAYED, 0)]), one
+            assert (outcome.state, outcome.code) in (known if outcome.name.startswith("mute") else [(REPLAYED, 0)]), (
+                outcome
+            )
             if {*NAMES} <= {*done}:
                 run.stop()
     assert len(done) == 15
@@ -242,15 +244,15 @@ def test_log_of_a_quorum_is_mirrored_beside_the_lake_at_each_round(file: Path, t
 def test_rounds_tell_replays_and_each_problem_once_and_its_end(file: Path, tmp_path: Path) -> None:
     log = tmp_path / "logs" / "b"
     (log / LOG).rename(log / "elsewhere")
-    run, told = fleet(file), []
+    run, cluster_states = fleet(file), []
     for done in run.rounds(0.01):
-        told.append((done.name, done.state))
-        if len(told) == 3:
+        cluster_states.append((done.name, done.state))
+        if len(cluster_states) == 3:
             (log / "elsewhere").rename(log / LOG)
-        if len(told) == 4:
+        if len(cluster_states) == 4:
             run.stop()
-    assert sorted(told[:3]) == [("a", REPLAYED), ("b", FAILED), ("c", REPLAYED)]
-    assert told[3] == ("b", REPLAYED)
+    assert sorted(cluster_states[:3]) == [("a", REPLAYED), ("b", FAILED), ("c", REPLAYED)]
+    assert cluster_states[3] == ("b", REPLAYED)
 
 
 @pytest.mark.parametrize(("seconds", "collects"), [(0.0, True), (1e9, False)])
@@ -284,17 +286,17 @@ def test_session_that_has_ended_ends_the_rounds(file: Path) -> None:
 
 def test_names_of_directories_are_read_again_after_a_replay(file: Path, tmp_path: Path) -> None:
     file.write_text("clusters: [{log: logs/*, lake: lakes/*, labels: [names.txt]}]\n")
-    asked: list[str] = []
+    lakes: list[str] = []
 
     def relabel(settings: Settings) -> list[str]:
-        asked.append(Path(settings.lake).name)
+        lakes.append(Path(settings.lake).name)
         return ["names.txt: cannot be read"]
 
     for done in fleet(file, relabel).round():
         assert done.notices == ["labels: names.txt: cannot be read"]
-    assert sorted(asked) == ["a", "b", "c"]
+    assert sorted(lakes) == ["a", "b", "c"]
     list(fleet(file, relabel).round())
-    assert len(asked) == 3
+    assert len(lakes) == 3
 
 
 def test_command_tells_counts_first_then_what_failed_and_exits_with_the_highest_code(
@@ -309,6 +311,6 @@ def test_command_tells_counts_first_then_what_failed_and_exits_with_the_highest_
     assert [line.split()[0] for line in others] == ["a:", "c:"]
     (tmp_path / "elsewhere").rename(tmp_path / "logs" / "b" / LOG)
     code, out = jbod("replay", file, "--json", "--parallel", "1")
-    said = json.loads(out)
-    assert (code, said["states"]) == (0, {"nothing new": 2, "replayed": 1})
-    assert [(one["name"], one["exit_code"]) for one in said["clusters"]] == [(name, 0) for name in NAMES]
+    answer = json.loads(out)
+    assert (code, answer["states"]) == (0, {"nothing new": 2, "replayed": 1})
+    assert [(cluster["name"], cluster["exit_code"]) for cluster in answer["clusters"]] == [(name, 0) for name in NAMES]

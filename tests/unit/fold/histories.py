@@ -99,8 +99,9 @@ def _records(number: int) -> st.SearchStrategy[Record]:
         )
     )
     assigned = replicas.flatmap(
-        lambda found: st.tuples(
-            st.just(found), st.lists(directories, min_size=len(found), max_size=len(found)).map(tuple) | st.just(())
+        lambda broker_ids: st.tuples(
+            st.just(broker_ids),
+            st.lists(directories, min_size=len(broker_ids), max_size=len(broker_ids)).map(tuple) | st.just(()),
         )
     )
     ints = st.lists(brokers, max_size=3, unique=True).map(tuple)
@@ -171,8 +172,8 @@ def _records(number: int) -> st.SearchStrategy[Record]:
         change,
         st.builds(_moved, change, assigned),
         st.builds(
-            lambda base, found: r.PartitionChangeRecord(
-                topic_id=base.topic_id, partition_id=base.partition_id, directories=found
+            lambda base, directory_ids: r.PartitionChangeRecord(
+                topic_id=base.topic_id, partition_id=base.partition_id, directories=directory_ids
             ),
             change,
             st.lists(directories, max_size=3).map(tuple),

@@ -38,12 +38,12 @@ def structs(name: str, version: int) -> st.SearchStrategy[Any]:
     schema = SCHEMAS[name]
     fields: dict[str, st.SearchStrategy[Any]] = {}
     for field in schema.of(version):
-        one = _PRIMITIVES[field.type] if field.type in _PRIMITIVES else structs(field.type, version)
+        strategy = _PRIMITIVES[field.type] if field.type in _PRIMITIVES else structs(field.type, version)
         if field.array:
-            one = st.lists(one, max_size=4).map(tuple)
-        fields[field.name] = st.none() | one if field.nullable else one
+            strategy = st.lists(strategy, max_size=4).map(tuple)
+        fields[field.name] = st.none() | strategy if field.nullable else strategy
     unknown = {30: st.binary(max_size=4), 300: st.binary(max_size=200)}
-    tags = st.fixed_dictionaries({}, optional=unknown).map(lambda found: tuple(sorted(found.items())))
+    tags = st.fixed_dictionaries({}, optional=unknown).map(lambda tag_values: tuple(sorted(tag_values.items())))
     return st.builds(schema.cls, unknown_tags=tags, **fields)
 
 

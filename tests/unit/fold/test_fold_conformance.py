@@ -79,9 +79,9 @@ def test_tables_from_a_brokers_copy_equal_the_controllers(copy: Path) -> None:
 def test_rules_of_the_engine_follow_from_the_profile(profile: str) -> None:
     """R-PART-3, R-OFF-7, R-OFF-8."""
     numbers = {"migrating": DIR_MIGRATING, "unassigned": DIR_UNASSIGNED}
-    found = rules(profile)
-    assert found.absent_directory == numbers[PROFILES[profile].absent_directories]
-    assert found.literal_offline == (PROFILES[profile].offline_rule == "kip858")
+    engine_rules = rules(profile)
+    assert engine_rules.absent_directory == numbers[PROFILES[profile].absent_directories]
+    assert engine_rules.literal_offline == (PROFILES[profile].offline_rule == "kip858")
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,12 @@ def test_records_of_a_trace_give_kafkas_images(tmp_path: Path, name: str, most: 
     assert len(expected) > IMAGES
     for image in expected:
         cordons = any("cordonedLogDirs" in broker for broker in image["brokers"])
-        found = engine.image(tables, image["offset"], cordons=cordons)
+        engine_image = engine.image(tables, image["offset"], cordons=cordons)
         for broker in image["brokers"] if cordons else ():
-            broker["cordonedLogDirs"] = [str(one) for one in sorted(map(Uuid.parse, broker["cordonedLogDirs"]))]
-        assert {key: found[key] for key in image} == image
+            broker["cordonedLogDirs"] = [
+                str(directory_id) for directory_id in sorted(map(Uuid.parse, broker["cordonedLogDirs"]))
+            ]
+        assert {key: engine_image[key] for key in image} == image
 
 
 # RANDOM HISTORIES
@@ -119,19 +121,19 @@ def test_any_history_with_records_out_of_place_ends_as_the_model_does(history: l
     with tempfile.TemporaryDirectory() as made:
         directory = log_of(Path(made), *history)
         expected: Any
-        found: Any
+        outcome: Any
         try:
             expected = of_history(reference_of(directory))
         except ReplayViolation as problem:
             expected = problem.offset
         try:
-            found = sorted_rows(engine.replay(directory, most=1))
+            outcome = sorted_rows(engine.replay(directory, most=1))
         except ReplayViolation as problem:
-            found = problem.offset
-        if isinstance(expected, int) or isinstance(found, int):
-            assert found == expected
+            outcome = problem.offset
+        if isinstance(expected, int) or isinstance(outcome, int):
+            assert outcome == expected
         else:
-            assert differences(found, expected) == []
+            assert differences(outcome, expected) == []
 
 
 # REFUSALS
@@ -327,15 +329,15 @@ def test_snapshot_that_says_a_partition_twice_counts_the_last(tmp_path: Path) ->
     fenced = r.FenceBrokerRecord(id=1, epoch=5)
     records = [VersionedRecord(record, LAST[type(record)]) for record in (BROKER, *CREATED, again, changed, fenced)]
     write_snapshot(tmp_path, records, end_offset=9, epoch=1, timestamp=TIME)
-    found = sorted_rows(engine.replay(tmp_path))
-    assert differences(found, of_history(reference_of(tmp_path))) == []
-    assert all(row.get("to_offset") is None for rows in found.values() for row in rows)
+    tables = sorted_rows(engine.replay(tmp_path))
+    assert differences(tables, of_history(reference_of(tmp_path))) == []
+    assert all(row.get("to_offset") is None for rows in tables.values() for row in rows)
 
 
 def test_bytes_that_cannot_be_read_are_told_before_what_follows_from_it() -> None:
     """A shard that missed the records of a damaged slice may find fault with the next ones."""
-    found = [ReplayViolation(3, "no topic"), MalformedLog("b", 9, "cut"), MalformedLog("c", 5, "CRC")]
-    rows = [(kind, payload) for _, _, kind, payload in map(error_row, found)]
+    errors = [ReplayViolation(3, "no topic"), MalformedLog("b", 9, "cut"), MalformedLog("c", 5, "CRC")]
+    rows = [(kind, payload) for _, _, kind, payload in map(error_row, errors)]
     with pytest.raises(MalformedLog, match="c: offset 5: CRC"):
         batch_of("lake", rows, -1)
     with pytest.raises(ReplayViolation, match="offset 3"):

@@ -12,8 +12,8 @@ from pipelines.fold.pack import CorruptState, pack, unpack
 
 def test_arrays_of_every_type_that_travels_come_back() -> None:
     arrays = {kind: np.zeros(3, kind) for kind in ("i1", "<i4", "<i8", "u1", "?", "<f8", "S12", "<U5")}
-    found = unpack(pack(arrays))
-    assert {name: (array.dtype, array.shape) for name, array in found.items()} == {
+    copies = unpack(pack(arrays))
+    assert {name: (array.dtype, array.shape) for name, array in copies.items()} == {
         name: (array.dtype, array.shape) for name, array in arrays.items()
     }
 

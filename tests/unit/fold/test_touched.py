@@ -125,15 +125,15 @@ def test_last_micro_batch_gives_the_tables_of_the_reference_and_keeps_open_rows(
     planner = Planner(LogDir(str(tmp_path)))
     run = engine.Run(shards=1)
     begin = position = planner.begin()
-    found = []
+    kept_tables = []
     for count in (len(BEFORE), len(last), 1, 1):
         end = planner.advance(position, count)
         assert end.offset == position.offset + count
         run.add(planner.slices(position, end))
-        found.append(run.kept & ALL)
+        kept_tables.append(run.kept & ALL)
         at_once = engine.Run(shards=1)
         at_once.add(planner.slices(begin, end))
         assert differences(sorted_rows(run.tables), sorted_rows(at_once.tables)) == []
         position = end
-    assert found == [set(), kept, {"assignments", "offline_replicas"}, set()]
+    assert kept_tables == [set(), kept, {"assignments", "offline_replicas"}, set()]
     assert differences(sorted_rows(run.tables), of_history(reference_of(tmp_path))) == []

@@ -66,9 +66,9 @@ def plain(log_dir: Path, *, keep_unknown: bool = False, start: str = "auto") -> 
 
 
 def _row(entry: LogEntry, index: int | None) -> Row:
-    found: Row = dict.fromkeys(TYPED_SCHEMA.names)
-    del found["snapshot"]
-    found |= {
+    row: Row = dict.fromkeys(TYPED_SCHEMA.names)
+    del row["snapshot"]
+    row |= {
         "log_offset": entry.offset,
         "epoch": entry.epoch,
         "append_time": EPOCH + timedelta(milliseconds=entry.timestamp),
@@ -78,33 +78,33 @@ def _row(entry: LogEntry, index: int | None) -> Row:
         "event": None,
     }
     if isinstance(entry.record, ControlRecord):
-        return found | {
+        return row | {
             "record_type": CONTROL_TYPE_NAMES[CONTROL_TYPE_OF[type(entry.record)]],
             "record_version": entry.record.version,
         }
     record = entry.record.record
-    found |= {"read": entry.record, "record_version": entry.record.version}
+    row |= {"read": entry.record, "record_version": entry.record.version}
     if isinstance(record, UnknownRecord):
         known = r.API_KEYS.get(record.api_key)
-        found["record_type"] = TYPE_NAMES[known] if known else f"UNKNOWN_{record.api_key}"
+        row["record_type"] = TYPE_NAMES[known] if known else f"UNKNOWN_{record.api_key}"
     else:
-        found["record_type"] = TYPE_NAMES[type(record)]
+        row["record_type"] = TYPE_NAMES[type(record)]
         topic_id = getattr(record, "topic_id", None)
         broker = record.id if isinstance(record, r.FenceBrokerRecord | r.UnfenceBrokerRecord) else None
         broker = getattr(record, "broker_id", broker)
-        found["topic"] = getattr(record, "name", None) if isinstance(record, r.TopicRecord) else None
+        row["topic"] = getattr(record, "name", None) if isinstance(record, r.TopicRecord) else None
         if isinstance(record, r.ClearElrRecord):
-            found["topic"] = record.topic_name
-        found["topic_id"] = None if topic_id is None else str(topic_id)
-        found["partition"] = getattr(record, "partition_id", None)
-        found["broker_id"] = None if broker is None or broker < 0 else broker
+            row["topic"] = record.topic_name
+        row["topic_id"] = None if topic_id is None else str(topic_id)
+        row["partition"] = getattr(record, "partition_id", None)
+        row["broker_id"] = None if broker is None or broker < 0 else broker
         if isinstance(record, TOPIC_RECORDS):
-            found["event"] = _event(entry)
+            row["event"] = _event(entry)
     if isinstance(record, r.PartitionRecord | r.PartitionChangeRecord):
-        found |= _partition(entry.record)
+        row |= _partition(entry.record)
     elif not isinstance(record, r.NoOpRecord | r.TopicRecord | r.RemoveTopicRecord | r.ClearElrRecord):
-        found["fields"] = json.dumps(record_as_json(entry.record)["data"])
-    return found
+        row["fields"] = json.dumps(record_as_json(entry.record)["data"])
+    return row
 
 
 def _partition(versioned: VersionedRecord) -> Row:
@@ -135,7 +135,7 @@ def _event(entry: LogEntry) -> Row:
         "directories": None,
     }
     if hasattr(record, "partition_id"):
-        said = _partition(entry.record)
+        partition_row = _partition(entry.record)
         whole = isinstance(record, r.PartitionRecord)
         event["scalars"] = [
             record.leader,
@@ -143,9 +143,9 @@ def _event(entry: LogEntry) -> Row:
             record.partition_epoch if whole else 0,
             record.leader_recovery_state,
         ]
-        event["lists"] = [said[name] for name in LISTS]
+        event["lists"] = [partition_row[name] for name in LISTS]
         event["directories"] = (
-            None if said["directories"] is None else [directory.bytes for directory in record.directories]
+            None if partition_row["directories"] is None else [directory.bytes for directory in record.directories]
         )
     return event
 

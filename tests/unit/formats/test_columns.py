@@ -22,18 +22,18 @@ IDS = st.lists(st.builds(Uuid, *[st.integers(-(2**63), 2**63 - 1)] * 2))
 
 @given(IDS)
 def test_ids_of_a_column_become_the_texts_of_the_model(ids: list[Uuid]) -> None:
-    column = np.frombuffer(b"".join(one.bytes for one in ids), np.uint64).reshape(-1, 2)
+    column = np.frombuffer(b"".join(uuid.bytes for uuid in ids), np.uint64).reshape(-1, 2)
     texts = id_texts(column)
     texts.validate(full=True)
-    assert texts.to_pylist() == [str(one) for one in ids]
+    assert texts.to_pylist() == [str(uuid) for uuid in ids]
 
 
 @given(IDS, st.data())
 def test_ids_that_are_not_given_are_null(ids: list[Uuid], data: st.DataObject) -> None:
     given_ids = data.draw(st.lists(st.booleans(), min_size=len(ids), max_size=len(ids)))
-    column = np.frombuffer(b"".join(one.bytes for one in ids), np.uint64).reshape(-1, 2)
+    column = np.frombuffer(b"".join(uuid.bytes for uuid in ids), np.uint64).reshape(-1, 2)
     bits = pa.py_buffer(np.packbits(np.array(given_ids, np.bool_), bitorder="little"))
-    expected = [str(one) if there else None for one, there in zip(ids, given_ids, strict=True)]
+    expected = [str(uuid) if there else None for uuid, there in zip(ids, given_ids, strict=True)]
     assert id_texts(column, bits).to_pylist() == expected
 
 

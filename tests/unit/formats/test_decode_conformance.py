@@ -215,12 +215,12 @@ def test_marker_with_a_long_varint_is_one(tmp_path: Path) -> None:
 def test_marker_out_of_place_stops_both(tmp_path: Path, batches: list[list[Record]]) -> None:
     """R-TXN-1, R-TXN-2, R-TXN-3."""
     segment(tmp_path, *batches)
-    said = []
+    offsets = []
     for read in (fast, plain):
         with pytest.raises(ReplayViolation) as caught:
             list(read(tmp_path))
-        said.append(caught.value.offset)
-    assert said[0] == said[1]
+        offsets.append(caught.value.offset)
+    assert offsets[0] == offsets[1]
 
 
 def test_marker_in_a_snapshot_stops_both(tmp_path: Path) -> None:

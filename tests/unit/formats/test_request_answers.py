@@ -48,15 +48,16 @@ def test_at_any_offset_those_who_wait_are_the_unassigned_and_nothing_later_is_kn
         if row["requested_time"] <= lake.time
     )
     assert Counter(dict(answer.outcomes)) == kinds
-    for one in answer.unassigned:
-        assert one.from_offset <= offset
-        asked = [
+    for replica in answer.unassigned:
+        assert replica.from_offset <= offset
+        requests = [
             row
             for row in joined.rows
-            if (row["topic_id"], row["partition"], row["broker_id"]) == (one.topic_id, one.partition, one.broker_id)
-            and one.from_time - timedelta(seconds=1) <= row["requested_time"] <= lake.time
+            if (row["topic_id"], row["partition"], row["broker_id"])
+            == (replica.topic_id, replica.partition, replica.broker_id)
+            and replica.from_time - timedelta(seconds=1) <= row["requested_time"] <= lake.time
         ]
-        assert one.state == ("requested, not yet recorded" if asked else "not requested")
+        assert replica.state == ("requested, not yet recorded" if requests else "not requested")
 
 
 def test_a_refusal_is_told_where_the_log_has_the_replica_elsewhere(joined: JoinedLake, tmp_path: Path) -> None:
@@ -65,9 +66,11 @@ def test_a_refusal_is_told_where_the_log_has_the_replica_elsewhere(joined: Joine
     lines = [line for line in request_lines(KAFKA) if b"ASSIGN_REPLICAS" in line][:3]
     lake.add([line.replace(b'"errorCode":0}]', b'"errorCode":6}]') for line in lines])
     answer = assignments(Lake.open(lake.path))
-    refused = [one.last_request for one in answer.unassigned if one.state == "refused"]
-    assert {asked.error for asked in refused if asked} == {"NOT_LEADER_OR_FOLLOWER"}
-    assert {(one.last_request.error, one.broker_id) for one in answer.refused} >= {("NOT_LEADER_OR_FOLLOWER", 1)}
+    refused = [replica.last_request for replica in answer.unassigned if replica.state == "refused"]
+    assert {request.error for request in refused if request} == {"NOT_LEADER_OR_FOLLOWER"}
+    assert {(replica.last_request.error, replica.broker_id) for replica in answer.refused} >= {
+        ("NOT_LEADER_OR_FOLLOWER", 1)
+    }
     assert answer.outcomes["refused"] > 0
 
 
@@ -81,7 +84,7 @@ def test_an_assignment_refused_three_times_in_a_row_is_a_loop_until_it_is_accept
     assert assignments(Lake.open(lake.path)).retry_loops == []
     lake.add([again[2].replace(b"02:23:", b"02:26:")])
     loops = assignments(Lake.open(lake.path)).retry_loops
-    assert {(one.attempts, one.error, one.broker_id, one.topic) for one in loops} == {
+    assert {(loop.attempts, loop.error, loop.broker_id, loop.topic) for loop in loops} == {
         (3, "UNKNOWN_TOPIC_ID", 1, "orders")
     }
     assert len(loops) == 9
@@ -104,8 +107,10 @@ def test_the_queue_holds_what_was_asked_in_each_step_and_who_waited_at_its_end(j
 def test_the_requests_of_a_partition_are_told_in_order_and_a_lake_without_requests_says_so(
     joined: JoinedLake, tmp_path: Path
 ) -> None:
-    found = requests_of(Lake.open(joined.path), "clicks-6")
-    assert [(one.broker_id, one.last_request.outcome, one.last_request.realised_offset) for one in found] == [
+    requests = requests_of(Lake.open(joined.path), "clicks-6")
+    assert [
+        (request.broker_id, request.last_request.outcome, request.last_request.realised_offset) for request in requests
+    ] == [
         (4, "recorded", 123),
         (1, "recorded", 127),
         (1, "already true", 127),
@@ -117,7 +122,7 @@ def test_the_requests_of_a_partition_are_told_in_order_and_a_lake_without_reques
         requests_of(Lake.open(lake.path), "clicks-6")
     answer = assignments(Lake.open(lake.path))
     assert (answer.seen, dict(answer.outcomes)) == (False, {})
-    assert {one.state for one in answer.unassigned} == {"not requested"}
+    assert {replica.state for replica in answer.unassigned} == {"not requested"}
     with pytest.raises(UsageError, match="no partition"):
         requests_of(Lake.open(joined.path), "clicks")
 

@@ -58,9 +58,9 @@ def test_ranges_that_meet_read_every_line_once_wherever_they_are_cut() -> None:
     whole = read(text)
     assert [line for _, line in whole] == [b"one", b"two\r", b"three", b"x" * 3000]
     assert all(text[at : at + len(line)] == line for at, line in whole if isinstance(line, bytes))
-    for one in range(len(text) + 1):
-        for two in {one, min(one + 1, len(text)), (one + len(text)) // 2, len(text)}:
-            assert [*read(text, 0, one), *read(text, one, two), *read(text, two)] == whole
+    for first_cut in range(len(text) + 1):
+        for two in {first_cut, min(first_cut + 1, len(text)), (first_cut + len(text)) // 2, len(text)}:
+            assert [*read(text, 0, first_cut), *read(text, first_cut, two), *read(text, two)] == whole
 
 
 def test_a_line_over_the_limit_is_told_by_its_size_and_the_lines_around_it_are_read() -> None:
@@ -108,17 +108,22 @@ def test_a_time_without_a_zone_is_of_the_zone_that_is_given() -> None:
 
 @pytest.mark.parametrize("kafka", KAFKAS)
 def test_a_requested_assignment_is_a_row_with_its_own_answer(kafka: str) -> None:
-    found = [line for line in map(parse_line, real(kafka).splitlines()) if isinstance(line, RequestLine)]
-    rows = assignments_table(found).to_pylist()
+    lines = [line for line in map(parse_line, real(kafka).splitlines()) if isinstance(line, RequestLine)]
+    rows = assignments_table(lines).to_pylist()
     expected = []
-    for line in found:
+    for line in lines:
         if line.api == "ASSIGN_REPLICAS_TO_DIRS":
             request, response = write(line.request), write(line.response)
             entry = 0
             for directory, answers in zip(request["directories"], response["directories"], strict=True):
                 for topic, results in zip(directory["topics"], answers["topics"], strict=True):
-                    for asked, result in zip(topic["partitions"], results["partitions"], strict=True):
-                        who = (request["brokerId"], request["brokerEpoch"], topic["topicId"], asked["partitionIndex"])
+                    for partition, result in zip(topic["partitions"], results["partitions"], strict=True):
+                        who = (
+                            request["brokerId"],
+                            request["brokerEpoch"],
+                            topic["topicId"],
+                            partition["partitionIndex"],
+                        )
                         expected.append((*who, directory["id"], result["errorCode"], line.correlation_id, entry))
                         entry += 1
     names = ("broker_id", "broker_epoch", "topic_id", "partition", "directory_id", "error", "correlation_id", "entry")
@@ -147,9 +152,9 @@ def test_a_duration_of_ages_keeps_times_within_what_engines_count_with() -> None
 
 
 def test_rows_of_requests_have_typed_columns_and_the_whole_request_as_json() -> None:
-    found = [parse_line(line) for line in real("kafka-4.1.2").splitlines()]
-    rows = requests_batch("a.log", [(7, line) for line in found if isinstance(line, RequestLine)]).to_pylist()
-    assert not any(isinstance(line, Reject) for line in found)
+    lines = [parse_line(line) for line in real("kafka-4.1.2").splitlines()]
+    rows = requests_batch("a.log", [(7, line) for line in lines if isinstance(line, RequestLine)]).to_pylist()
+    assert not any(isinstance(line, Reject) for line in lines)
     (unregistered,) = [row for row in rows if row["api"] == "UNREGISTER_BROKER"]
     assert (unregistered["broker_id"], unregistered["forwarded"], unregistered["request"]) == (
         3,

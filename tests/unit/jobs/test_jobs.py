@@ -32,8 +32,8 @@ PAGE = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
 
 
 def jobs() -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load((ROOT / "jobs.yaml").read_text(encoding="utf-8"))["resources"]["jobs"]
-    return found
+    definitions: dict[str, Any] = yaml.safe_load((ROOT / "jobs.yaml").read_text(encoding="utf-8"))["resources"]["jobs"]
+    return definitions
 
 
 @pytest.mark.parametrize("name", jobs())
@@ -114,9 +114,9 @@ def bundle(folder: Path, *tasks: dict[str, Any], **more: Any) -> Path:
 
 def test_parameters_and_variables_stand_in_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BUNDLE_VAR_y", "from the environment")
-    (one,) = read_bundle(bundle(tmp_path, task("a", "say", "{{job.parameters.p}}/{{ job.parameters.lake }}"))).values()
-    assert one.parameters == {"lake": "l", "p": "from the environment"}
-    assert command(one.tasks[0], {**one.parameters, "lake": "$(rm) 'l'"})[3:] == [
+    (job,) = read_bundle(bundle(tmp_path, task("a", "say", "{{job.parameters.p}}/{{ job.parameters.lake }}"))).values()
+    assert job.parameters == {"lake": "l", "p": "from the environment"}
+    assert command(job.tasks[0], {**job.parameters, "lake": "$(rm) 'l'"})[3:] == [
         "say",
         "from the environment/$(rm) 'l'",
     ]

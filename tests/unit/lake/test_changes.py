@@ -41,7 +41,7 @@ MOVED: Batch = (1, [r.PartitionChangeRecord(topic_id=TOPIC, partition_id=0, dire
 FAILED: Batch = (2, [r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=7, log_dirs=(D1,))])
 
 
-def told(lake: Path) -> list[dict[str, Any]]:
+def change_rows(lake: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = DeltaTable(str(lake / "changes")).to_pyarrow_table().to_pylist()
     return sorted(rows, key=lambda row: row["generation"])
 
@@ -56,11 +56,11 @@ def plain(rows: list[dict[str, Any]], offset: int) -> list[tuple[Any, ...]]:
 def test_records_become_changes_with_their_values(tmp_path: Path) -> None:
     """R-EVENT-1, R-EVENT-2, R-EVENT-3, R-EVENT-4, R-EVENT-5, R-EVENT-6."""
     local.replay(write(tmp_path / "log", [*BEGIN, MOVED, FAILED]), tmp_path / "lake")
-    rows = told(tmp_path / "lake")
-    zero, one, two = str(D0), str(D1), str(D2)
+    rows = change_rows(tmp_path / "lake")
+    zero, target, two = str(D0), str(D1), str(D2)
     assert plain(rows, 0) == [
         ("directory", 1, zero, None, "online", "registered", False, 0),
-        ("directory", 1, one, None, "online", "registered", False, 0),
+        ("directory", 1, target, None, "online", "registered", False, 0),
         ("fencing", 1, None, None, "unfenced", "registered", False, 0),
         ("registration", 1, None, None, "7", "registered", False, 0),
     ]
@@ -71,7 +71,7 @@ def test_records_become_changes_with_their_values(tmp_path: Path) -> None:
         ("leader", None, None, None, "1", "created", False, 0),
         ("offline", 2, two, None, "broker missing", None, False, 0),
     ]
-    assert plain(rows, 3) == [("assignment", 1, None, zero, one, "moved", False, 0)]
+    assert plain(rows, 3) == [("assignment", 1, None, zero, target, "moved", False, 0)]
     assert plain(rows, 4) == [("directory", 1, zero, "online", None, "failed", False, 0)]
 
 
@@ -79,9 +79,9 @@ def test_rollback_retracts_and_no_row_goes(tmp_path: Path) -> None:
     """R-EVENT-7, R-EVENT-8."""
     log, lake = tmp_path / "log", tmp_path / "lake"
     local.replay(write(log, [*BEGIN, MOVED]), lake)
-    before = told(lake)
+    before = change_rows(lake)
     local.replay(write(log, [*BEGIN, FAILED]), lake)
-    after = told(lake)
+    after = change_rows(lake)
     assert [row for row in after if row in before] == before
     assert plain(after, 3) == [
         ("assignment", 1, None, str(D0), str(D1), "moved", False, 0),
@@ -92,8 +92,8 @@ def test_rollback_retracts_and_no_row_goes(tmp_path: Path) -> None:
     ]
     assert verify(str(lake)).differences == []
     rebuild(str(lake), say=lambda _line: None)
-    assert [row["why"] for row in told(lake) if row["what"] == "history"] == ["rolled back", "rebuilt"]
-    assert len(told(lake)) == len(after) + 1
+    assert [row["why"] for row in change_rows(lake) if row["what"] == "history"] == ["rolled back", "rebuilt"]
+    assert len(change_rows(lake)) == len(after) + 1
 
 
 def test_no_commit_deletes_data_of_changes(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_no_commit_deletes_data_of_changes(tmp_path: Path) -> None:
         if "remove" in json.loads(line)
     ]
     assert removes
-    assert not [one for one in removes if one["dataChange"]]
+    assert not [remove for remove in removes if remove["dataChange"]]
 
 
 @pytest.mark.parametrize("after", [[MOVED, FAILED], [FAILED]])
@@ -128,13 +128,13 @@ def test_rows_of_a_batch_that_died_before_the_ledger_are_retracted(
         broken.setattr(LakeWriter, "append_ledger", dies)
         with pytest.raises(OSError, match="the power is gone"):
             local.replay(write(log, [*BEGIN, MOVED]), lake)
-    seen = told(lake)
+    seen = change_rows(lake)
     assert plain(seen, 3) == [("assignment", 1, None, str(D0), str(D1), "moved", False, 0)]
     local.replay(write(log, [*BEGIN, *after]), lake)
-    assert [row for row in told(lake) if row in seen] == seen
-    assert [row["why"] for row in told(lake) if row["what"] == "history"] == ["not published"]
+    assert [row for row in change_rows(lake) if row in seen] == seen
+    assert [row["why"] for row in change_rows(lake) if row["what"] == "history"] == ["not published"]
     local.replay(log, tmp_path / "fresh")
-    assert in_force(told(lake)) and rows_of(lake) == rows_of(tmp_path / "fresh")
+    assert in_force(change_rows(lake)) and rows_of(lake) == rows_of(tmp_path / "fresh")
 
 
 def test_lake_made_without_changes_stays_without(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_lake_made_without_changes_stays_without(tmp_path: Path) -> None:
     local.replay(write(log, [*BEGIN, MOVED]), lake)
     local.replay(write(log, [*BEGIN, FAILED]), lake)
     rebuild(str(lake), say=lambda _line: None)
-    assert told(lake) == []
+    assert change_rows(lake) == []
     assert verify(str(lake)).differences == []
     assert "replay.changes was off" in str(DeltaTable(str(lake / "changes")).metadata().description)
 
@@ -155,13 +155,13 @@ def test_quorum_follows_registrations_elections_and_voters() -> None:
     both = (Voter(voter_id=1), Voter(voter_id=2))
     elected = LeaderChangeMessage(leader_id=1, voters=both, granting_voters=both[1:])
     state = QuorumState().follow(r.RegisterControllerRecord(controller_id=1), first).follow(elected, second)
-    assert [(state.role(one), member.since, member.heard) for one, member in state.members.items()] == [
+    assert [(state.role(member_id), member.since, member.heard) for member_id, member in state.members.items()] == [
         ("leader", second, second),
         ("voter", second, second),
     ]
     left = VotersRecord(voters=(QuorumVoter(voter_id=2, voter_directory_id=D0),))
     after = state.follow(left, third)
-    assert [(after.role(one), member.voter, member.since) for one, member in after.members.items()] == [
+    assert [(after.role(member_id), member.voter, member.since) for member_id, member in after.members.items()] == [
         ("leader", False, third),
         ("voter", True, second),
     ]

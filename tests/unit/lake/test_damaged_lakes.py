@@ -93,7 +93,7 @@ def left(lake: Path, *words: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("words", "damage"),
     sampled(product(QUESTIONS, [no_data, no_last_commit, no_table]), 13),
-    ids=lambda one: one.__name__ if callable(one) else one[0],
+    ids=lambda parameter: parameter.__name__ if callable(parameter) else parameter[0],
 )
 def test_command_on_a_damaged_lake_is_one_line_and_2_or_does_not_need_it(
     sound: Path, tmp_path: Path, words: tuple[str, ...], damage: Callable[[Path], None]

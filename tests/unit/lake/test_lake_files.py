@@ -69,10 +69,10 @@ def test_row_group_of_a_merged_file_has_only_its_own_values(tmp_path: Path, many
     whole = files.write(str(tmp_path), "partitions", many_topics)
     assert merged.size < whole.size / 3
     assert pq.read_metadata(tmp_path / "partitions" / merged.path).num_row_groups == 20
-    found = files.read(str(tmp_path), PARTITIONS, [merged.path])
-    assert found["topic_id"] == many_topics["topic_id"].cast(pa.string())
-    assert found["topic"].null_count == 2_000, "the files have no such column"
-    assert (merged.rows, merged.stats) == (2_000, files.write(str(tmp_path), "partitions", found).stats)
+    table = files.read(str(tmp_path), PARTITIONS, [merged.path])
+    assert table["topic_id"] == many_topics["topic_id"].cast(pa.string())
+    assert table["topic"].null_count == 2_000, "the files have no such column"
+    assert (merged.rows, merged.stats) == (2_000, files.write(str(tmp_path), "partitions", table).stats)
 
 
 def test_row_group_of_sorted_rows_has_no_large_dictionary(
@@ -86,5 +86,5 @@ def test_row_group_of_sorted_rows_has_no_large_dictionary(
     assert large.stats == small.stats
     for written in (small, large):
         assert pq.read_metadata(tmp_path / "partitions" / written.path).num_row_groups == 20
-        found = files.read(str(tmp_path), PARTITIONS, [written.path])
-        assert found["topic_id"].to_pylist() == many_topics["topic_id"].to_pylist()[::-1]
+        table = files.read(str(tmp_path), PARTITIONS, [written.path])
+        assert table["topic_id"].to_pylist() == many_topics["topic_id"].to_pylist()[::-1]

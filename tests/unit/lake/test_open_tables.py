@@ -93,10 +93,10 @@ def head(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
 
 
 def test_head_has_the_newest_row_and_whose_lake_it_is(head: dict[str, object]) -> None:
-    found = read_head(AT)
-    assert found is not None
-    assert found["identity"] == {"cluster_id": "cluster", "profile": "kafka", "ids": "kafka", "shards": 2}
-    assert found["row"] == {name: head[name] for name in ("end_offset", "epoch", "fingerprint", "log_end")}
+    stored_head = read_head(AT)
+    assert stored_head is not None
+    assert stored_head["identity"] == {"cluster_id": "cluster", "profile": "kafka", "ids": "kafka", "shards": 2}
+    assert stored_head["row"] == {name: head[name] for name in ("end_offset", "epoch", "fingerprint", "log_end")}
 
 
 def test_head_that_the_ledger_has_passed_does_not_count(head: dict[str, object]) -> None:

@@ -16,9 +16,9 @@ ENDS = ("to_offset", "to_time", "ended_by")
 
 
 def rows_of(lake: Lake, sql: str) -> list[dict[str, Any]]:
-    found = lake.connection.execute(f"FROM {sql}")
-    names = [column[0] for column in found.description or ()]
-    return sorted((dict(zip(names, row, strict=True)) for row in found.fetchall()), key=repr)
+    cursor = lake.connection.execute(f"FROM {sql}")
+    names = [column[0] for column in cursor.description or ()]
+    return sorted((dict(zip(names, row, strict=True)) for row in cursor.fetchall()), key=repr)
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)

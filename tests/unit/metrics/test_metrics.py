@@ -30,15 +30,15 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def samples(text: str) -> Samples:
     """Every sample by name and labels; a name that breaks Prometheus' rules, or stands twice, fails."""
-    found: Samples = {}
+    values: Samples = {}
     for family in text_string_to_metric_families(text):
         assert family.type == "gauge"
         assert family.documentation
-        for one in family.samples:
-            key = (one.name.removeprefix("jbod_"), tuple(sorted(one.labels.items())))
-            assert key not in found
-            found[key] = one.value
-    return found
+        for sample in family.samples:
+            key = (sample.name.removeprefix("jbod_"), tuple(sorted(sample.labels.items())))
+            assert key not in values
+            values[key] = sample.value
+    return values
 
 
 def metrics(*arguments: Any) -> str:
@@ -59,36 +59,36 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_metrics_equal_what_the_questions_answer(lake: Path) -> None:
-    found = samples(metrics("--lake", lake))
+    values = samples(metrics("--lake", lake))
     opened = Lake.open(lake)
     state, gone = status(opened), offline(opened)
-    assert found["lake_end_offset", ()] == 201
-    assert found["lake_info", (("cluster_id", "test"), ("profile", "kafka"))] == 1
-    assert found["lake_last_record_timestamp_seconds", ()] == state.newest_time.timestamp()
-    assert found["lake_published_timestamp_seconds", ()] == state.published_time.timestamp()
-    assert found["lake_last_record_age_seconds", ()] == pytest.approx(
+    assert values["lake_end_offset", ()] == 201
+    assert values["lake_info", (("cluster_id", "test"), ("profile", "kafka"))] == 1
+    assert values["lake_last_record_timestamp_seconds", ()] == state.newest_time.timestamp()
+    assert values["lake_published_timestamp_seconds", ()] == state.published_time.timestamp()
+    assert values["lake_last_record_age_seconds", ()] == pytest.approx(
         time.time() - state.newest_time.timestamp(), abs=60
     )
-    assert found["partitions", ()] == state.partitions
-    assert found["partitions_without_leader", ()] == state.partitions_without_leader > 0
-    assert found["partitions_under_min_isr", ()] == state.partitions_under_min_isr
-    assert found["partitions_under_replicated", ()] == state.partitions_under_replicated
-    assert found["brokers", (("state", "online"),)] == state.brokers - state.brokers_fenced
-    offline_replicas = {key: value for (name, key), value in found.items() if name == "offline_replicas"}
+    assert values["partitions", ()] == state.partitions
+    assert values["partitions_without_leader", ()] == state.partitions_without_leader > 0
+    assert values["partitions_under_min_isr", ()] == state.partitions_under_min_isr
+    assert values["partitions_under_replicated", ()] == state.partitions_under_replicated
+    assert values["brokers", (("state", "online"),)] == state.brokers - state.brokers_fenced
+    offline_replicas = {key: value for (name, key), value in values.items() if name == "offline_replicas"}
     assert sum(offline_replicas.values()) == len(gone.replicas) > 0
     where: tuple[tuple[str, str], ...]
     for replica in gone.replicas:
         where = (("broker", str(replica.broker_id)), ("directory", replica.directory_id), ("reason", replica.reason))
         assert offline_replicas[where] > 0
-    for one in directories(opened):
-        if one.state in ("unassigned", "lost", "migrating"):
-            where = (("broker", str(one.broker_id)), ("kind", one.state))
-            assert found["replicas_without_directory", where] == one.replicas
+    for directory in directories(opened):
+        if directory.state in ("unassigned", "lost", "migrating"):
+            where = (("broker", str(directory.broker_id)), ("kind", directory.state))
+            assert values["replicas_without_directory", where] == directory.replicas
             continue
-        where = (("broker", str(one.broker_id)), ("directory", one.directory_id))
-        assert found["directory_replicas", where] == one.replicas
-        assert found["directory_leaders", where] == one.leaders
-        assert found["directory_online", where] == (one.state == one.broker == "online")
+        where = (("broker", str(directory.broker_id)), ("directory", directory.directory_id))
+        assert values["directory_replicas", where] == directory.replicas
+        assert values["directory_leaders", where] == directory.leaders
+        assert values["directory_online", where] == (directory.state == directory.broker == "online")
 
 
 def test_metrics_count_open_findings_by_check_and_severity(tmp_path: Path) -> None:
@@ -96,17 +96,17 @@ def test_metrics_count_open_findings_by_check_and_severity(tmp_path: Path) -> No
     write_lake(path, [entry for entry in read_log(metadata_dir("kafka-4.1.2")) if entry.offset <= 200])
     assert not any(name.startswith("findings") for name, _ in samples(metrics("--lake", path)))
     opened = Lake.open(path)
-    found = run_checks(opened)
-    record(opened, CHECKS, found)
-    told = samples(metrics("--lake", path))
-    counts = {key: value for (name, key), value in told.items() if name == "findings"}
-    expected = Counter((one.check.id, one.check.name, one.severity) for one in found)
+    findings = run_checks(opened)
+    record(opened, CHECKS, findings)
+    values = samples(metrics("--lake", path))
+    counts = {key: value for (name, key), value in values.items() if name == "findings"}
+    expected = Counter((finding.check.id, finding.check.name, finding.severity) for finding in findings)
     assert expected
     for check in CHECKS:
         expected.setdefault((check.id, check.name, check.severity), 0)
     labels = ("check", "name", "severity")
     assert counts == {tuple(zip(labels, key, strict=True)): value for key, value in expected.items()}
-    assert told["findings_offset", ()] == 200
+    assert values["findings_offset", ()] == 200
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)
@@ -118,8 +118,8 @@ def test_metrics_of_every_cluster_parse(tmp_path: Path, kafka: str) -> None:
 def test_metrics_label_values_are_escaped(tmp_path: Path) -> None:
     odd = 'a"b\\c\nd'
     write_lake(tmp_path / "lake", read_log(metadata_dir("kafka-4.1.2"))[:100], cluster_id=odd)
-    found = samples(metrics("--lake", tmp_path / "lake"))
-    assert found["lake_info", (("cluster_id", odd), ("profile", "kafka"))] == 1
+    values = samples(metrics("--lake", tmp_path / "lake"))
+    assert values["lake_info", (("cluster_id", odd), ("profile", "kafka"))] == 1
 
 
 def test_metrics_out_replaces_the_file_in_one_step_and_lets_others_read_it(lake: Path, tmp_path: Path) -> None:
@@ -135,15 +135,15 @@ def test_metrics_out_replaces_the_file_in_one_step_and_lets_others_read_it(lake:
 
 def test_metrics_in_json_are_the_same_samples(lake: Path) -> None:
     answer = json.loads(metrics("--lake", lake, "--json"))
-    told = {
-        (one["name"].removeprefix("jbod_"), tuple(sorted(one["labels"].items()))): one["value"]
+    values = {
+        (sample["name"].removeprefix("jbod_"), tuple(sorted(sample["labels"].items()))): sample["value"]
         for family in answer.values()
-        for one in family["samples"]
+        for sample in family["samples"]
     }
     printed = samples(metrics("--lake", lake))
     aging = {("lake_last_record_age_seconds", ()), ("measured_timestamp_seconds", ())}
-    assert told.keys() == printed.keys()
-    assert {key: value for key, value in told.items() if key not in aging} == {
+    assert values.keys() == printed.keys()
+    assert {key: value for key, value in values.items() if key not in aging} == {
         key: value for key, value in printed.items() if key not in aging
     }
     assert all(family["help"] for family in answer.values())
@@ -195,13 +195,13 @@ def test_metrics_start_no_jvm_and_no_engine(lake: Path) -> None:
 
 def headers(segment: Path) -> list[tuple[int, int, int]]:
     """First offset, offset after the last record and size of every batch."""
-    data, at, found = segment.read_bytes(), 0, []
+    data, at, batches = segment.read_bytes(), 0, []
     while at < len(data):
         base, length = struct.unpack_from(">qi", data, at)
         (delta,) = struct.unpack_from(">i", data, at + 23)
-        found.append((base, base + delta + 1, length + 12))
+        batches.append((base, base + delta + 1, length + 12))
         at += length + 12
-    return found
+    return batches
 
 
 @pytest.fixture
@@ -236,10 +236,10 @@ def test_behind_counts_records_and_bytes_of_what_is_unread(log: Path, index: str
             segment.with_suffix(".index").write_bytes(struct.pack(">iiii", 1, 77, 2, 1 << 30))
     newest = batches[-1][1]
     for seen in (0, 1, *(end for _, end, _ in batches[::7]), newest - 1, newest, newest + 5):
-        found = behind(str(log), seen)
-        assert found.end_offset == newest
-        assert found.records == max(newest - seen, 0)
-        assert found.bytes == sum(size for _, end, size in batches if end > seen)
+        lag = behind(str(log), seen)
+        assert lag.end_offset == newest
+        assert lag.records == max(newest - seen, 0)
+        assert lag.bytes == sum(size for _, end, size in batches if end > seen)
 
 
 def test_behind_leaves_out_a_batch_that_is_cut_off(log: Path) -> None:
@@ -274,8 +274,8 @@ def test_behind_an_empty_new_segment_counts_nothing(log: Path) -> None:
 
 def test_metrics_say_how_far_the_lake_is_behind_its_log(lake: Path) -> None:
     source = metadata_dir("kafka-4.1.2")
-    found = samples(metrics("--lake", lake, "--log", source))
+    values = samples(metrics("--lake", lake, "--log", source))
     newest = max(entry.offset for entry in read_file(max(source.glob("*/*.log"))))
-    assert found["log_end_offset", ()] == newest + 1
-    assert found["log_unread_records", ()] == newest - 200
-    assert found["log_unread_bytes", ()] > 0
+    assert values["log_end_offset", ()] == newest + 1
+    assert values["log_unread_records", ()] == newest - 200
+    assert values["log_unread_bytes", ()] > 0

@@ -38,7 +38,7 @@ from tests.support.paths import ROOT, metadata_dir
 from tests.unit.check.story import Story
 
 KAFKA = "kafka-4.1.2"
-DECLARED = {one.name: one for one in METRICS}
+DECLARED = {metric.name: metric for metric in METRICS}
 RUNBOOK_TEXT = (ROOT / RUNBOOK).read_text(encoding="utf-8")
 
 
@@ -71,7 +71,7 @@ def test_every_declared_metric_is_measured_with_its_labels_and_no_other(lake: Pa
 def test_page_lists_every_metric_with_its_labels() -> None:
     rows = re.findall(r"^\| `(jbod_\w+)` \| ([^|]*)\|", RUNBOOK_TEXT, re.MULTILINE)
     assert [(name, tuple(re.findall(r"\w+", labels))) for name, labels in rows] == [
-        (one.name, one.labels) for one in METRICS
+        (metric.name, metric.labels) for metric in METRICS
     ]
 
 
@@ -83,9 +83,9 @@ def used(expr: str) -> Iterator[tuple[str, set[str]]]:
 
 @pytest.mark.parametrize("expr", [*RECORDINGS.values(), *(alert.expr for alert in ALERTS)], ids=lambda expr: expr[:40])
 def test_rule_asks_for_declared_metrics_and_labels_or_for_another_rule(expr: str) -> None:
-    found = list(used(expr))
-    assert found or any(name in expr for name in RECORDINGS)
-    for name, labels in found:
+    metrics = list(used(expr))
+    assert metrics or any(name in expr for name in RECORDINGS)
+    for name, labels in metrics:
         assert labels <= set(DECLARED[name].labels)
     assert set(re.findall(r"\w+:\w+:\w+", expr)) <= {*RECORDINGS}
 
@@ -105,18 +105,18 @@ def test_alert_has_all_that_a_person_on_call_needs(alert: Alert) -> None:
 
 
 def test_runbook_has_no_section_of_an_alert_that_is_gone() -> None:
-    assert re.findall(r"^### (Jbod\w+)$", RUNBOOK_TEXT, re.MULTILINE) == [one.name for one in ALERTS]
+    assert re.findall(r"^### (Jbod\w+)$", RUNBOOK_TEXT, re.MULTILINE) == [alert.name for alert in ALERTS]
 
 
 def test_configuration_of_alertmanager_on_the_page_names_alerts_that_exist() -> None:
     (text,) = re.findall(r"```yaml\n# alertmanager\.yml\n(.*?)```", RUNBOOK_TEXT, re.DOTALL)
     config = yaml.safe_load(text)
-    names = {one.name for one in ALERTS}
+    names = {alert.name for alert in ALERTS}
     for rule in config["inhibit_rules"]:
         for matcher in (*rule["source_matchers"], *rule["target_matchers"]):
             assert re.fullmatch('alertname="(.*)"', matcher)[1] in names  # type: ignore[index]
-    used_receivers = {config["route"]["receiver"], *(one["receiver"] for one in config["route"]["routes"])}
-    assert used_receivers == {one["name"] for one in config["receivers"]}
+    used_receivers = {config["route"]["receiver"], *(route["receiver"] for route in config["route"]["routes"])}
+    assert used_receivers == {receiver["name"] for receiver in config["receivers"]}
 
 
 # THE COMMAND
@@ -144,7 +144,7 @@ def test_dashboard_is_one_that_grafana_imports_without_a_question(
     assert "__inputs" not in made
     assert made["uid"]
     assert made["schemaVersion"] >= 39
-    variables = {one["name"]: one for one in made["templating"]["list"]}
+    variables = {variable["name"]: variable for variable in made["templating"]["list"]}
     assert variables["datasource"]["type"] == "datasource"
     panels = made["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
@@ -165,13 +165,13 @@ def test_dashboard_is_one_that_grafana_imports_without_a_question(
         assert len({target["refId"] for target in targets}) == len(targets) > 0
         for target in targets:
             assert target["datasource"]["uid"] == "${datasource}"
-            found = list(used(target["expr"]))
-            assert found
-            assert target["expr"].count("cluster=~'$cluster'") == len(found), "clusters that are not chosen are shown"
-            for name, labels in found:
+            metrics = list(used(target["expr"]))
+            assert metrics
+            assert target["expr"].count("cluster=~'$cluster'") == len(metrics), "clusters that are not chosen are shown"
+            for name, labels in metrics:
                 assert labels <= set(DECLARED[name].labels)
-            told = set(re.findall(r"{{(\w+)}}", target["legendFormat"])) - {"instance", "cluster"}
-            assert told <= {label for name, _ in found for label in DECLARED[name].labels}
+            legend_labels = set(re.findall(r"{{(\w+)}}", target["legendFormat"])) - {"instance", "cluster"}
+            assert legend_labels <= {label for name, _ in metrics for label in DECLARED[name].labels}
 
 
 def test_every_metric_worth_a_look_is_on_the_dashboard() -> None:
@@ -227,12 +227,14 @@ def test_bad_usage_is_one_line_and_leaves_with_2(
 @contextmanager
 def served(lake: Path, log_dir: Path | None = None) -> Iterator[tuple[str, list[str]]]:
     """The URL of a server in this process, and what it tells."""
-    told: list[str] = []
-    listener = MetricsServer("127.0.0.1:0", Measured(str(lake), told.append, None if log_dir is None else str(log_dir)))
+    notices: list[str] = []
+    listener = MetricsServer(
+        "127.0.0.1:0", Measured(str(lake), notices.append, None if log_dir is None else str(log_dir))
+    )
     thread = threading.Thread(target=listener.serve)
     thread.start()
     try:
-        yield listener.url, told
+        yield listener.url, notices
     finally:
         listener.stop()
         thread.join(10)
@@ -244,7 +246,7 @@ def scraped(url: str) -> dict[str, float]:
     with urllib.request.urlopen(url, timeout=60) as answer:
         text = answer.read().decode()
     families = text_string_to_metric_families(text)
-    return {one.name: one.value for family in families for one in family.samples if not one.labels}
+    return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
 
 
 @pytest.fixture
@@ -268,7 +270,7 @@ def test_server_measures_again_when_the_lake_advances_or_checks_ran(tmp_path: Pa
     for segment in later:
         segment.unlink()
     replay(log, tmp_path / "lake")
-    with served(tmp_path / "lake", log) as (url, told):
+    with served(tmp_path / "lake", log) as (url, notices):
         first = scraped(url)
         assert scraped(url)["jbod_lake_end_offset"] == first["jbod_lake_end_offset"]
         assert len(measured) == 1
@@ -285,7 +287,7 @@ def test_server_measures_again_when_the_lake_advances_or_checks_ran(tmp_path: Pa
         record(opened, CHECKS, run_checks(opened))
         assert scraped(url)["jbod_findings_offset"] == 629
         assert len(measured) == 3
-        assert told == []
+        assert notices == []
 
 
 def test_scrapes_at_once_share_one_measurement(lake: Path, measured: list[int]) -> None:
@@ -302,29 +304,29 @@ def test_scrapes_at_once_share_one_measurement(lake: Path, measured: list[int]) 
 
 def test_lake_that_vanishes_is_a_metric_and_one_line(lake: Path, tmp_path: Path) -> None:
     path = tmp_path / "lake"
-    with served(path) as (url, told):
+    with served(path) as (url, notices):
         assert scraped(url) == {"jbod_lake_readable": 0}
         assert scraped(url) == {"jbod_lake_readable": 0}
-        assert len(told) == 1
-        assert told[0].startswith(f"the lake cannot be read: {path}: no lake there")
+        assert len(notices) == 1
+        assert notices[0].startswith(f"the lake cannot be read: {path}: no lake there")
         shutil.copytree(lake, path)
         assert scraped(url)["jbod_lake_readable"] == 1
-        assert told[1:] == ["the lake can be read again"]
+        assert notices[1:] == ["the lake can be read again"]
         for file in path.glob("ledger/_delta_log/*.json"):
             file.write_bytes(b"\0not a log")
         assert scraped(url) == {"jbod_lake_readable": 0}
-        assert len(told) == 3
-        assert "\n" not in told[2]
+        assert len(notices) == 3
+        assert "\n" not in notices[2]
 
 
 def test_log_that_cannot_be_read_is_a_metric_and_one_line(lake: Path, tmp_path: Path) -> None:
-    with served(lake, tmp_path / "nowhere") as (url, told):
+    with served(lake, tmp_path / "nowhere") as (url, notices):
         for _ in range(2):
-            found = scraped(url)
-            assert (found["jbod_lake_readable"], found["jbod_log_readable"]) == (1, 0)
-            assert "jbod_log_end_offset" not in found
-        assert len(told) == 1
-        assert told[0].startswith(f"the log cannot be read: {tmp_path / 'nowhere'} is not a directory")
+            samples = scraped(url)
+            assert (samples["jbod_lake_readable"], samples["jbod_log_readable"]) == (1, 0)
+            assert "jbod_log_end_offset" not in samples
+        assert len(notices) == 1
+        assert notices[0].startswith(f"the log cannot be read: {tmp_path / 'nowhere'} is not a directory")
 
 
 def test_clients_that_say_nothing_or_go_away_hinder_no_scrape(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -335,8 +337,8 @@ def test_clients_that_say_nothing_or_go_away_hinder_no_scrape(lake: Path, capfd:
         rude.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         rude.close()
         assert scraped(url)["jbod_lake_readable"] == 1
-        for one in silent:
-            one.close()
+        for connection in silent:
+            connection.close()
     assert capfd.readouterr().err == ""
 
 
@@ -354,9 +356,9 @@ def test_address_may_be_of_ip_version_6(lake: Path) -> None:
 
 def probed(url: str, query: str) -> tuple[int, dict[str, Any]]:
     """Status and answer of the probe."""
-    asked = f"{url.removesuffix('/metrics')}/safe-to-restart{query}"
+    probe_url = f"{url.removesuffix('/metrics')}/safe-to-restart{query}"
     try:
-        with urllib.request.urlopen(asked, timeout=60) as answer:
+        with urllib.request.urlopen(probe_url, timeout=60) as answer:
             return answer.status, json.loads(answer.read())
     except urllib.error.HTTPError as refused:
         return refused.code, json.loads(refused.read())
@@ -369,20 +371,20 @@ def test_probe_answers_as_the_verdict_is(tmp_path: Path) -> None:
     with served(tmp_path / "lake") as (url, _):
         assert probed(url, "?broker=2&max_age=1d")[0] == 200
         assert probed(url, "?broker=2,3&kill=true&max_age=1d")[0] == 200
-        status, said = probed(url, "?broker=1&max_age=1d")
-        assert (status, said["verdict"], said["blocking"][0]["reason"]) == (409, "not_safe", "one replica")
+        status, answer = probed(url, "?broker=1&max_age=1d")
+        assert (status, answer["verdict"], answer["blocking"][0]["reason"]) == (409, "not_safe", "one replica")
         assert probed(url, "?broker=9&max_age=1d")[0] == 503
         for wrong in ("", "?broker=x", "?broker=1&fast=1", "?broker=1&kill=maybe", "?broker=1&max_age=soon"):
-            status, said = probed(url, wrong)
-            assert (status, [*said]) == (400, ["error"])
+            status, answer = probed(url, wrong)
+            assert (status, [*answer]) == (400, ["error"])
         assert scraped(url)["jbod_lake_readable"] == 1
         shutil.rmtree(tmp_path / "lake")
-        status, said = probed(url, "?broker=2")
-        assert (status, said["verdict"]) == (503, "not_decidable")
+        status, answer = probed(url, "?broker=2")
+        assert (status, answer["verdict"]) == (503, "not_decidable")
 
 
 def test_probe_trusts_no_old_lake(lake: Path) -> None:
     with served(lake) as (url, _):
-        status, said = probed(url, "?broker=1")
-        assert (status, said["verdict"]) == (503, "not_decidable")
-        assert "older than" in said["undecided"][0]
+        status, answer = probed(url, "?broker=1")
+        assert (status, answer["verdict"]) == (503, "not_decidable")
+        assert "older than" in answer["undecided"][0]

@@ -47,9 +47,9 @@ def log() -> Log:
 
 @pytest.fixture
 def peers(log: Log) -> Iterator[dict[int, Controller]]:
-    found = quorum_of(log)
-    yield found
-    for peer in found.values():
+    controllers = quorum_of(log)
+    yield controllers
+    for peer in controllers.values():
         peer.close()
 
 
@@ -57,10 +57,10 @@ class Opened:
     """A mirror that runs in this process."""
 
     def __init__(self, url: str, folder: Path, seed: Path | None = None) -> None:
-        self.said: list[str] = []
+        self.notices: list[str] = []
         self.quorum = QuorumClient(addresses_of(url), Security(), patience=5.0)
         self.folder = MirrorFolder(str(folder))
-        self.mirror = Mirror(self.quorum, self.folder, self.said.append)
+        self.mirror = Mirror(self.quorum, self.folder, self.notices.append)
         try:
             self.mirror.begin(None if seed is None else str(seed))
         except BaseException:
@@ -135,8 +135,8 @@ def test_records_that_an_election_takes_back_never_come_to_disk(
 
 @pytest.mark.parametrize("version", [17, 18])
 def test_commit_is_on_disk_soon(log: Log, tmp_path: Path, version: int) -> None:
-    one = Controller(log, offered={**OFFERED, 1: (4, version)})
-    opened = Opened(one.url, tmp_path / "m")
+    controller = Controller(log, offered={**OFFERED, 1: (4, version)})
+    opened = Opened(controller.url, tmp_path / "m")
     opened.catch_up()
     ended: list[int] = []
     following = threading.Thread(target=lambda: [opened.mirror.step() for _ in iter(lambda: bool(ended), True)])
@@ -151,7 +151,7 @@ def test_commit_is_on_disk_soon(log: Log, tmp_path: Path, version: int) -> None:
         waits.append(time.monotonic() - began)
     ended.append(1)
     following.join()
-    one.close()
+    controller.close()
     opened.close()
     assert min(waits) < 0.2
 
@@ -188,8 +188,8 @@ def test_damaged_end_of_a_mirror_is_fetched_again(peers: dict[int, Controller], 
 def test_old_quorum_with_a_snapshot_gives_all_but_its_first_record(tmp_path: Path) -> None:
     log = Log(data_of(STATIC))
     log.snapshots[(406, 1)] = (STATIC / LOG / "00000000000000000406-0000000001.checkpoint").read_bytes()
-    one = Controller(log)
-    opened = caught_up(one.url, tmp_path / "m")
+    controller = Controller(log)
+    opened = caught_up(controller.url, tmp_path / "m")
     assert data_of(tmp_path / "m") == log.data()[len(log.batches[0][3]) :]
     assert "history from offset 1 on: the quorum has a snapshot" in opened.mirror.progress.begins
     assert answer(tmp_path / "m") == answer(STATIC)
@@ -197,16 +197,16 @@ def test_old_quorum_with_a_snapshot_gives_all_but_its_first_record(tmp_path: Pat
     whole = LogLake.of(LogOptions(path=str(STATIC)), at_offset=20)
     brokers = "SELECT broker_id, broker_epoch, fenced FROM {} ORDER BY ALL"
     assert lake.query(brokers.format(lake.at("brokers"))) == whole.query(brokers.format(whole.at("brokers")))
-    one.close()
+    controller.close()
 
 
 def test_old_quorum_without_a_snapshot_gives_everything(tmp_path: Path) -> None:
     log = Log(data_of(STATIC))
-    one = Controller(log)
-    opened = caught_up(one.url, tmp_path / "m")
+    controller = Controller(log)
+    opened = caught_up(controller.url, tmp_path / "m")
     assert data_of(tmp_path / "m") == log.data()
     assert opened.mirror.progress.begins == "all history, from offset 0 on"
-    one.close()
+    controller.close()
 
 
 def behind_retention(log: Log) -> bytes:
@@ -220,33 +220,33 @@ def test_log_that_begins_later_is_mirrored_from_its_beginning(tmp_path: Path) ->
     log = Log(data_of(STATIC))
     snapshot = behind_retention(log)
     log.snapshots[(500, 1)] = b"newer"
-    one = Controller(log)
-    one.max_bytes = 3_000
-    opened = caught_up(one.url, tmp_path / "m")
+    controller = Controller(log)
+    controller.max_bytes = 3_000
+    opened = caught_up(controller.url, tmp_path / "m")
     assert data_of(tmp_path / "m") == log.data()
     assert [path.read_bytes() for _, path in opened.folder.snapshots()] == [snapshot]
     assert opened.mirror.progress.begins == "history from offset 406 on: the quorum deleted what was before"
     assert answer(tmp_path / "m") == answer(STATIC)
-    one.close()
+    controller.close()
 
 
 def test_mirror_that_was_away_for_too_long_sets_its_history_aside(tmp_path: Path) -> None:
     log = Log(data_of(STATIC))
     whole = log.data()
-    one = Controller(log)
+    controller = Controller(log)
     log.high_watermark = 300
-    caught_up(one.url, tmp_path / "m")
+    caught_up(controller.url, tmp_path / "m")
     before = data_of(tmp_path / "m")
     log.commit()
     behind_retention(log)
-    opened = caught_up(one.url, tmp_path / "m")
+    opened = caught_up(controller.url, tmp_path / "m")
     assert data_of(tmp_path / "m") == log.data()
     (aside,) = (tmp_path / "m").glob("until-*")
     assert data_of(aside) == before
     assert whole.startswith(before)
-    assert "offsets 295 to 405 are lost: the quorum deleted them" in opened.said[-1]
+    assert "offsets 295 to 405 are lost: the quorum deleted them" in opened.notices[-1]
     assert answer(tmp_path / "m") == answer(STATIC)
-    one.close()
+    controller.close()
 
 
 @pytest.mark.parametrize("beyond", [0, 4])
@@ -260,12 +260,12 @@ def test_copy_of_files_is_the_beginning(tmp_path: Path, beyond: int) -> None:
     behind_retention(log)
     log.epoch += 1
     log.append(noops(log, 5, log.epoch))
-    one = Controller(log)
-    one.cluster_id = "JBODtestCluster0123456"
-    opened = caught_up(one.url, tmp_path / "m", tmp_path / "seed")
+    controller = Controller(log)
+    controller.cluster_id = "JBODtestCluster0123456"
+    opened = caught_up(controller.url, tmp_path / "m", tmp_path / "seed")
     assert data_of(tmp_path / "m") == whole + noops_after(log, whole)
-    assert f"began with {tmp_path / 'seed'}" in opened.said[0]
-    one.close()
+    assert f"began with {tmp_path / 'seed'}" in opened.notices[0]
+    controller.close()
 
 
 def noops_after(log: Log, whole: bytes) -> bytes:
@@ -297,10 +297,10 @@ def test_what_is_older_than_keep_is_deleted_once_a_snapshot_stands_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = Log(data_of(STATIC))
-    one = Controller(log)
+    controller = Controller(log)
     monkeypatch.setattr("pipelines.mirror.folder.ROLL_BYTES", 2_000)
-    one.max_bytes = 2_000
-    opened = Opened(one.url, tmp_path / "m")
+    controller.max_bytes = 2_000
+    opened = Opened(controller.url, tmp_path / "m")
     opened.catch_up()
     log.snapshots[(406, 1)] = (STATIC / LOG / "00000000000000000406-0000000001.checkpoint").read_bytes()
     needed: Iterator[int | None] = iter([300, None])
@@ -314,9 +314,9 @@ def test_what_is_older_than_keep_is_deleted_once_a_snapshot_stands_for_it(
     assert first is not None
     assert 0 < first <= 406
     assert log.data().endswith(data_of(tmp_path / "m"))
-    assert [one for one, _ in opened.folder.snapshots()] == [SnapshotId(406, 1)]
+    assert [snapshot for snapshot, _ in opened.folder.snapshots()] == [SnapshotId(406, 1)]
     assert answer(tmp_path / "m") == answer(STATIC)
-    one.close()
+    controller.close()
 
 
 def faulty(peers: dict[int, Controller], every: int) -> Callable[[], int]:

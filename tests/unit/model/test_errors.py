@@ -30,7 +30,7 @@ ERRORS = (
 )
 
 
-def said(problem: JbodError) -> tuple[object, ...]:
+def contents(problem: JbodError) -> tuple[object, ...]:
     return type(problem), str(problem), {name: getattr(problem, name) for name in problem.FIELDS}, problem.rules
 
 
@@ -38,8 +38,8 @@ def said(problem: JbodError) -> tuple[object, ...]:
 def test_error_restored_from_its_mark_is_the_error(problem: JbodError) -> None:
     again = restored(marked(problem))
     assert again is not None
-    assert said(again) == said(problem)
-    assert said(pickle.loads(pickle.dumps(problem))) == said(problem)
+    assert contents(again) == contents(problem)
+    assert contents(pickle.loads(pickle.dumps(problem))) == contents(problem)
     assert len(marked(problem).splitlines()) == 1
 
 
@@ -52,10 +52,10 @@ def test_error_restored_from_a_report_of_its_traceback_is_the_error(problem: Jbo
     try:
         fails()
     except JbodError as caught:
-        told = "".join(traceback.format_exception(caught))
-    again = restored(f"[STREAM_FAILED] Query terminated: {told}\tat org.apache.spark.Something(File.scala:1)\n")
+        report = "".join(traceback.format_exception(caught))
+    again = restored(f"[STREAM_FAILED] Query terminated: {report}\tat org.apache.spark.Something(File.scala:1)\n")
     assert again is not None
-    assert said(again) == said(problem)
+    assert contents(again) == contents(problem)
 
 
 def test_error_that_cannot_be_made_of_its_fields_arrives_as_the_class_above_it() -> None:

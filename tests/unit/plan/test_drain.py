@@ -22,9 +22,9 @@ def drained(
     path: Path, cluster: Cluster, place: str, *, sized: bool = True, capacity: bool = True, limits: Limits | None = None
 ) -> MovePlan:
     lake = cluster.lake()
-    found = find_place(lake, place)
+    drain_place = find_place(lake, place)
     sources = [cluster.sizes(path / "sizes.txt", capacity=capacity)] if sized else []
-    return plan(lake, lambda it: drain(it, found), sources, limits)
+    return plan(lake, lambda it: drain(it, drain_place), sources, limits)
 
 
 def disk(broker: int, number: int) -> str:
@@ -55,10 +55,10 @@ def test_undo_names_the_paths_of_before(tmp_path: Path) -> None:
 def test_no_disk_is_filled_above_its_headroom(tmp_path: Path) -> None:
     # 90 of 100 may be used: the disks with 10 and 20 take 80 and 70.
     full = drained(tmp_path, three_disks(80, 70, total=100), disk(1, 0))
-    assert (full.exit_code, [one.bytes for one in full.steps]) == (0, [150])
+    assert (full.exit_code, [step.bytes for step in full.steps]) == (0, [150])
     answer = drained(tmp_path, three_disks(80, 71, total=100), disk(1, 0))
     assert (answer.exit_code, answer.steps, answer.documents) == (1, [], {})
-    assert [(one.reason, one.replicas, one.bytes) for one in answer.lacks] == [("no disk has room", 1, 1)]
+    assert [(lack.reason, lack.replicas, lack.bytes) for lack in answer.lacks] == [("no disk has room", 1, 1)]
 
 
 def test_reason_names_the_disk_that_lacks_least(tmp_path: Path) -> None:
@@ -142,9 +142,9 @@ def test_partition_of_a_broker_that_is_down_waits_for_repair(tmp_path: Path) -> 
 
 def test_steps_have_at_most_so_many_replicas_and_bytes(tmp_path: Path) -> None:
     cluster = three_disks(10, 10, 10, 10, 10)
-    assert [one.replicas for one in drained(tmp_path, cluster, disk(1, 0), limits=Limits(moves=2)).steps] == [2, 2, 1]
+    assert [step.replicas for step in drained(tmp_path, cluster, disk(1, 0), limits=Limits(moves=2)).steps] == [2, 2, 1]
     by_bytes = drained(tmp_path, cluster, disk(1, 0), limits=Limits(bytes=35, rate=10)).steps
-    assert [(one.bytes, one.seconds) for one in by_bytes] == [(30, 3.0), (20, 2.0)]
+    assert [(step.bytes, step.seconds) for step in by_bytes] == [(30, 3.0), (20, 2.0)]
 
 
 def test_without_sizes_replicas_are_counted_and_kafka_chooses_among_nameless_disks(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_command_writes_the_files_once(tmp_path: Path) -> None:
     run = CliRunner().invoke(application(), words)
     assert run.exit_code == 0, run.output
     assert run.output.startswith("2 replicas (90 B) leave /data/0 of broker 1: 2 steps, about 9 s at 10 B/s")
-    written = sorted(one.name for one in (tmp_path / "files").iterdir())
+    written = sorted(file.name for file in (tmp_path / "files").iterdir())
     assert written == ["step-1.json", "step-2.json", "undo-1.json", "undo-2.json"]
     step = json.loads((tmp_path / "files" / "step-1.json").read_text())
     assert step["partitions"] == [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/data/1"]}]
@@ -210,7 +210,7 @@ def test_disk_that_kafka_may_choose_first_needs_room_too_or_a_cordon(tmp_path: P
     cluster.put("t-0", {1: 0}, 300).put("u-0", {2: 0}, 800).put("v-0", {2: 1}, 1).put("v-1", {2: 1}, 1)
     answer = drained(tmp_path, cluster, "1")
     assert not answer.steps
-    assert [one.reason for one in answer.lacks] == [f"{CHOICE.format('/data/0 of broker 2')}, or lower --headroom"]
+    assert [lack.reason for lack in answer.lacks] == [f"{CHOICE.format('/data/0 of broker 2')}, or lower --headroom"]
     cluster.brokers[2].cordoned = (0,)
     assert targets(drained(tmp_path, cluster, "1")) == {"t-0": {2: "/data/1"}}
 
@@ -233,4 +233,4 @@ def test_broker_is_left_out_as_soon_as_its_full_disk_has_the_fewest_replicas(tmp
         cluster.put(f"t-{number}", {1: 0}, 50)
     answer = drained(tmp_path, cluster, "1")
     assert answer.lacks == []
-    assert sorted(str(one) for one in targets(answer).values()) == ["{2: '/data/1'}"] * 2 + ["{3: '/data/0'}"] * 3
+    assert sorted(str(paths) for paths in targets(answer).values()) == ["{2: '/data/1'}"] * 2 + ["{3: '/data/0'}"] * 3

@@ -54,8 +54,8 @@ def test_replica_never_takes_the_place_that_another_of_its_partition_leaves(tmp_
     cluster = Cluster({1: Broker(1), 2: Broker(1), 3: Broker(1)}).put("t-0", {1: 0, 2: 0}).put("e-0", {3: 0})
     it = seen(tmp_path, cluster)
     leaves = it.state.there & (np.array([it.state.name(row) == "t-0" for row in range(len(it.place))])[:, None])
-    found = solve(it, replace(Goal.of(it, "leave", "empty"), leaves=leaves))
-    assert [(one.replicas, one.example) for one in found.lacks] == [(1, "t-0")]
+    solution = solve(it, replace(Goal.of(it, "leave", "empty"), leaves=leaves))
+    assert [(lack.replicas, lack.example) for lack in solution.lacks] == [(1, "t-0")]
 
 
 def test_partition_that_can_be_repaired_in_part_is_left_as_it_is(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_partition_that_can_be_repaired_in_part_is_left_as_it_is(tmp_path: Path)
     cluster = Cluster({1: Broker(1), 2: Broker(1, fenced=True), 3: Broker(1, fenced=True), 4: Broker(1)})
     cluster.put("t-0", {1: 0, 2: 0, 3: 0}).put("t-1", {1: 0, 2: 0}).put("e-0", {4: 0})
     answer = made(tmp_path, cluster, repair)
-    assert (answer.exit_code, {*targets(answer)}, [one.example for one in answer.lacks]) == (1, {"t-1"}, ["t-0"])
+    assert (answer.exit_code, {*targets(answer)}, [lack.example for lack in answer.lacks]) == (1, {"t-1"}, ["t-0"])
 
 
 def test_more_replicas_are_fewer_partitions_that_a_failure_takes(tmp_path: Path) -> None:
@@ -84,5 +84,5 @@ def test_controller_has_the_last_word_about_each_kind_of_partition(tmp_path: Pat
         target[rows[name], 0] = it.disks.ids.index(str(disk_id(broker, 0)))
     moving = np.array([rows[name] for name in ("t-0", "t-1", "t-2")])
     lacks, bad = blocked(lake, it, Solution(target, size), moving)
-    assert [(one.replicas, one.reason.partition(":")[0]) for one in lacks] == [(2, "never done")]
+    assert [(lack.replicas, lack.reason.partition(":")[0]) for lack in lacks] == [(2, "never done")]
     assert {it.state.name(row) for row in bad.tolist()} == {"t-0", "t-1"}

@@ -53,15 +53,15 @@ def placed(world: World) -> Placed:
     """Where the brokers have the replicas. Of a new replica in an old partition the log need not say it
     (docs/spec/kafka-defects.md)."""
     names = paths(world)
-    found: Placed = {}
-    for topic_id, one in world.image.topics.items():
-        for number, partition in one.partitions.items():
-            where = found.setdefault(f"{one.name}-{number}", {})
+    placements: Placed = {}
+    for topic_id, topic_image in world.image.topics.items():
+        for number, partition in topic_image.partitions.items():
+            where = placements.setdefault(f"{topic_image.name}-{number}", {})
             for broker, directory in zip(partition.replicas, partition.directories, strict=True):
                 process = world.hosts[broker].broker
                 there = None if process is None else process.replicas.disks.current.get(Replica(topic_id, number))
                 where[broker] = names.get((broker, str(there or directory)), "?")
-    return found
+    return placements
 
 
 def sizes(path: Path, world: World, of: Mapping[str, int]) -> str:
@@ -76,10 +76,12 @@ def sizes(path: Path, world: World, of: Mapping[str, int]) -> str:
                 for name, where in now.items()
                 if where.get(number) == log_dir
             ]
-            used = sum(of[str(one["partition"])] for one in held)
+            used = sum(of[str(replica["partition"])] for replica in held)
             failed = None if host.disks[log_dir].works else "KafkaStorageException"
-            said: dict[str, Any] = {"logDir": log_dir, "error": failed, "partitions": [] if failed else held}
-            log_dirs.append(said if failed else {**said, "totalBytes": 2_000, "usableBytes": 2_000 - used})
+            description: dict[str, Any] = {"logDir": log_dir, "error": failed, "partitions": [] if failed else held}
+            log_dirs.append(
+                description if failed else {**description, "totalBytes": 2_000, "usableBytes": 2_000 - used}
+            )
         if host.broker is not None:
             brokers.append({"broker": number, "logDirs": log_dirs})
     path.write_text(json.dumps({"version": 1, "brokers": brokers}) + "\n")
@@ -89,19 +91,21 @@ def sizes(path: Path, world: World, of: Mapping[str, int]) -> str:
 def execute(world: World, document: Mapping[str, Any]) -> None:
     """As kafka-reassign-partitions does: the reassignment, then the directories until every broker took them."""
     topics: dict[str, list[ReassignablePartition]] = {}
-    for one in document["partitions"]:
-        part = ReassignablePartition(partition_index=one["partition"], replicas=tuple(one["replicas"]))
-        topics.setdefault(one["topic"], []).append(part)
+    for reassignment in document["partitions"]:
+        part = ReassignablePartition(
+            partition_index=reassignment["partition"], replicas=tuple(reassignment["replicas"])
+        )
+        topics.setdefault(reassignment["topic"], []).append(part)
     response = world.ask(
         AlterPartitionReassignmentsRequest(
             topics=tuple(ReassignableTopic(name=name, partitions=tuple(ones)) for name, ones in topics.items())
         )
     )
-    assert not any(part.error_code for one in response.responses for part in one.partitions)  # type: ignore[attr-defined]
+    assert not any(part.error_code for topic_response in response.responses for part in topic_response.partitions)  # type: ignore[attr-defined]
     waiting = {
-        (one["topic"], one["partition"], broker): path
-        for one in document["partitions"]
-        for broker, path in zip(one["replicas"], one["log_dirs"], strict=True)
+        (reassignment["topic"], reassignment["partition"], broker): path
+        for reassignment in document["partitions"]
+        for broker, path in zip(reassignment["replicas"], reassignment["log_dirs"], strict=True)
         if path != "any"
     }
     for _ in range(PATIENCE):
@@ -117,11 +121,13 @@ def execute(world: World, document: Mapping[str, Any]) -> None:
 
 def is_done(world: World, document: Mapping[str, Any]) -> bool:
     now = placed(world)
-    for one in document["partitions"]:
-        partition = world.image.topics[world.image.topic_ids[one["topic"]]].partitions[one["partition"]]
-        where = now[f"{one['topic']}-{one['partition']}"]
-        wanted = dict(zip(one["replicas"], one["log_dirs"], strict=True))
-        if partition.adding_replicas or partition.removing_replicas or [*where] != one["replicas"]:
+    for reassignment in document["partitions"]:
+        partition = world.image.topics[world.image.topic_ids[reassignment["topic"]]].partitions[
+            reassignment["partition"]
+        ]
+        where = now[f"{reassignment['topic']}-{reassignment['partition']}"]
+        wanted = dict(zip(reassignment["replicas"], reassignment["log_dirs"], strict=True))
+        if partition.adding_replicas or partition.removing_replicas or [*where] != reassignment["replicas"]:
             return False
         if any(path not in ("any", where[broker]) for broker, path in wanted.items()):
             return False
@@ -161,7 +167,9 @@ def test_executed_plan_ends_as_its_files_say_and_its_undo_leads_back(tmp_path: P
     for step in answer.steps:
         execute(world, answer.documents[f"step-{step.number}.json"])
     assert all(
-        len(one.isr) == len(one.replicas) for of in world.image.topics.values() for one in of.partitions.values()
+        len(partition.isr) == len(partition.replicas)
+        for of in world.image.topics.values()
+        for partition in of.partitions.values()
     )
     if answer.steps:
         for command in answer.undo:
@@ -181,5 +189,5 @@ def test_repair_after_a_broker_was_killed_and_a_disk_died_brings_every_replica_b
     for step in answer.steps:
         execute(world, answer.documents[f"step-{step.number}.json"])
     left = {name for name, where in placed(world).items() if 4 in where}
-    assert len(left) == sum(one.replicas for one in answer.lacks)
+    assert len(left) == sum(lack.replicas for lack in answer.lacks)
     assert all(name.startswith("c-") for name in left) or answer.lacks

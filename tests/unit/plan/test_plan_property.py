@@ -40,13 +40,13 @@ def generated(seed: int) -> Cluster:
     brokers = {}
     for number in range(1, chance.randint(4, 8) + 1):
         disks = chance.randint(1, 4)
-        one = Broker(disks, racks[number % len(racks)], total=chance.choice((600, 1_000, 3_000)))
-        one.fenced = chance.random() < 0.08
-        one.cordoned = tuple(disk for disk in range(disks) if chance.random() < 0.08)
-        one.failed = tuple(disk for disk in range(disks) if disks > 1 and chance.random() < 0.04)
-        brokers[number] = one
+        planned_broker = Broker(disks, racks[number % len(racks)], total=chance.choice((600, 1_000, 3_000)))
+        planned_broker.fenced = chance.random() < 0.08
+        planned_broker.cordoned = tuple(disk for disk in range(disks) if chance.random() < 0.08)
+        planned_broker.failed = tuple(disk for disk in range(disks) if disks > 1 and chance.random() < 0.04)
+        brokers[number] = planned_broker
     made = Cluster(brokers, min_isr=chance.choice((1, 1, 2)), unclean=Random(-seed).random() < 0.5)
-    favoured = {broker: chance.randrange(one.disks) for broker, one in brokers.items()}
+    favoured = {broker: chance.randrange(planned_broker.disks) for broker, planned_broker in brokers.items()}
     for _ in range(chance.randint(20, 60)):
         of = chance.sample([*brokers], chance.choice((1, 2, 2, 3)))
         placed = {
@@ -54,14 +54,14 @@ def generated(seed: int) -> Cluster:
             for broker in of
         }
         topic = chance.choice("tuv")
-        key = (topic, sum(one == topic for one, _ in made.placed))
+        key = (topic, sum(placed_topic == topic for placed_topic, _ in made.placed))
         made.put(f"{topic}-{key[1]}", placed, chance.choice((0, 5, 20, 30, 60)))
         if len(of) > 1 and chance.random() < 0.05:
             made.adding[key] = (of[-1],)
         if len(of) > 1 and chance.random() < 0.1:
             made.out_of_sync[key] = (of[0],)
         broker, disk = next(iter(placed.items()))
-        others = [one for one in range(brokers[broker].disks) if one != disk]
+        others = [other_disk for other_disk in range(brokers[broker].disks) if other_disk != disk]
         if others and not brokers[broker].failed and not brokers[broker].fenced and chance.random() < 0.04:
             made.future[key, broker] = (chance.choice(others), made.bytes[key] // 2)
     return made
@@ -70,13 +70,13 @@ def generated(seed: int) -> Cluster:
 def large(seed: int, number: int, partitions: int) -> Cluster:
     """Brokers of 12 disks in 5 racks, some of them nearly empty or nearly full. Of odd seeds some have failed."""
     chance = Random(seed)
-    brokers = {one: Broker(DISKS, f"rack {one % 5}", total=4_000_000) for one in range(1, number + 1)}
+    brokers = {broker_id: Broker(DISKS, f"rack {broker_id % 5}", total=4_000_000) for broker_id in range(1, number + 1)}
     brokers[chance.randint(2, number)].fenced = seed % 2 == 1
-    for one in chance.sample([*brokers], max(2, number // 20)):
-        brokers[one].failed = (chance.randrange(DISKS),) if seed % 2 else ()
-        brokers[one % number + 1].cordoned = (chance.randrange(DISKS),)
+    for broker_id in chance.sample([*brokers], max(2, number // 20)):
+        brokers[broker_id].failed = (chance.randrange(DISKS),) if seed % 2 else ()
+        brokers[broker_id % number + 1].cordoned = (chance.randrange(DISKS),)
     made = Cluster(brokers, min_isr=2, unclean=True)
-    weights = {one: [chance.choice((0.2, 0.6, 1.0, 1.0, 1.4)) for _ in range(DISKS)] for one in brokers}
+    weights = {broker_id: [chance.choice((0.2, 0.6, 1.0, 1.0, 1.4)) for _ in range(DISKS)] for broker_id in brokers}
     mean = 0.35 * 4_000_000 * DISKS * number / (partitions * 2.5)
     for at in range(partitions):
         first, count = chance.randrange(number), chance.choice((1, 2, 3, 3, 3))
@@ -104,8 +104,8 @@ def goals(cluster: Cluster, lake: Lake, chance: Random) -> Mapping[str, Callable
     )
     whole = find_place(lake, str(broker))
     topic = next(iter(cluster.placed))[0]
-    running = sum(not one.fenced for one in cluster.brokers.values())
-    found: dict[str, Callable[[Problem], Goal]] = {
+    running = sum(not planned_broker.fenced for planned_broker in cluster.brokers.values())
+    goals_by_name: dict[str, Callable[[Problem], Goal]] = {
         "drain broker": lambda it: drain(it, whole),
         "balance": lambda it: balance(it, None, "bytes"),
         "balance replicas": lambda it: balance(it, None, "replicas"),
@@ -114,8 +114,8 @@ def goals(cluster: Cluster, lake: Lake, chance: Random) -> Mapping[str, Callable
         "replicas": lambda it: replicas(it, {topic: min(running, chance.choice((1, 2, 3, 4)))}),
     }
     if disk is not None:
-        found |= {"drain": lambda it: drain(it, disk), "fill": lambda it: fill(it, disk)}
-    return found
+        goals_by_name |= {"drain": lambda it: drain(it, disk), "fill": lambda it: fill(it, disk)}
+    return goals_by_name
 
 
 class Play:
@@ -125,7 +125,11 @@ class Play:
         self.cluster, self.name, self.image = cluster, name, image
         self.placed = {f"{topic}-{number}": dict(placed) for (topic, number), placed in cluster.placed.items()}
         self.size = {f"{topic}-{number}": size for (topic, number), size in cluster.bytes.items()}
-        self.used = {(broker, disk): 0 for broker, one in cluster.brokers.items() for disk in range(one.disks)}
+        self.used = {
+            (broker, disk): 0
+            for broker, planned_broker in cluster.brokers.items()
+            for disk in range(planned_broker.disks)
+        }
         for key, placed in cluster.placed.items():
             for broker, disk in placed.items():
                 if broker in cluster.brokers:
@@ -142,10 +146,10 @@ class Play:
 
     def step(self, document: Mapping[str, Any], limits: Limits) -> None:
         copies = amount_of_bytes = 0
-        for one in document["partitions"]:
-            name = f"{one['topic']}-{one['partition']}"
+        for reassignment in document["partitions"]:
+            name = f"{reassignment['topic']}-{reassignment['partition']}"
             assert name not in self.busy, "a move under way is replaced"
-            was, now = self.placed[name], self.target(name, one)
+            was, now = self.placed[name], self.target(name, reassignment)
             self._check(name, was, now)
             new = sum(was.get(broker) != disk for broker, disk in now.items())
             copies, amount_of_bytes = copies + new, amount_of_bytes + new * self.size[name]
@@ -154,11 +158,11 @@ class Play:
 
     def undo(self, document: Mapping[str, Any]) -> None:
         """A file that undoes a step."""
-        for one in document["partitions"]:
-            name = f"{one['topic']}-{one['partition']}"
-            was = self.cluster.placed[one["topic"], one["partition"]]
-            assert [*was] == one["replicas"]
-            for broker, path in zip(one["replicas"], one["log_dirs"], strict=True):
+        for reassignment in document["partitions"]:
+            name = f"{reassignment['topic']}-{reassignment['partition']}"
+            was = self.cluster.placed[reassignment["topic"], reassignment["partition"]]
+            assert [*was] == reassignment["replicas"]
+            for broker, path in zip(reassignment["replicas"], reassignment["log_dirs"], strict=True):
                 stays = self.placed[name].get(broker) == was[broker]
                 self.expected[name, broker] = was[broker]
                 assert path == path_of(was[broker]) or (path == "any" and (stays or not self.is_known(broker)))
@@ -169,9 +173,9 @@ class Play:
         fewest replicas first (LogManager.nextLogDirs), and is deleted there as late as one that moved away."""
         new: dict[int, list[tuple[int, int]]] = {}
         number = Counter((broker, disk) for placed in self.placed.values() for broker, disk in placed.items())
-        for one in partitions:
-            name = f"{one['topic']}-{one['partition']}"
-            was, now = self.placed[name], self.target(name, one)
+        for reassignment in partitions:
+            name = f"{reassignment['topic']}-{reassignment['partition']}"
+            was, now = self.placed[name], self.target(name, reassignment)
             for broker in now.keys() - was.keys():
                 new.setdefault(broker, []).append((now[broker], self.size[name]))
             self._copy(name, now)
@@ -205,25 +209,29 @@ class Play:
     def limit(self, broker: int) -> float:
         return self.cluster.brokers[broker].total * (100 - HEADROOM) / 100
 
-    def target(self, name: str, one: Mapping[str, Any]) -> dict[int, int]:
+    def target(self, name: str, reassignment: Mapping[str, Any]) -> dict[int, int]:
         """Where the file puts the replicas."""
-        assert len({*one["replicas"]}) == len(one["replicas"]) == len(one["log_dirs"])
-        found = {}
-        for broker, path in zip(one["replicas"], one["log_dirs"], strict=True):
+        assert len({*reassignment["replicas"]}) == len(reassignment["replicas"]) == len(reassignment["log_dirs"])
+        disks = {}
+        for broker, path in zip(reassignment["replicas"], reassignment["log_dirs"], strict=True):
             held = self.placed[name].get(broker, self.expected.get((name, broker)))
             assert path != "any" or held is not None or len(self.open(broker)) == 1
-            found[broker] = (
+            disks[broker] = (
                 int(path.removeprefix("/data/"))
                 if path != "any"
                 else held
                 if held is not None
                 else self.open(broker)[0]
             )
-        return found
+        return disks
 
     def open(self, broker: int) -> list[int]:
-        one = self.cluster.brokers[broker]
-        return [disk for disk in range(one.disks) if disk not in (*one.cordoned, *one.failed)]
+        planned_broker = self.cluster.brokers[broker]
+        return [
+            disk
+            for disk in range(planned_broker.disks)
+            if disk not in (*planned_broker.cordoned, *planned_broker.failed)
+        ]
 
     def is_known(self, broker: int) -> bool:
         """Whether each disk of a broker had a replica that tells its path."""
@@ -246,17 +254,20 @@ class Play:
 
     def controller(self, document: Mapping[str, Any]) -> None:
         """The reference controller executes the step."""
-        wanted = {(one["topic"], one["partition"]): tuple(one["replicas"]) for one in document["partitions"]}
+        wanted = {
+            (reassignment["topic"], reassignment["partition"]): tuple(reassignment["replicas"])
+            for reassignment in document["partitions"]
+        }
         before = self.image
         played = play(before, wanted)
         assert not played.refused
         self.image = played.done
-        for (topic, number), asked in wanted.items():
+        for (topic, number), wanted_replicas in wanted.items():
             was = before.topics[before.topic_ids[topic]].partitions[number]
             done = self.image.topics[self.image.topic_ids[topic]].partitions[number]
-            assert done.replicas == asked and not done.adding_replicas and not done.removing_replicas
+            assert done.replicas == wanted_replicas and not done.adding_replicas and not done.removing_replicas
             assert done.leader >= 0 and done.leader_recovery_state == was.leader_recovery_state
-            need = min(self.cluster.min_isr, len(asked))
+            need = min(self.cluster.min_isr, len(wanted_replicas))
             assert len(done.isr) >= min(need, len(was.isr))
 
 
@@ -304,7 +315,7 @@ def check_plans(cluster: Cluster, chance: Random, limits: Sequence[Limits], path
 def check_end(run: Play, name: str, answer: MovePlan) -> None:
     """What the goal promises."""
     cluster = run.cluster
-    down = {broker for broker, one in cluster.brokers.items() if one.fenced}
+    down = {broker for broker, planned_broker in cluster.brokers.items() if planned_broker.fenced}
     if answer.lacks:
         assert answer.exit_code == 1 and (name == "repair" or not answer.steps)
     elif name == "drain broker":
@@ -338,10 +349,10 @@ def check_risk(run: Play, answer: MovePlan, lake: Lake, lake_of: Callable[[Clust
         }
         ends.append((answer.steps[-1].disk, answer.steps[-1].broker))
         lakes.append(lake_of(replace(run.cluster, placed=end, out_of_sync=late)))
-    for told, now in zip(ends, lakes, strict=True):
-        said = risk(now)
-        for failure, exposures in zip(told, (said.directories, said.brokers), strict=True):
-            costs = [(one.last_replicas, one.unclean, one.under_min_isr) for one in exposures]
+    for worst_failures, now in zip(ends, lakes, strict=True):
+        risk_answer = risk(now)
+        for failure, exposures in zip(worst_failures, (risk_answer.directories, risk_answer.brokers), strict=True):
+            costs = [(exposure.last_replicas, exposure.unclean, exposure.under_min_isr) for exposure in exposures]
             assert (failure.last_replicas, failure.unclean, failure.under_min_isr) == max(costs, default=(0, 0, 0))
 
 
@@ -365,18 +376,26 @@ def check_undo(run: Play, answer: MovePlan, last: int, limits: Limits) -> None:
     forth, back = [*answer.commands], [*answer.undo]
     for document in typed(run, forth[: 1 + index(forth, f"step-{last}.json")], answer):
         run.step(document, limits)
-    files = [file_of(one) for one in back if "--execute" in one and int(file_of(one)[5:-5].split("-")[0]) <= last]
+    files = [
+        file_of(command)
+        for command in back
+        if "--execute" in command and int(file_of(command)[5:-5].split("-")[0]) <= last
+    ]
     if files:
         first = index(back, files[0])
         for document in typed(run, back[first - (first > 0 and back[first - 1] == WAIT) :], answer):
             run.undo(document)
-    undone = {f"{one['topic']}-{one['partition']}" for file in files for one in answer.documents[file]["partitions"]}
+    undone = {
+        f"{reassignment['topic']}-{reassignment['partition']}"
+        for file in files
+        for reassignment in answer.documents[file]["partitions"]
+    }
     assert all(run.placed[name] == placed for name, placed in named(run.cluster).items() if name in undone)
 
 
 def index(commands: Sequence[str], file: str) -> int:
     """Of the command that executes a file."""
-    return next(at for at, one in enumerate(commands) if "--execute" in one and file_of(one) == file)
+    return next(at for at, command in enumerate(commands) if "--execute" in command and file_of(command) == file)
 
 
 def named(cluster: Cluster) -> dict[str, dict[int, int]]:

@@ -25,8 +25,8 @@ def made(path: Path, cluster: Cluster, goal: Callable[[Problem], Goal], *, sized
 
 
 def filled(lake: Lake, broker: int, disk: int) -> Callable[[Problem], Goal]:
-    found = find_place(lake, f"{broker}:{disk_id(broker, disk)}")
-    return lambda it: fill(it, found)
+    place = find_place(lake, f"{broker}:{disk_id(broker, disk)}")
+    return lambda it: fill(it, place)
 
 
 def skewed() -> Cluster:
@@ -77,7 +77,7 @@ def test_balance_that_ends_uneven_says_which_disks_are_apart_and_why(tmp_path: P
     assert answer.steps == [] and answer.ends[0] == "/data/0 of broker 1"
     assert answer.ends[1] == "/data/2 of broker 1: it is cordoned, see cordoned.log.dirs of its broker"
     cluster.lake(tmp_path / "lake")
-    run = asked(tmp_path, "balance", "1")
+    run = run_plan(tmp_path, "balance", "1")
     assert run.exit_code == 0 and run.output.startswith("No move would even broker 1 any further; ")
     assert made(tmp_path, skewed(), lambda it: balance(it, 1, "bytes")).ends == ()
 
@@ -104,7 +104,7 @@ def test_plan_says_that_room_is_not_checked_where_no_source_says_how_large_the_d
     cluster = skewed()
     source = cluster.sizes(tmp_path / "sizes.txt", capacity=False)
     answer = plan(cluster.lake(), lambda it: balance(it, 1, "bytes"), [source])
-    assert [one.partition(",")[0] for one in answer.notes] == ["room is not checked on /data/2 of broker 1"]
+    assert [note.partition(",")[0] for note in answer.notes] == ["room is not checked on /data/2 of broker 1"]
     assert not made(tmp_path, cluster, lambda it: balance(it, 1, "bytes")).notes
 
 
@@ -144,14 +144,14 @@ def test_repair_makes_replicas_anew_with_dead_brokers_and_throttles_only_the_liv
     cluster = Cluster({1: Broker(2, failed=(1,)), 2: Broker(1, fenced=True), 3: Broker(1), 4: Broker(1)})
     cluster.put("t-0", {1: 0, 2: 0}).put("t-1", {3: 0, 1: 1}).put("u-0", {4: 0, 3: 0}).put("gone-0", {2: 0})
     answer = made(tmp_path, cluster, repair)
-    found = targets(answer)
-    assert sorted(found["t-1"]) == [3, 4], "the broker cannot copy from the disk that it lost"
-    assert sorted(found["t-0"]) in ([1, 3], [1, 4])
+    placements = targets(answer)
+    assert sorted(placements["t-1"]) == [3, 4], "the broker cannot copy from the disk that it lost"
+    assert sorted(placements["t-0"]) in ([1, 3], [1, 4])
     (lack,) = answer.lacks
     assert (answer.exit_code, lack.example) == (1, "gone-0") and "no complete copy" in lack.reason
-    said = "\n".join(answer.commands)
+    text = "\n".join(answer.commands)
     assert (
-        "--throttle" not in said and "--entity-name 2 " not in said and "--entity-type brokers --entity-name 3" in said
+        "--throttle" not in text and "--entity-name 2 " not in text and "--entity-type brokers --entity-name 3" in text
     )
     assert not [name for name in answer.documents if name.startswith("undo")], "nothing can go back"
     assert not [note for note in answer.notes if "undone" in note]
@@ -165,9 +165,9 @@ def test_repair_of_a_healthy_cluster_has_nothing_to_do(tmp_path: Path) -> None:
 def test_replicas_are_raised_into_new_racks_and_lowered_without_their_leader(tmp_path: Path) -> None:
     cluster = Cluster({1: Broker(1, "x"), 2: Broker(1, "x"), 3: Broker(1, "y"), 4: Broker(1, "z")})
     cluster.put("t-0", {1: 0}).put("t-1", {2: 0}).put("u-0", {1: 0, 2: 0, 3: 0}).put("e-0", {3: 0, 4: 0})
-    found = targets(made(tmp_path, cluster, lambda it: replicas(it, {"t": 3, "u": 2})))
-    assert sorted(found["t-0"]) == [1, 3, 4] and sorted(found["t-1"]) == [2, 3, 4]
-    assert found["u-0"] == {1: "any", 3: "any"}
+    placements = targets(made(tmp_path, cluster, lambda it: replicas(it, {"t": 3, "u": 2})))
+    assert sorted(placements["t-0"]) == [1, 3, 4] and sorted(placements["t-1"]) == [2, 3, 4]
+    assert placements["u-0"] == {1: "any", 3: "any"}
     with pytest.raises(UsageError, match="4 brokers run"):
         made(tmp_path, cluster, lambda it: replicas(it, {"t": 5}))
     with pytest.raises(UsageError, match="no such topic"):
@@ -180,7 +180,7 @@ def test_undo_that_may_fill_a_disk_says_which_and_what_to_do(tmp_path: Path) -> 
     cluster.put("v-0", {2: 1}, 1)
     lower = made(tmp_path, cluster, lambda it: replicas(it, {"t": 1}))
     assert {*targets(lower)} == {"t-0"} and CHOICE.format("/data/0 of broker 2") in "".join(lower.notes)
-    assert [one for one in lower.notes if one.startswith("undo-1.json: ")]
+    assert [note for note in lower.notes if note.startswith("undo-1.json: ")]
     cluster.put("v-1", {2: 0}, 1)
     assert made(tmp_path, cluster, lambda it: replicas(it, {"t": 1})).notes == []
 
@@ -207,7 +207,7 @@ def test_undo_of_a_file_has_what_is_now(tmp_path: Path) -> None:
     }
 
 
-def asked(path: Path, *words: str) -> Result:
+def run_plan(path: Path, *words: str) -> Result:
     """A command on the lake and the sizes in ``path``."""
     more = ["--lake", str(path / "lake"), "--sizes", str(path / "sizes.txt")]
     return CliRunner().invoke(application(), ["plan", *words, *more])
@@ -231,7 +231,7 @@ def test_commands_print_their_plan_with_the_commands_to_type(tmp_path: Path, wor
     cluster.put("e-0", {2: 0}, 1)
     cluster.lake(tmp_path / "lake")
     cluster.sizes(tmp_path / "sizes.txt")
-    run = asked(tmp_path, *words)
+    run = run_plan(tmp_path, *words)
     assert run.exit_code == 0, run.output
     assert words == ("repair",) or "kafka-reassign-partitions.sh --bootstrap-server HOST:PORT --execute" in run.output
 
@@ -243,15 +243,15 @@ def test_what_does_not_exist_is_bad_usage(tmp_path: Path, words: tuple[str, ...]
     cluster = skewed()
     cluster.lake(tmp_path / "lake")
     cluster.sizes(tmp_path / "sizes.txt")
-    assert isinstance(asked(tmp_path, *words).exception, UsageError)
+    assert isinstance(run_plan(tmp_path, *words).exception, UsageError)
 
 
 def test_replicas_that_are_removed_are_counted_with_those_that_are_made(tmp_path: Path) -> None:
     cluster = Cluster({1: Broker(1), 2: Broker(1), 3: Broker(1)}).put("t-0", {1: 0}).put("u-0", {1: 0, 2: 0, 3: 0})
     cluster.lake(tmp_path / "lake")
     cluster.sizes(tmp_path / "sizes.txt")
-    assert asked(tmp_path, "replicas", "u=1").output.startswith("2 replicas (0 B) are removed for u=1: 1 step")
-    assert asked(tmp_path, "replicas", "u=1", "t=2").output.startswith("3 replicas (10 B) are made or removed for ")
+    assert run_plan(tmp_path, "replicas", "u=1").output.startswith("2 replicas (0 B) are removed for u=1: 1 step")
+    assert run_plan(tmp_path, "replicas", "u=1", "t=2").output.startswith("3 replicas (10 B) are made or removed for ")
 
 
 def test_leaders_are_handed_on_where_no_neighbour_can_take_them(tmp_path: Path) -> None:

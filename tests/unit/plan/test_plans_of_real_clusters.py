@@ -39,9 +39,9 @@ def test_no_step_of_any_plan_of_a_real_cluster_is_blocked(cluster_lakes: Mapping
         topics = lake.query(f"SELECT topic, min(len(replicas)) FROM {lake.at('partitions')} GROUP BY ALL ORDER BY 1")
         goals = [partial(balance, broker=None, by=by) for by in ("replicas", "leaders")] + [repair]
         goals += [
-            partial(drain, place=one) for one in [*places, *(find_place(lake, str(each)) for each in brokers[:2])]
+            partial(drain, place=place) for place in [*places, *(find_place(lake, str(each)) for each in brokers[:2])]
         ]
-        goals += [partial(fill, place=one) for one in places]
+        goals += [partial(fill, place=place) for place in places]
         goals += [
             partial(replicas, wanted={topic: max(1, number - 1)}) for topic, number in topics[:1] if number <= running
         ]
@@ -53,12 +53,12 @@ def test_no_step_of_any_plan_of_a_real_cluster_is_blocked(cluster_lakes: Mapping
                 continue
             assert answer.steps or answer.lacks or answer.exit_code == 0
             for step in answer.steps:
-                asked = {
-                    (one["topic"], one["partition"]): ReassignedPartition(
-                        tuple(one["replicas"]), tuple(one["log_dirs"])
+                reassignments = {
+                    (reassignment["topic"], reassignment["partition"]): ReassignedPartition(
+                        tuple(reassignment["replicas"]), tuple(reassignment["log_dirs"])
                     )
-                    for one in answer.documents[f"step-{step.number}.json"]["partitions"]
+                    for reassignment in answer.documents[f"step-{step.number}.json"]["partitions"]
                 }
-                assert judge(lake, asked).ok
+                assert judge(lake, reassignments).ok
                 planned += 1
     assert planned

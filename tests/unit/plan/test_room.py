@@ -43,11 +43,11 @@ def checked(path: Path, it: Cluster, *, capacity: bool = True, **placed: dict[in
 
 
 def test_disk_without_room_for_all_that_comes_blocks_each_partition_that_comes(tmp_path: Path) -> None:
-    one = checked(tmp_path, cluster(), t_0={1: "any", 2: "/data/0"})
-    assert one.ok
+    check = checked(tmp_path, cluster(), t_0={1: "any", 2: "/data/0"})
+    assert check.ok
     two = checked(tmp_path, cluster(), t_0={2: "/data/0"}, t_1={2: "/data/0"}, t_2={2: "/data/1"})
     assert not two.ok
-    assert {one.name: one.why.get("no room") for one in two.partitions} == {
+    assert {partition.name: partition.why.get("no room") for partition in two.partitions} == {
         "t-0": "/data/0 of broker 2 lacks 100 bytes for all that comes",
         "t-1": "/data/0 of broker 2 lacks 100 bytes for all that comes",
         "t-2": None,
@@ -57,18 +57,18 @@ def test_disk_without_room_for_all_that_comes_blocks_each_partition_that_comes(t
 def test_copy_without_a_path_comes_to_the_disk_with_the_fewest_replicas(tmp_path: Path) -> None:
     """LogManager.nextLogDirs. That is the fullest here, until it has three."""
     three = checked(tmp_path, cluster(), t_0={2: "any"}, t_1={2: "any"}, t_2={2: "any"})
-    assert {one.name for one in three.partitions if one.blocks} == {"t-0", "t-1"}
+    assert {partition.name for partition in three.partitions if partition.blocks} == {"t-0", "t-1"}
 
 
 def test_what_is_there_takes_no_room_and_a_move_between_disks_does(tmp_path: Path) -> None:
     it = cluster().put("u-1", {2: 1}, 500)
-    found = checked(tmp_path, it, u_0={2: "/data/0"}, u_1={2: "/data/0"})
-    assert {one.name for one in found.partitions if one.blocks} == {"u-1"}
+    check = checked(tmp_path, it, u_0={2: "/data/0"}, u_1={2: "/data/0"})
+    assert {partition.name for partition in check.partitions if partition.blocks} == {"u-1"}
 
 
 def test_disk_of_unknown_size_is_not_checked_and_a_line_says_so(tmp_path: Path) -> None:
-    found = checked(tmp_path, cluster(), capacity=False, t_0={2: "/data/1"})
-    assert found.ok and found.notes == [
+    check = checked(tmp_path, cluster(), capacity=False, t_0={2: "/data/1"})
+    assert check.ok and check.notes == [
         "room is not checked on /data/1 of broker 2: no source says how large they are",
     ]
 

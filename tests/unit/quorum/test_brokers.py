@@ -23,57 +23,62 @@ from tests.unit.check.story import Story, disk
 
 @pytest.fixture
 def peers() -> Iterator[dict[int, Controller]]:
-    found: dict[int, Controller] = {}
-    found[1] = Broker(1, [log_dir("/data/x", [topic("t", 10, 30)]), log_dir("/data/y", [topic("u", 5)])], peers=found)
-    found[2] = Broker(2, [log_dir("/data/x", [topic("t", 7)], is_cordoned=True)], peers=found)
-    yield found
-    for peer in found.values():
+    brokers: dict[int, Controller] = {}
+    brokers[1] = Broker(
+        1, [log_dir("/data/x", [topic("t", 10, 30)]), log_dir("/data/y", [topic("u", 5)])], peers=brokers
+    )
+    brokers[2] = Broker(2, [log_dir("/data/x", [topic("t", 7)], is_cordoned=True)], peers=brokers)
+    yield brokers
+    for peer in brokers.values():
         peer.close()
 
 
-def asked(url: str) -> tuple[list[BrokerLogDir], list[str]]:
-    _, found, faults = read_brokers(url, "")
-    return found, faults
+def log_dirs_of(url: str) -> tuple[list[BrokerLogDir], list[str]]:
+    _, log_dirs, faults = read_brokers(url, "")
+    return log_dirs, faults
 
 
 @pytest.mark.parametrize("node", [1, 2])
 def test_every_broker_is_asked_whichever_is_named(peers: dict[int, Controller], node: int) -> None:
-    found, faults = asked(peers[node].url)
-    assert [(one.broker_id, one.path, one.total_bytes, one.free_bytes, one.cordoned) for one in found] == [
+    log_dirs, faults = log_dirs_of(peers[node].url)
+    assert [
+        (directory.broker_id, directory.path, directory.total_bytes, directory.free_bytes, directory.cordoned)
+        for directory in log_dirs
+    ] == [
         (1, "/data/x", 1000, 400, False),
         (1, "/data/y", 1000, 400, False),
         (2, "/data/x", 1000, 400, True),
     ]
-    assert found[0].replicas == [ReplicaSize("t-0", 10, False), ReplicaSize("t-1", 30, False)]
+    assert log_dirs[0].replicas == [ReplicaSize("t-0", 10, False), ReplicaSize("t-1", 30, False)]
     assert not faults
-    assert peers[1].asked[-1][1]["topics"] is None
+    assert peers[1].requests[-1][1]["topics"] is None
 
 
 def test_broker_of_before_cordons_says_nothing_of_them(peers: dict[int, Controller]) -> None:
     peers[1].offered = peers[2].offered = {**OF_BROKERS, 35: (0, 4)}
-    found, _ = asked(peers[1].url)
-    assert {one.cordoned for one in found} == {None}
-    assert {one.total_bytes for one in found} == {1000}
+    log_dirs, _ = log_dirs_of(peers[1].url)
+    assert {directory.cordoned for directory in log_dirs} == {None}
+    assert {directory.total_bytes for directory in log_dirs} == {1000}
 
 
 def test_directory_that_cannot_be_read_and_a_volume_of_unknown_size(peers: dict[int, Controller]) -> None:
     peers[2].directories = [log_dir("/a", error_code=56), log_dir("/b", total_bytes=-1, usable_bytes=-1)]  # type: ignore[attr-defined]
-    failed, unknown = asked(peers[1].url)[0][2:]
+    failed, unknown = log_dirs_of(peers[1].url)[0][2:]
     assert (failed.error, unknown.error) == ("KAFKA_STORAGE_ERROR", "")
     assert (unknown.total_bytes, unknown.free_bytes) == (None, None)
 
 
 def test_broker_that_does_not_answer_is_left_out_with_the_reason(peers: dict[int, Controller]) -> None:
     peers[2].close()
-    found, faults = asked(url_of(peers))
-    assert {one.broker_id for one in found} == {1}
+    log_dirs, faults = log_dirs_of(url_of(peers))
+    assert {directory.broker_id for directory in log_dirs} == {1}
     assert faults == [f"broker 2 is left out: 127.0.0.1:{peers[2].port}: cannot be reached (Connection refused)"]
 
 
 def test_second_address_is_asked_if_nobody_is_at_the_first(peers: dict[int, Controller]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    assert len(asked(f"kafka://127.0.0.1:{port},127.0.0.1:{peers[1].port}")[0]) == 3
+    assert len(log_dirs_of(f"kafka://127.0.0.1:{port},127.0.0.1:{peers[1].port}")[0]) == 3
 
 
 def refusal(url: str) -> str:
@@ -110,26 +115,26 @@ def test_answer_that_is_longer_than_any_is_not_read(peers: dict[int, Controller]
 def test_answer_with_many_replicas_is_read(peers: dict[int, Controller]) -> None:
     many = [topic(f"topic-{number}", *range(1000)) for number in range(60)]
     peers[1].directories = [log_dir("/data/x", many)]  # type: ignore[attr-defined]
-    found, _ = asked(peers[1].url)
-    assert len(found[0].replicas) == 60_000
+    log_dirs, _ = log_dirs_of(peers[1].url)
+    assert len(log_dirs[0].replicas) == 60_000
     assert MOST_BYTES < 60_000 * 22
 
 
 def test_login_is_that_of_the_properties_file(tmp_path: Path) -> None:
-    found: dict[int, Controller] = {}
-    found[1] = Broker(
-        1, [log_dir("/data/x")], peers=found, log_in=lambda _: lambda said: b"" if b"secret" in said else None
+    brokers: dict[int, Controller] = {}
+    brokers[1] = Broker(
+        1, [log_dir("/data/x")], peers=brokers, log_in=lambda _: lambda login: b"" if b"secret" in login else None
     )
-    for password, said in (("secret", ""), ("wrong", "refuses the login by PLAIN")):
+    for password, reason in (("secret", ""), ("wrong", "refuses the login by PLAIN")):
         jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="{password}";'
         config = tmp_path / "client.properties"
         config.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={jaas}\n")
-        if said:
-            with pytest.raises(Fault, match=said):
-                read_brokers(found[1].url, str(config))
+        if reason:
+            with pytest.raises(Fault, match=reason):
+                read_brokers(brokers[1].url, str(config))
         else:
-            assert len(read_brokers(found[1].url, str(config))[1]) == 1
-    found[1].close()
+            assert len(read_brokers(brokers[1].url, str(config))[1]) == 1
+    brokers[1].close()
 
 
 # JOINED WITH THE LOG
@@ -144,10 +149,17 @@ def test_sizes_of_brokers_are_joined_with_the_log(tmp_path: Path, peers: dict[in
     assert "belongs to cluster abcdefghijklmnopqrstuQ, not to test" in str(other.exception)
     for peer in peers.values():
         peer.cluster_id = "test"
-    said: dict[str, Any] = json.loads(CliRunner().invoke(application(), [*line, "--json"]).stdout)
+    answer: dict[str, Any] = json.loads(CliRunner().invoke(application(), [*line, "--json"]).stdout)
     assert [
-        (one["broker_id"], one["path"], one["directory_id"], one["pairing"], one["used_percent"], one["cordoned"])
-        for one in said["directories"]
+        (
+            directory["broker_id"],
+            directory["path"],
+            directory["directory_id"],
+            directory["pairing"],
+            directory["used_percent"],
+            directory["cordoned"],
+        )
+        for directory in answer["directories"]
     ] == [
         (1, "/data/x", str(disk("a")), CERTAIN, 60, False),
         (1, "/data/y", str(disk("b")), CERTAIN, 60, False),
@@ -159,4 +171,6 @@ def test_cordons_are_those_of_the_log_where_the_source_says_none(tmp_path: Path,
     peers[1].offered = peers[2].offered = {**OF_BROKERS, 35: (0, 4)}
     peers[1].cluster_id = "test"
     lake = Story(30).broker(2, "c", cordoned="c").topic("t", {2: "c"}).lake(tmp_path / "lake")
-    assert [one.cordoned for one in sizes(lake, [peers[1].url]).directories if one.broker_id == 2] == [True]
+    assert [
+        directory.cordoned for directory in sizes(lake, [peers[1].url]).directories if directory.broker_id == 2
+    ] == [True]

@@ -27,9 +27,9 @@ def log() -> Log:
 
 @pytest.fixture
 def peers(log: Log) -> Iterator[dict[int, Controller]]:
-    found = quorum_of(log)
-    yield found
-    for peer in found.values():
+    controllers = quorum_of(log)
+    yield controllers
+    for peer in controllers.values():
         peer.close()
 
 
@@ -38,15 +38,15 @@ def reader(url: str, **options: Any) -> QuorumClient:
 
 
 @pytest.mark.parametrize(
-    ("url", "found"),
+    ("url", "addresses"),
     [
         ("kafka://a:9093", [("a", 9093)]),
         ("kafka://a:1,b.c:2/", [("a", 1), ("b.c", 2)]),
         ("kafka://[::1]:9093", [("::1", 9093)]),
     ],
 )
-def test_address_is_host_and_port(url: str, found: list[tuple[str, int]]) -> None:
-    assert list(addresses_of(url)) == [Address(*one) for one in found]
+def test_address_is_host_and_port(url: str, addresses: list[tuple[str, int]]) -> None:
+    assert list(addresses_of(url)) == [Address(*address) for address in addresses]
 
 
 @pytest.mark.parametrize(
@@ -61,48 +61,48 @@ def test_other_address_is_refused(url: str) -> None:
 def test_leader_is_found_from_any_controller(peers: dict[int, Controller], log: Log, leader: int) -> None:
     log.leader = leader
     for peer in peers.values():
-        found = reader(peer.url).fetch(1, None)
-        assert (bytes(found.records), found.high_watermark, found.leader) == (DATA, log.end, leader)
+        answer = reader(peer.url).fetch(1, None)
+        assert (bytes(answer.records), answer.high_watermark, answer.leader) == (DATA, log.end, leader)
 
 
 def test_reader_is_no_observer_and_names_its_cluster(peers: dict[int, Controller]) -> None:
-    one = reader(peers[1].url)
-    assert one.learn_cluster_id() == peers[1].cluster_id
-    one.fetch(1, None)
-    asked = peers[1].asked[-1][1]
-    assert asked["cluster_id"] == peers[1].cluster_id
-    assert "replica_id" not in asked  # from version 15 on it is a tagged field, whose default is -1
+    client = reader(peers[1].url)
+    assert client.learn_cluster_id() == peers[1].cluster_id
+    client.fetch(1, None)
+    request = peers[1].requests[-1][1]
+    assert request["cluster_id"] == peers[1].cluster_id
+    assert "replica_id" not in request  # from version 15 on it is a tagged field, whose default is -1
 
 
 def test_next_leader_is_followed(peers: dict[int, Controller], log: Log) -> None:
-    one = reader(url_of(peers))
-    one.fetch(1, None)
+    client = reader(url_of(peers))
+    client.fetch(1, None)
     for leader in (2, 3, 1):
         log.leader, log.epoch = leader, log.epoch + 1
         peers[leader % 3 + 1].hang_up()
-        assert one.fetch(5, None).leader == leader
-        assert one.leader_epoch == log.epoch
+        assert client.fetch(5, None).leader == leader
+        assert client.leader_epoch == log.epoch
 
 
 def test_snapshot_that_is_gone_is_told(peers: dict[int, Controller], log: Log) -> None:
     log.snapshots[(3, 1)] = b"x" * 100
-    one = reader(peers[1].url)
-    assert one.fetch_snapshot(SnapshotId(3, 1), 90).records == b"x" * 10
+    client = reader(peers[1].url)
+    assert client.fetch_snapshot(SnapshotId(3, 1), 90).records == b"x" * 10
     with pytest.raises(SnapshotGone):
-        one.fetch_snapshot(SnapshotId(3, 0), 0)
+        client.fetch_snapshot(SnapshotId(3, 0), 0)
 
 
 def test_answers_that_are_cut_or_garbled_are_asked_for_again(peers: dict[int, Controller]) -> None:
     faults = iter([b"", b"\0", b"HTTP", b"\x7f\xff\xff\xff", b""])
-    one = reader(peers[1].url)
-    one.fetch(1, None)
+    client = reader(peers[1].url)
+    client.fetch(1, None)
     peers[1].fault = lambda answer: next(faults, answer)
-    assert one.fetch(1, None).records == DATA
+    assert client.fetch(1, None).records == DATA
 
 
-def refusal(one: QuorumClient) -> str:
+def refusal(client: QuorumClient) -> str:
     with pytest.raises(Fault) as refused:
-        one.fetch(1, None)
+        client.fetch(1, None)
     assert "\n" not in str(refused.value)
     return str(refused.value)
 
@@ -113,9 +113,9 @@ def test_denied_reader_is_told_which_right_it_lacks(peers: dict[int, Controller]
 
 
 def test_other_cluster_is_refused(peers: dict[int, Controller]) -> None:
-    one = reader(peers[1].url)
-    one.cluster_id = "other"
-    assert "is of another cluster" in refusal(one)
+    client = reader(peers[1].url)
+    client.cluster_id = "other"
+    assert "is of another cluster" in refusal(client)
 
 
 def test_broker_is_told_from_a_controller(log: Log) -> None:
@@ -132,12 +132,12 @@ def served(answer: bytes | None) -> Iterator[str]:
         kept = []
         try:
             while True:
-                one, _ = server.accept()
-                kept.append(one)
-                one.recv(1 << 16)
+                connection, _ = server.accept()
+                kept.append(connection)
+                connection.recv(1 << 16)
                 if answer is not None:
-                    one.sendall(answer)
-                    one.close()
+                    connection.sendall(answer)
+                    connection.close()
         except OSError:
             pass
 
@@ -147,7 +147,7 @@ def served(answer: bytes | None) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "reason"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it is an HTTP server"),
         (b"\x15\x03\x03\x00\x02\x02\x50", "it speaks TLS"),
@@ -155,9 +155,9 @@ def served(answer: bytes | None) -> Iterator[str]:
         (b"", "closes the connection: does it want TLS"),
     ],
 )
-def test_server_that_is_no_controller_is_told_from_one(answer: bytes, said: str) -> None:
+def test_server_that_is_no_controller_is_told_from_one(answer: bytes, reason: str) -> None:
     for url in served(answer):
-        assert said in refusal(reader(url, patience=1.0))
+        assert reason in refusal(reader(url, patience=1.0))
 
 
 def test_nobody_at_the_address_is_told() -> None:

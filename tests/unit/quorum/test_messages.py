@@ -27,9 +27,9 @@ from tests.support.paths import FIXTURES
 from tests.support.volume import amount
 
 RECORDED = [
-    (one["api"], one["version"], bytes.fromhex(one["answer"]), path.stem)
+    (recording["api"], recording["version"], bytes.fromhex(recording["answer"]), path.stem)
     for path in sorted((FIXTURES / "quorum").glob("*.jsonl"))
-    for one in map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    for recording in map(json.loads, path.read_text(encoding="utf-8").splitlines())
 ]
 """Api, version and answer, from its correlation id on."""
 
@@ -46,15 +46,15 @@ def read(api: int, version: int, answer: bytes) -> Message:
 def test_answer_of_a_real_controller_is_read_and_written_again(
     api: int, version: int, answer: bytes, kafka: str
 ) -> None:
-    found = read(api, version, answer)
+    message = read(api, version, answer)
     if api != API_VERSIONS:  # which has tagged fields that nobody here needs
-        kept = {name: value for name, value in found.items() if value is not None or name == "error_message"}
-        for topic in found.get("topics", ()):
+        kept = {name: value for name, value in message.items() if value is not None or name == "error_message"}
+        for topic in message.get("topics", ()):
             topic["partitions"] = [
-                {n: v for n, v in one.items() if v is not None or n in ("aborted", "records", "error_message")}
-                for one in topic["partitions"]
+                {n: v for n, v in partition.items() if v is not None or n in ("aborted", "records", "error_message")}
+                for partition in topic["partitions"]
             ]
-        for node in found.get("nodes") or ():
+        for node in message.get("nodes") or ():
             node.setdefault("rack", None)
         assert encode(f"{NAMES[api]}Response", version, kept) == body(api, answer)
 
@@ -64,25 +64,34 @@ def test_recordings_have_every_answer_that_a_mirror_reads() -> None:
     wanted = (API_VERSIONS, FETCH, FETCH_SNAPSHOT, DESCRIBE_QUORUM, DESCRIBE_CLUSTER, DESCRIBE_LOG_DIRS)
     assert apis == {(api, kafka) for api in wanted for kafka in ("kafka-3.9.2", "kafka-4.4.0")}
     answers = [read(api, version, answer) for api, version, answer, _ in RECORDED if api == FETCH]
-    partitions = [one["topics"][0]["partitions"][0] for one in answers]
-    assert {one["error_code"] for one in partitions} >= {0, 74}
-    assert any(one["records"] for one in partitions)
-    assert any(one["snapshot_id"] for one in partitions)
-    assert any(one["diverging"] for one in partitions)
+    partitions = [fetch_answer["topics"][0]["partitions"][0] for fetch_answer in answers]
+    assert {partition["error_code"] for partition in partitions} >= {0, 74}
+    assert any(partition["records"] for partition in partitions)
+    assert any(partition["snapshot_id"] for partition in partitions)
+    assert any(partition["diverging"] for partition in partitions)
 
 
 def test_directories_of_real_brokers_have_their_volumes_and_replicas() -> None:
-    found = {kafka: read(api, version, answer) for api, version, answer, kafka in RECORDED if api == DESCRIBE_LOG_DIRS}
-    for kafka, said in found.items():
-        assert {one["error_code"] for one in said["results"]} == {0}
-        assert all(one["total_bytes"] > one["usable_bytes"] > 0 for one in said["results"])
+    messages = {
+        kafka: read(api, version, answer) for api, version, answer, kafka in RECORDED if api == DESCRIBE_LOG_DIRS
+    }
+    for kafka, message in messages.items():
+        assert {directory["error_code"] for directory in message["results"]} == {0}
+        assert all(directory["total_bytes"] > directory["usable_bytes"] > 0 for directory in message["results"])
         assert any(
-            each["size"] > 100_000 for one in said["results"] for topic in one["topics"] for each in topic["partitions"]
+            each["size"] > 100_000
+            for directory in message["results"]
+            for topic in directory["topics"]
+            for each in topic["partitions"]
         )
-        assert {one.get("is_cordoned") for one in said["results"]} == {False if kafka == "kafka-4.4.0" else None}
+        assert {directory.get("is_cordoned") for directory in message["results"]} == {
+            False if kafka == "kafka-4.4.0" else None
+        }
 
 
-@pytest.mark.parametrize(("api", "version", "answer", "kafka"), [one for one in RECORDED if len(one[2]) < 600])
+@pytest.mark.parametrize(
+    ("api", "version", "answer", "kafka"), [recording for recording in RECORDED if len(recording[2]) < 600]
+)
 def test_answer_that_is_cut_is_refused(api: int, version: int, answer: bytes, kafka: str) -> None:
     for size in range(5, len(answer)):
         with pytest.raises(BadMessage):
@@ -105,17 +114,17 @@ def test_answer_that_is_changed_is_read_or_refused_with_one_error() -> None:
 def versions(*offered: tuple[int, int, int]) -> bytes:
     """The answer of ApiVersions to the first request."""
     keys = [{"api_key": api, "min_version": low, "max_version": high} for api, low, high in offered]
-    said = encode("ApiVersionsResponse", 3, {"error_code": 0, "api_keys": keys, "throttle_time_ms": 0})
-    return struct.pack(">ii", len(said) + 4, 1) + said
+    message = encode("ApiVersionsResponse", 3, {"error_code": 0, "api_keys": keys, "throttle_time_ms": 0})
+    return struct.pack(">ii", len(message) + 4, 1) + message
 
 
-ASKED = {"software_name": "jbod", "software_version": "1"}
+VERSIONS_REQUEST = {"software_name": "jbod", "software_version": "1"}
 
 
 def test_answer_that_comes_byte_by_byte_is_the_one_that_comes_whole() -> None:
     answer = versions((FETCH, 4, 18))
     whole, slow = Exchange(), Exchange()
-    assert whole.request(API_VERSIONS, ASKED) == slow.request(API_VERSIONS, ASKED)
+    assert whole.request(API_VERSIONS, VERSIONS_REQUEST) == slow.request(API_VERSIONS, VERSIONS_REQUEST)
     parts = [slow.receive(answer[at : at + 1]) for at in range(len(answer))]
     assert parts[:-1] == [None] * (len(answer) - 1)
     assert parts[-1] == whole.receive(answer)
@@ -123,17 +132,17 @@ def test_answer_that_comes_byte_by_byte_is_the_one_that_comes_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("highest", "found"), [((0, 12), None), ((0, 13), 13), ((4, 16), 16), ((4, 99), 18), ((19, 20), None)]
+    ("highest", "version"), [((0, 12), None), ((0, 13), 13), ((4, 16), 16), ((4, 99), 18), ((19, 20), None)]
 )
-def test_version_is_the_newest_that_both_know(highest: tuple[int, int], found: int | None) -> None:
+def test_version_is_the_newest_that_both_know(highest: tuple[int, int], version: int | None) -> None:
     exchange = Exchange()
-    exchange.request(API_VERSIONS, ASKED)
+    exchange.request(API_VERSIONS, VERSIONS_REQUEST)
     exchange.receive(versions((FETCH, *highest)))
-    assert exchange.version(FETCH) == found
+    assert exchange.version(FETCH) == version
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "reason"),
     [
         (struct.pack(">i", 2_000_000_000), "an answer of 2,000,000,000 bytes is announced"),
         (struct.pack(">i", -1), "an answer of -1 bytes"),
@@ -145,10 +154,10 @@ def test_version_is_the_newest_that_both_know(highest: tuple[int, int], found: i
         (versions() + b"\0", "more bytes came"),
     ],
 )
-def test_what_is_no_answer_is_refused_before_it_is_believed(data: bytes, said: str) -> None:
+def test_what_is_no_answer_is_refused_before_it_is_believed(data: bytes, reason: str) -> None:
     exchange = Exchange()
-    exchange.request(API_VERSIONS, ASKED)
-    with pytest.raises(BadMessage, match=said):
+    exchange.request(API_VERSIONS, VERSIONS_REQUEST)
+    with pytest.raises(BadMessage, match=reason):
         exchange.receive(data)
 
 

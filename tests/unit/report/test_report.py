@@ -73,8 +73,8 @@ def test_over_time_at_every_step_is_what_was_offline_then(cluster_lakes: Mapping
     assert series.steps + 2 >= len(series.offsets) >= series.steps
     for at in range(0, len(series.offsets), 9):
         answer = offline(Lake.open(cluster_lakes[kafka], series.offsets[at]))
-        found = Counter(replica.reason for replica in answer.replicas)
-        assert {reason: series.offline[reason][at] for reason in REASONS} == {r: found[r] for r in REASONS}
+        counts = Counter(replica.reason for replica in answer.replicas)
+        assert {reason: series.offline[reason][at] for reason in REASONS} == {r: counts[r] for r in REASONS}
         assert series.times[at] == answer.time
 
 
@@ -126,7 +126,7 @@ def test_tables_that_are_cut_say_so(at_200: Content) -> None:
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+def lake_with_requests(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A lake that has read a request log, too."""
     path = tmp_path_factory.mktemp("asked") / "lake"
     joined = JoinedLake(path, "kafka-3.7.2")
@@ -135,21 +135,25 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return Lake.open(path)
 
 
-def test_moves_and_queue_of_the_page_are_those_of_the_answers(asked: Lake) -> None:
-    content = gather(asked, Settings())
-    found, steps = moves(asked), queue(asked, content.queue_step)
+def test_moves_and_queue_of_the_page_are_those_of_the_answers(lake_with_requests: Lake) -> None:
+    content = gather(lake_with_requests, Settings())
+    all_moves, steps = moves(lake_with_requests), queue(lake_with_requests, content.queue_step)
     assert content.queue_step == timedelta(seconds=1)
     shown = tables(content)
     assert [(row[0], row[5], row[7]) for row in shown["moves"].rows] == [
-        (f"{one.topic}-{one.partition}", when(one.accepted_time), outcome(one)) for one in reversed(found)
+        (f"{move.topic}-{move.partition}", when(move.accepted_time), outcome(move)) for move in reversed(all_moves)
     ]
     assert all(row[4] and row[8] for row in shown["moves"].rows)
     assert [(row[0], row[1], row[3], row[7]) for row in reversed(shown["queue"].rows)] == [
-        (when(one.start), str(one.broker_id), str(one.entries), str(one.waiting)) for one in steps
+        (when(step.start), str(step.broker_id), str(step.entries), str(step.waiting)) for step in steps
     ]
     drawn = pictures(content)["queue"]
     assert content.asking is not None
-    assert sum(drawn["entries"]) == content.asking.entries == len(asked.query("FROM " + str(requests_until(asked))))
+    assert (
+        sum(drawn["entries"])
+        == content.asking.entries
+        == len(lake_with_requests.query("FROM " + str(requests_until(lake_with_requests))))
+    )
     assert sum(drawn["refused"]) == content.asking.refused
     assert max(drawn["at"]) < drawn["steps"]
     text = page(content)
@@ -157,7 +161,7 @@ def test_moves_and_queue_of_the_page_are_those_of_the_answers(asked: Lake) -> No
     assert "not in the log: jbod replay" not in text
 
 
-def test_names_of_the_data_of_the_script_are_those_of_answers(asked: Lake) -> None:
+def test_names_of_the_data_of_the_script_are_those_of_answers(lake_with_requests: Lake) -> None:
     """They were in camelCase."""
 
     def names(data: object) -> set[str]:
@@ -165,8 +169,8 @@ def test_names_of_the_data_of_the_script_are_those_of_answers(asked: Lake) -> No
             return {*data}.union(*map(names, data.values()))
         return set[str]().union(*map(names, data)) if isinstance(data, list) else set()
 
-    found = names(pictures(gather(asked, Settings())))
-    assert {name for name in found if re.search(r"[A-Z]", name)} == set()
+    keys = names(pictures(gather(lake_with_requests, Settings())))
+    assert {name for name in keys if re.search(r"[A-Z]", name)} == set()
 
 
 def test_page_of_a_lake_without_requests_shows_the_moves_and_says_what_is_not_known(at_200: Content) -> None:
@@ -206,29 +210,29 @@ class Elements(HTMLParser):
 
 
 def test_page_holds_hostile_names_as_text_only(hostile: Path, lake: Path) -> None:
-    found = Elements(page(gather(Lake.open(hostile), Settings())))
+    elements = Elements(page(gather(Lake.open(hostile), Settings())))
     fair = Elements(page(gather(Lake.open(lake), Settings())))
-    assert Counter(tag for tag, _ in found.tags) == Counter(tag for tag, _ in fair.tags)
-    assert not [name for _, attributes in found.tags for name in attributes if name.startswith("on")]
-    assert [name for name in NAMES.values() if harmless(name) not in found.text] == []
-    assert "\u202e" not in found.text
-    assert json.loads(found.scripts[0])["map"] == json.loads(fair.scripts[0])["map"]
+    assert Counter(tag for tag, _ in elements.tags) == Counter(tag for tag, _ in fair.tags)
+    assert not [name for _, attributes in elements.tags for name in attributes if name.startswith("on")]
+    assert [name for name in NAMES.values() if harmless(name) not in elements.text] == []
+    assert "\u202e" not in elements.text
+    assert json.loads(elements.scripts[0])["map"] == json.loads(fair.scripts[0])["map"]
 
 
 def test_page_runs_only_its_own_scripts_and_names_no_other_place(at_200: Content) -> None:
-    found = Elements(page(at_200))
+    elements = Elements(page(at_200))
     policy = next(
         str(attributes["content"])
-        for _, attributes in found.tags
+        for _, attributes in elements.tags
         if attributes.get("http-equiv") == "Content-Security-Policy"
     )
     assert policy.startswith("default-src 'none'; ")
-    _, packed, script = found.scripts
+    _, packed, script = elements.scripts
     plotly = gzip.decompress(base64.b64decode(packed))
     digests = [base64.b64encode(hashlib.sha256(text).digest()).decode() for text in (plotly, script.encode())]
     assert re.findall(r"'sha256-([^']+)'", policy) == digests
-    assert not [attributes for _, attributes in found.tags if "src" in attributes]
-    links = [str(attributes["href"]) for _, attributes in found.tags if "href" in attributes]
+    assert not [attributes for _, attributes in elements.tags if "src" in attributes]
+    links = [str(attributes["href"]) for _, attributes in elements.tags if "href" in attributes]
     assert [link for link in links if not link.startswith(("#", "data:,"))] == []
 
 
@@ -278,7 +282,7 @@ def test_report_command_writes_the_page_and_prints_its_numbers(
     assert left("report", "--lake", lake, "--at-offset", 200, "--out", out, "--json") == 0
     numbers = json.loads(capsys.readouterr().out)
     assert numbers["status"]["offline_replicas"] == 13
-    assert {one["check_id"] for one in numbers["findings"]} >= {"B-03", "B-17"}
+    assert {finding["check_id"] for finding in numbers["findings"]} >= {"B-03", "B-17"}
     assert out.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
@@ -296,7 +300,7 @@ def test_report_command_refuses_what_it_cannot_do(
     (tmp_path / "file").touch()
     for words, problem in cases:
         assert left("report", "--quiet", *words) == 2
-        told = capsys.readouterr().err
-        assert problem in told
-        assert told.count("\n") == 1
+        message = capsys.readouterr().err
+        assert problem in message
+        assert message.count("\n") == 1
     assert not (tmp_path / "r.html").exists()

@@ -40,7 +40,7 @@ def test_log_of_start_up_has_whole_batches_of_the_bundled_one(tmp_path: Path) ->
 
 
 def test_budget_names_each_measurement_once() -> None:
-    assert len({(one.command, one.on, one.size) for one in BUDGETS}) == len(BUDGETS)
+    assert len({(budget.command, budget.on, budget.size) for budget in BUDGETS}) == len(BUDGETS)
     assert Taken(BUDGETS[0], 1.2, 0.5, 1, 100).ratio == 2
 
 

@@ -62,12 +62,12 @@ def cases(*languages: str) -> list[Any]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the lake and the log of the pages, as the tests find it one after the other."""
-    found = tmp_path_factory.mktemp("docs")
-    local.replay(metadata_dir(KAFKA), found / "lake")
-    copytree(metadata_dir(KAFKA), found / "metadata")
-    copytree(metadata_dir("kafka-4.4.0", "controller-101"), found / "controller-101")
-    (found / "tests").symlink_to(ROOT / "tests")
-    return found
+    directory = tmp_path_factory.mktemp("docs")
+    local.replay(metadata_dir(KAFKA), directory / "lake")
+    copytree(metadata_dir(KAFKA), directory / "metadata")
+    copytree(metadata_dir("kafka-4.4.0", "controller-101"), directory / "controller-101")
+    (directory / "tests").symlink_to(ROOT / "tests")
+    return directory
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ def test_page_about_python_runs_without_spark_until_spark_begins(place: Path) ->
     """The page says the same of pandas, Arrow, DuckDB and polars as the libraries do."""
     names: dict[str, Any] = {}
     page = ROOT / "docs" / "python.md"
-    told = [block.text for block in blocks(page, "python") if not SPARK.search(block.text)]
-    assert len(told) >= 4
-    for text in told[:4]:
+    texts = [block.text for block in blocks(page, "python") if not SPARK.search(block.text)]
+    assert len(texts) >= 4
+    for text in texts[:4]:
         exec(compile(with_paths(text, PATHS), name(page), "exec"), names)
     assert names["partitions"].height == names["lake"].table("partitions").to_arrow().num_rows
 
@@ -122,10 +122,10 @@ def test_settings_of_sessions_with_delta_lake_are_those_of_our_own() -> None:
 def lines(block: Block) -> Iterator[str]:
     """The command lines of jbod in a block, without what the shell does with the output."""
     if block.language == "console":
-        found = [line for line in commands(block.text) if re.match(r"(\.venv/bin/)?jbod ", line)]
+        command_lines = [line for line in commands(block.text) if re.match(r"(\.venv/bin/)?jbod ", line)]
     else:
-        found = [f"jbod {rest}" for rest in re.findall(r'bin/jbod ([^">&|\n]*)', block.text)]
-    for line in found:
+        command_lines = [f"jbod {rest}" for rest in re.findall(r'bin/jbod ([^">&|\n]*)', block.text)]
+    for line in command_lines:
         yield re.split(r" [>|&]", line)[0].removeprefix(".venv/bin/").translate({ord("["): None, ord("]"): None})
 
 
@@ -149,7 +149,9 @@ def test_command_line_has_only_options_and_arguments_that_the_command_takes(line
     command.make_context(line, words)
 
 
-@pytest.mark.parametrize("line", [one for one in LINES if not any(mark in f"{one.values[0]} " for mark in ELSEWHERE)])
+@pytest.mark.parametrize(
+    "line", [parameter for parameter in LINES if not any(mark in f"{parameter.values[0]} " for mark in ELSEWHERE)]
+)
 def test_command_line_runs(line: str, place: Path) -> None:
     with pytest.raises(SystemExit) as left:
         main.main(shlex.split(with_paths(line, PATHS))[1:])

@@ -66,12 +66,12 @@ def test_readme_fits_three_screens() -> None:
 def anchors(page: Path) -> set[str]:
     """The anchors that GitHub gives the headings of a page; the second of one name ends with -1."""
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    found: list[str] = []
+    page_anchors: list[str] = []
     for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
         anchor = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
-        found.append(f"{anchor}-{found.count(anchor)}" if anchor in found else anchor)
-    return set(found)
+        page_anchors.append(f"{anchor}-{page_anchors.count(anchor)}" if anchor in page_anchors else anchor)
+    return set(page_anchors)
 
 
 def test_readme_shows_what_the_command_prints(
@@ -104,17 +104,17 @@ def test_readme_says_which_commands_take_which_options() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     table = re.search(r"\| question \| command \|\n(.*?)\n\n", text, re.DOTALL)
     assert table
-    told = set(re.findall(r"`jbod ([a-z-]+)", table[1]))
+    commands = set(re.findall(r"`jbod ([a-z-]+)", table[1]))
     first = re.search(
         r"All except (.*?) take (.*?)\. All of these except (.*?) also take (.*?) and the filters", text, re.S
     )
     assert first
     no_state, state, no_rows, rows = (set(re.findall(r"`([a-z-]+)", part)) for part in first.groups())
     taken = {
-        name: {option for one in command.params for option in one.opts}
+        name: {option for parameter in command.params for option in parameter.opts}
         for name, command in get_command(main.application()).commands.items()  # type: ignore[attr-defined]
     }
     assert state == {"--lake", "--log", "--at-offset", "--at-time"}
     assert rows == {"--format", "--sort", "--limit", "--watch"}
-    assert {name for name in told if state <= taken[name]} == told - no_state
-    assert {name for name in told if rows <= taken[name]} == told - no_state - no_rows
+    assert {name for name in commands if state <= taken[name]} == commands - no_state
+    assert {name for name in commands if rows <= taken[name]} == commands - no_state - no_rows

@@ -17,11 +17,11 @@ REMEDY = " (remedy)"
 WORDS = {"yes": "yes", "no": "no", "absent": "-"}
 RULE_OF = {match["anchor"]: match["rule"] for match in ROW.finditer(PAGE)}
 QUIRK_OF = {
-    found[0]: quirk
+    rules[0]: quirk
     for quirk, line in re.findall(
         r'    ([A-Z_]+) = "\w+"\n    """(.*)"""', (ROOT / "jbod_model/profiles.py").read_text()
     )
-    if (found := re.findall(r"R-QUIRK-\d+", line))
+    if (rules := re.findall(r"R-QUIRK-\d+", line))
 }
 
 

@@ -31,9 +31,9 @@ from tests.unit.run.test_rollback import write
 KAFKA = "kafka-4.1.2"
 
 
-def loaded(log_dir: Path, lake: Path, told: list[str] | None = None, **options: object) -> RunOutcome:
+def loaded(log_dir: Path, lake: Path, messages: list[str] | None = None, **options: object) -> RunOutcome:
     wanted = Replay(str(log_dir), str(lake), **options)  # type: ignore[arg-type]
-    return Runner(wanted, progress=None if told is None else told.append).load()
+    return Runner(wanted, progress=None if messages is None else messages.append).load()
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_lake_that_spark_has_continued_is_loaded_from_its_records(tmp_path: Path
 
 
 def test_progress_names_the_batch_the_slices_and_the_shards(tmp_path: Path) -> None:
-    told: list[str] = []
-    loaded(metadata_dir(KAFKA), tmp_path / "lake", told, start="log")
-    assert "loading batch 1: 1 of 6 slices" in told
-    assert "loading batch 1: 3 of 3 shards" in told
-    assert told[-1].startswith("published up to offset")
+    messages: list[str] = []
+    loaded(metadata_dir(KAFKA), tmp_path / "lake", messages, start="log")
+    assert "loading batch 1: 1 of 6 slices" in messages
+    assert "loading batch 1: 3 of 3 shards" in messages
+    assert messages[-1].startswith("published up to offset")
 
 
 def test_error_in_one_shard_is_raised_and_the_records_before_it_are_published(tmp_path: Path) -> None:
@@ -123,13 +123,15 @@ def test_error_in_one_shard_is_raised_and_the_records_before_it_are_published(tm
 
 def test_errors_in_several_shards_cost_one_more_attempt(tmp_path: Path) -> None:
     ids = [Uuid(number**13, number**17) for number in range(1, 9)]
-    shards = shards_of(np.frombuffer(b"".join(one.bytes for one in ids), np.uint64).reshape(-1, 2), 2).tolist()
+    shards = shards_of(
+        np.frombuffer(b"".join(topic_id.bytes for topic_id in ids), np.uint64).reshape(-1, 2), 2
+    ).tolist()
     lost = [r.PartitionChangeRecord(topic_id=ids[shards.index(shard)], partition_id=3) for shard in (1, 0)]
     log = write(tmp_path / "log", [(1, [record]) for record in (r.NoOpRecord(), *lost)])
-    told: list[str] = []
+    messages: list[str] = []
     with pytest.raises(ReplayViolation) as refused:
-        loaded(log, tmp_path / "lake", told, shards=2)
-    assert (refused.value.offset, told.count("planning")) == (1, 2)
+        loaded(log, tmp_path / "lake", messages, shards=2)
+    assert (refused.value.offset, messages.count("planning")) == (1, 2)
 
 
 def test_records_that_are_appended_during_a_load_are_left_for_the_next_run(tmp_path: Path) -> None:

@@ -54,24 +54,24 @@ def _name(path: Path) -> str:
 
 def _tables(lake: LogLake) -> dict[str, list[dict[str, Any]]]:
     """Every row of the in-memory tables."""
-    found = {}
+    tables = {}
     for table in (*HISTORY, RECORDS):
         every = lake.records() if table is RECORDS else lake.until(table.name)
         rows = (
             lake.connection.sql(f"SELECT * FROM {every}").to_arrow_table().cast(BY_NAME[table.name].schema).to_pylist()
         )
-        found[table.name] = in_order(table.name, rows)
-    return found
+        tables[table.name] = in_order(table.name, rows)
+    return tables
 
 
 def _answer(lake: Lake, question: str) -> Any:
     try:
-        said = json.loads(json.dumps(jsonable(QUESTIONS[question](lake)), default=str))
+        answer = json.loads(json.dumps(jsonable(QUESTIONS[question](lake)), default=str))
     except UsageError as problem:
         return str(problem).replace(lake.path, "")
     if question == "status":
-        said.pop("published_time", said.pop("publishedTime", None))
-    return said
+        answer.pop("published_time", answer.pop("publishedTime", None))
+    return answer
 
 
 def _same_tables(log: Path, lake: Path) -> list[str]:
@@ -100,9 +100,9 @@ def test_log_of_a_random_history_has_the_tables_of_the_engine_in_small_batches(r
                 refusal = raised
             assert str(refusal) == str(problem)
             return
-        found = _tables(LogLake.of(LogOptions(path=str(log))))
+        tables = _tables(LogLake.of(LogOptions(path=str(log))))
         expected.pop(CHANGES.name, None)  # for streams, not for questions
-        assert differences(found | {RECORDS.name: []}, {n: in_order(n, rows) for n, rows in expected.items()}) == []
+        assert differences(tables | {RECORDS.name: []}, {n: in_order(n, rows) for n, rows in expected.items()}) == []
 
 
 @pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA[::-1], 1))
@@ -124,8 +124,8 @@ def test_log_is_asked_as_of_a_time_like_its_lake(tmp_path: Path) -> None:
     source = metadata_dir("kafka-4.1.2")
     local.replay(source, tmp_path / "lake")
     at = Lake.open(tmp_path / "lake", 231).time
-    found = LogLake.of(LogOptions(path=str(source)), at_time=at)
-    assert (found.offset, found.time) == (Lake.open(tmp_path / "lake", at_time=at).offset, at)
+    log_lake = LogLake.of(LogOptions(path=str(source)), at_time=at)
+    assert (log_lake.offset, log_lake.time) == (Lake.open(tmp_path / "lake", at_time=at).offset, at)
 
 
 def test_damaged_log_answers_from_what_is_sound_and_says_why_not_from_more(tmp_path: Path) -> None:
@@ -134,13 +134,13 @@ def test_damaged_log_answers_from_what_is_sound_and_says_why_not_from_more(tmp_p
     data = bytearray(segment.read_bytes())
     data[-10] ^= 1
     segment.write_bytes(data)
-    whole, found = (
+    whole, damaged_lake = (
         LogLake.of(LogOptions(path=str(metadata_dir("kafka-4.1.2")))),
         LogLake.of(LogOptions(path=str(tmp_path / "log"))),
     )
-    assert isinstance(found.log.refusal, MalformedLog)
-    assert whole.offset > found.offset > 0
-    assert _answer(found, "offline") == _answer(whole._at(found.offset), "offline")
+    assert isinstance(damaged_lake.log.refusal, MalformedLog)
+    assert whole.offset > damaged_lake.offset > 0
+    assert _answer(damaged_lake, "offline") == _answer(whole._at(damaged_lake.offset), "offline")
 
 
 def test_log_of_nothing_but_damage_is_refused(tmp_path: Path) -> None:
@@ -164,9 +164,9 @@ def test_questions_to_a_log_write_no_file(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("copy", sampled(COPIES, 3), ids=_name)
 def test_log_in_several_shards_has_the_tables_of_one(monkeypatch: pytest.MonkeyPatch, copy: Path) -> None:
-    one = _tables(LogLake.of(LogOptions(path=str(copy))))
+    expected = _tables(LogLake.of(LogOptions(path=str(copy))))
     monkeypatch.setattr("pipelines.run.log_lake.SHARD_BYTES", 4_000)
-    assert differences(_tables(LogLake.of(LogOptions(path=str(copy)))), one) == []
+    assert differences(_tables(LogLake.of(LogOptions(path=str(copy)))), expected) == []
 
 
 @pytest.mark.parametrize("copy", sampled(COPIES, 3), ids=_name)

@@ -44,25 +44,25 @@ def pickled(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Publications.function
 
     def function(self: Publications, **options: bool) -> ForeachBatch:
-        found: ForeachBatch = pickle.loads(cloudpickle.dumps(made(self, **options)))
-        return found
+        copy: ForeachBatch = pickle.loads(cloudpickle.dumps(made(self, **options)))
+        return copy
 
     monkeypatch.setattr(Publications, "function", function)
 
 
 def replayed(lake: Path, **options: Any) -> tuple[Runner, list[str]]:
-    told: list[str] = []
-    runner = Runner(Replay(str(metadata_dir(KAFKA)), str(lake), start="log", **options), progress=told.append)
+    messages: list[str] = []
+    runner = Runner(Replay(str(metadata_dir(KAFKA)), str(lake), start="log", **options), progress=messages.append)
     runner.load()
-    return runner, told
+    return runner, messages
 
 
 def test_client_knows_what_the_server_published(tmp_path: Path) -> None:
-    runner, told = replayed(tmp_path / "lake", max_records=200)
+    runner, messages = replayed(tmp_path / "lake", max_records=200)
     here = Runner(Replay(str(metadata_dir(KAFKA)), str(tmp_path / "here"), start="log", max_records=200))
     assert runner.outcome == here.load()
     assert runner.lake.end_offset == 630
-    assert "published up to offset 629, batch 4" in told
+    assert "published up to offset 629, batch 4" in messages
     expected = expected_rows(Reference().add(read_log(metadata_dir(KAFKA), "log")))
     assert differences(rows_of(tmp_path / "lake"), expected) == []
 
@@ -82,9 +82,9 @@ def function_of(lake: Path) -> tuple[Runner, Callable[[Any, int], None]]:
 
 def test_server_publishes_nothing_without_the_lock_of_its_client(tmp_path: Path) -> None:
     _, publish = function_of(tmp_path / "lake")
-    with pytest.raises(JbodError, match="the run that started this query has ended") as told:
+    with pytest.raises(JbodError, match="the run that started this query has ended") as refusal:
         publish(Frame(), 0)
-    assert "jbod-error" in told.value.__notes__[0]
+    assert "jbod-error" in refusal.value.__notes__[0]
     with only_run(str(tmp_path / "lake")):
         publish(Frame(), 0)
 

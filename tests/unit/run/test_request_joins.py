@@ -24,7 +24,7 @@ from pipelines.run.request_stream import count_outcomes
 from pipelines.upkeep.verify_reference import Row, time_of
 from tests.support.logs import read_log
 from tests.support.paths import KAFKAS, metadata_dir
-from tests.support.request_lakes import SKEW, JoinedLake, asked, request_lines, rows_of
+from tests.support.request_lakes import SKEW, JoinedLake, request_lines, requested_assignments, rows_of
 from tests.support.volume import amount, rare, sampled
 
 KAFKA = "kafka-4.1.2"
@@ -75,7 +75,7 @@ def test_every_accepted_assignment_of_a_real_cluster_has_its_record_or_was_true_
     lake.replay()
     lake.add(request_lines(kafka))
     rows = lake.rows
-    assert len(rows) == asked(request_lines(kafka)).num_rows
+    assert len(rows) == requested_assignments(request_lines(kafka)).num_rows
     assert {row["outcome"] for row in rows if row["error"] == 0} <= {"recorded", "already true"}
     assert_true(kafka, rows)
     recorded = [row for row in rows if row["outcome"] == "recorded"]
@@ -156,7 +156,7 @@ def test_a_run_that_died_between_its_tables_and_the_ledger_is_made_good(
     lake.lake = LakeWriter.create_or_open(str(lake.path), lake.lake.identity)
     lake.stream = lake.restarted()
     lake.add(lines[700:])
-    assert len(lake.rows) == asked(lines).num_rows
+    assert len(lake.rows) == requested_assignments(lines).num_rows
     assert_true(KAFKA, lake.rows)
 
 
@@ -187,7 +187,7 @@ def test_a_clock_that_is_off_by_more_than_the_skew_finds_no_record_of_its_own(
 ) -> None:
     lake = JoinedLake(tmp_path / "lake", KAFKA)
     lake.replay()
-    table = asked(request_lines(KAFKA))
+    table = requested_assignments(request_lines(KAFKA))
     for name in ("requested_time", "answered_time"):
         at = table.schema.get_field_index(name)
         moved = [time + timedelta(milliseconds=ahead) for time in table[name].to_pylist()]

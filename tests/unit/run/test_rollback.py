@@ -170,8 +170,8 @@ def test_log_that_was_cut_off_takes_the_lake_back_once_it_goes_on_otherwise(tmp_
     batches: list[Batch] = [(1, [r.NoOpRecord()]) for _ in range(6)]
     local.replay(write(tmp_path / "log", batches), tmp_path / "lake", most=2)
     write(tmp_path / "log", [*batches[:3], (2, [BEGIN])])
-    said = str(local.replay(tmp_path / "log", tmp_path / "lake"))
-    assert "no longer has what was published as offsets 3 to 5; the lake is rolled back to offset 3" in said
+    notice = str(local.replay(tmp_path / "log", tmp_path / "lake"))
+    assert "no longer has what was published as offsets 3 to 5; the lake is rolled back to offset 3" in notice
     assert [row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]] == [0, 1, 2]
     newest = ledger_of(tmp_path / "lake")[-1]
     assert (newest["start_offset"], newest["end_offset"], newest["rolled_back_from"]) == (2, 3, 6)
@@ -180,9 +180,9 @@ def test_log_that_was_cut_off_takes_the_lake_back_once_it_goes_on_otherwise(tmp_
 
 def test_log_of_nothing_that_was_read_takes_the_place_of_the_lake_only_on_request(tmp_path: Path) -> None:
     """R-READ-2."""
-    one: list[Batch] = [(1, [r.NoOpRecord()])]
+    batches: list[Batch] = [(1, [r.NoOpRecord()])]
     other: list[Batch] = [(2, [r.NoOpRecord()]), (2, [r.NoOpRecord()])]
-    local.replay(write(tmp_path / "log", one), tmp_path / "lake")
+    local.replay(write(tmp_path / "log", batches), tmp_path / "lake")
     (tmp_path / "lake" / OF_REQUESTS).mkdir()
     before = rows_of(tmp_path / "lake")
     write(tmp_path / "log", other)
@@ -195,7 +195,7 @@ def test_log_of_nothing_that_was_read_takes_the_place_of_the_lake_only_on_reques
     assert len(rows_of(tmp_path / "lake")["records"]) == 2
     # Its requests went with the history they belonged to: they are read again.
     assert not (tmp_path / "lake" / OF_REQUESTS).exists()
-    local.replay(nameless(write(tmp_path / "log", one)), tmp_path / "another")
+    local.replay(nameless(write(tmp_path / "log", batches)), tmp_path / "another")
     with pytest.raises(UsageError, match=r"is not the log that .*: use another --lake, or --replace-history"):
         local.replay(nameless(write(tmp_path / "log", other)), tmp_path / "another")
     local.replay(tmp_path / "log", tmp_path / "another", replace=True)
@@ -252,11 +252,11 @@ def test_run_that_dies_while_it_takes_back_is_made_good_by_the_next(
     with pytest.raises(KeyboardInterrupt):
         local.replay(tmp_path / "log", tmp_path / "lake")
     monkeypatch.undo()
-    found = rows_of(tmp_path / "lake")
+    tables = rows_of(tmp_path / "lake")
     if step in ("write_seed", "take_seed"):
-        assert found["records"] == after["records"][:2]
+        assert tables["records"] == after["records"][:2]
     else:
-        assert differences(found, before) == []
+        assert differences(tables, before) == []
     local.replay(tmp_path / "log", tmp_path / "lake")
     assert differences(rows_of(tmp_path / "lake"), after) == []
 
@@ -299,8 +299,8 @@ def retained(log_dir: Path, begins: int, epoch: int, batches: Sequence[Batch], r
         values = [VersionedRecord(record, LAST[type(record)]) for record in kept]
         writer.append(values, epoch=of, timestamp=TIME + 1000 + number)
     writer.write(log_dir / LOG)
-    said = [VersionedRecord(record, LAST[type(record)]) for record in records]
-    write_snapshot(log_dir / LOG, said, end_offset=begins, epoch=epoch, timestamp=TIME + 999)
+    snapshot_records = [VersionedRecord(record, LAST[type(record)]) for record in records]
+    write_snapshot(log_dir / LOG, snapshot_records, end_offset=begins, epoch=epoch, timestamp=TIME + 999)
     return log_dir
 
 
@@ -316,8 +316,8 @@ def test_reader_behind_retention_goes_on_from_the_snapshot_and_does_not_know_wha
         ("gone", 3, 49, "resync"),
     ]
     assert [row["from_snapshot"] for row in ledger_of(tmp_path / "lake")] == [None, 50]
-    said = [(event.offset, event.what) for event in ask.history(ask.Lake.open(tmp_path / "lake"), "gone-0").events]
-    assert (49, "gone by this snapshot: when it was removed was never read") in said
+    events = [(event.offset, event.what) for event in ask.history(ask.Lake.open(tmp_path / "lake"), "gone-0").events]
+    assert (49, "gone by this snapshot: when it was removed was never read") in events
     for known in (3, 49, 50):
         assert ask.Lake.open(tmp_path / "lake", at_offset=known).offset == known
     for unknown in (4, 48):

@@ -89,19 +89,19 @@ def test_lake_is_incomplete_from_the_first_unknown_record_on(lake: Path) -> None
 
 
 def test_log_is_incomplete_as_its_lake_is(lake: Path) -> None:
-    found = LogLake.of(LogOptions(path=str(lake.parent / "log")))
-    assert found.incomplete_since == Lake.open(lake).incomplete_since
-    assert found._at(1).incomplete_since is None
-    assert list(run_checks(found, ["B-36"])) == list(run_checks(Lake.open(lake), ["B-36"]))
+    log_lake = LogLake.of(LogOptions(path=str(lake.parent / "log")))
+    assert log_lake.incomplete_since == Lake.open(lake).incomplete_since
+    assert log_lake._at(1).incomplete_since is None
+    assert list(run_checks(log_lake, ["B-36"])) == list(run_checks(Lake.open(lake), ["B-36"]))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
 def test_every_answer_says_that_it_is_incomplete(lake: Path, words: list[str]) -> None:
-    _, said = ask(*words, "--lake", str(lake))
-    assert said.startswith("incomplete since offset 2: record type 35, ConfigRecord version 1: upgrade jbod")
-    assert said.count("incomplete since") == 1
-    _, said = ask(*words, "--lake", str(lake), "--json")
-    assert json.loads(said)["incomplete_since"] == {
+    _, output = ask(*words, "--lake", str(lake))
+    assert output.startswith("incomplete since offset 2: record type 35, ConfigRecord version 1: upgrade jbod")
+    assert output.count("incomplete since") == 1
+    _, output = ask(*words, "--lake", str(lake), "--json")
+    assert json.loads(output)["incomplete_since"] == {
         "offset": 2,
         "records": ["record type 35", "ConfigRecord version 1"],
     }
@@ -112,17 +112,17 @@ def test_every_answer_says_that_it_is_incomplete(lake: Path, words: list[str]) -
 def test_image_and_metrics_say_that_they_are_incomplete(lake: Path) -> None:
     assert json.loads(ask("image", "--lake", str(lake))[1])["incomplete_since"]["offset"] == 2
     assert "incomplete_since" not in json.loads(ask("image", "--lake", str(lake), "--at-offset", "1")[1])
-    said = ask("metrics", "--lake", str(lake))[1]
-    assert said.startswith("# HELP")
-    assert "jbod_lake_incomplete 1.0\n" in said
-    assert 'jbod_lake_unknown_records_offset{record="ConfigRecord version 1"} 4.0\n' in said
+    output = ask("metrics", "--lake", str(lake))[1]
+    assert output.startswith("# HELP")
+    assert "jbod_lake_incomplete 1.0\n" in output
+    assert 'jbod_lake_unknown_records_offset{record="ConfigRecord version 1"} 4.0\n' in output
 
 
 def test_check_finds_unknown_records_and_leaves_with_1_whatever_is_asked_for(lake: Path) -> None:
-    (found,) = run_checks(Lake.open(lake), ["B-36"])
-    assert (found.severity, found.from_offset, found.subject) == ("critical", 2, "the cluster")
-    assert found.finding == "not known: record type 35, ConfigRecord version 1"
-    assert round(found.from_time.timestamp() * 1000) == TIME + 2000
+    (finding,) = run_checks(Lake.open(lake), ["B-36"])
+    assert (finding.severity, finding.from_offset, finding.subject) == ("critical", 2, "the cluster")
+    assert finding.finding == "not known: record type 35, ConfigRecord version 1"
+    assert round(finding.from_time.timestamp() * 1000) == TIME + 2000
     assert run_checks(Lake.open(lake, 1), ["B-36"]) == []
     assert ask("check", "--lake", str(lake), "--only", "B-01", "--no-keep")[0] == 1
     assert ask("check", "--lake", str(lake), "--only", "B-01", "--at-offset", "1")[0] == 0
@@ -132,8 +132,8 @@ def test_mark_stays_when_more_is_published(lake: Path) -> None:
     other = r.UnknownRecord(api_key=36, body=b"")
     more = (NOOP, BROKER, FUTURE, NOOP, LATER_CONFIG, FUTURE, NOOP, other)
     local.replay(log_of(lake.parent / "log", *more), lake)
-    found = Lake.open(lake)
-    assert found.published.unknown == {"record type 35": 2, "ConfigRecord version 1": 4, "record type 36": 7}
+    open_lake = Lake.open(lake)
+    assert open_lake.published.unknown == {"record type 35": 2, "ConfigRecord version 1": 4, "record type 36": 7}
 
 
 def test_mark_goes_with_the_records_that_are_taken_back(lake: Path) -> None:

@@ -81,9 +81,9 @@ def test_log_cut_at_every_byte_ends_alike(tmp_path: Path) -> None:
     seen = set()
     for size in range(0, len(raw) + 1, amount(3, 1)):
         (tmp_path / SEGMENT).write_bytes(raw[:size])
-        found = agreed(tmp_path)
-        assert isinstance(found, list)
-        seen.add(len(found))
+        outcome = agreed(tmp_path)
+        assert isinstance(outcome, list)
+        seen.add(len(outcome))
     assert seen == {0, 1, 3, 5, 6} if exhaustive() else seen <= {0, 1, 3, 5, 6} and len(seen) > 3
 
 
@@ -106,9 +106,10 @@ def test_log_with_any_byte_flipped_ends_alike(tmp_path: Path) -> None:
     assert isinstance(whole, list)
     for damaged in flips(raw):
         (tmp_path / SEGMENT).write_bytes(damaged)
-        found = agreed(tmp_path)
-        assert found == "MalformedLog" or (
-            isinstance(found, list) and [row["read"] for row in found] == [row["read"] for row in whole[: len(found)]]
+        outcome = agreed(tmp_path)
+        assert outcome == "MalformedLog" or (
+            isinstance(outcome, list)
+            and [row["read"] for row in outcome] == [row["read"] for row in whole[: len(outcome)]]
         )
 
 
@@ -126,8 +127,8 @@ def test_snapshot_with_any_byte_flipped_or_cut_ends_alike(tmp_path: Path) -> Non
     kinds = set()
     for damaged in [*flips(raw, bits=(1, 6)), *(raw[:size] for size in range(0, len(raw), amount(15, 5)))]:
         path.write_bytes(damaged)
-        found = agreed(tmp_path)
-        kinds.add(found if isinstance(found, str) else len(found))
+        outcome = agreed(tmp_path)
+        kinds.add(outcome if isinstance(outcome, str) else len(outcome))
     assert {"MalformedLog", 7, 6} >= kinds >= {"MalformedLog", 7}
 
 

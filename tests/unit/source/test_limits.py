@@ -25,10 +25,10 @@ def positioned(log: Path, stands: dict[str, Any] | None = None, *, ends: bool = 
 
 def ends_of(stream: Positioned) -> list[int]:
     """The ends of the micro-batches until there is nothing new."""
-    found: list[int] = []
-    while (end := stream.latestOffset()["offset"]) not in found[-1:]:
-        found.append(end)
-    return found
+    ends: list[int] = []
+    while (end := stream.latestOffset()["offset"]) not in ends[-1:]:
+        ends.append(end)
+    return ends
 
 
 @pytest.fixture
@@ -37,9 +37,9 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_micro_batches_are_bounded_and_end_at_the_end_of_the_log(log: Path) -> None:
-    found = ends_of(positioned(log))
-    assert found[-1] == 630
-    assert all(0 < end - before <= 100 for before, end in zip([0, *found], found, strict=False))
+    ends = ends_of(positioned(log))
+    assert ends[-1] == 630
+    assert all(0 < end - before <= 100 for before, end in zip([0, *ends], ends, strict=False))
 
 
 def test_stream_that_resumes_has_the_same_micro_batches_from_where_it_stands(log: Path) -> None:

@@ -29,11 +29,11 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
     seen: Requests = []
     monkeypatch.setattr(objects, "_store", lambda *_: memory)
     for name in ("get_range_tagged", "head", "children"):
-        asked = getattr(objects, name)
+        function = getattr(objects, name)
 
-        def count(location: str, *rest: Any, _name: str = name, _asked: Any = asked) -> Any:
+        def count(location: str, *rest: Any, _name: str = name, _function: Any = function) -> Any:
             seen.append((_name, location.rpartition("/")[2]))
-            return _asked(location, *rest)
+            return _function(location, *rest)
 
         monkeypatch.setattr(objects, name, count)
     for path in HERE.rglob("*"):

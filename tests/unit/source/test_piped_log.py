@@ -47,7 +47,7 @@ def named(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.T
 
 def files(log_dir: str) -> dict[str, bytes]:
     """Segments and snapshots."""
-    return {Path(one.path).name: Path(one.path).read_bytes() for kind in LogDir(log_dir).files() for one in kind}
+    return {Path(file.path).name: Path(file.path).read_bytes() for kind in LogDir(log_dir).files() for file in kind}
 
 
 def zstd(data: bytes) -> bytes:
@@ -80,7 +80,7 @@ def test_indexes_and_files_that_kafka_deletes_take_no_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("info", "said"),
+    ("info", "reason"),
     [
         (named("/etc/passwd"), "no file of a metadata.log.dir"),
         (named(f"../{SEGMENT}"), "no file of a metadata.log.dir"),
@@ -97,15 +97,15 @@ def test_indexes_and_files_that_kafka_deletes_take_no_room() -> None:
     ],
     ids=lambda value: value.name[:30] if isinstance(value, tarfile.TarInfo) else "",
 )
-def test_foreign_member_is_refused(info: tarfile.TarInfo, said: str) -> None:
+def test_foreign_member_is_refused(info: tarfile.TarInfo, reason: str) -> None:
     with pytest.raises(BadStream) as refused, unpacked(io.BytesIO(tar_with((info, b"")))):
         pass
-    assert said in str(refused.value)
+    assert reason in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "reason"),
     [
         (b"", "is empty"),
         (b"hello", "is not a tar stream"),
@@ -119,8 +119,8 @@ def test_foreign_member_is_refused(info: tarfile.TarInfo, said: str) -> None:
         (b"\x1f\x8b" + b"x" * 100, "gzip cannot unpack it"),
     ],
 )
-def test_stream_that_is_no_whole_log_is_refused(data: bytes, said: str) -> None:
-    with pytest.raises(BadStream, match=said), unpacked(io.BytesIO(data)):
+def test_stream_that_is_no_whole_log_is_refused(data: bytes, reason: str) -> None:
+    with pytest.raises(BadStream, match=reason), unpacked(io.BytesIO(data)):
         pass
 
 

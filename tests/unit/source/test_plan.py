@@ -144,7 +144,7 @@ def test_noops_of_real_logs_are_recognised_by_their_bytes(kafka: str) -> None:
     data = np.frombuffer(path.read_bytes(), np.uint8)
     headers = scan(data, str(path)).headers
     entries = list(read_file(path))
-    found = set(headers["base_offset"][is_idle(data, headers)].tolist())
+    idle_offsets = set(headers["base_offset"][is_idle(data, headers)].tolist())
     alone = [len([e for e in entries if e.batch_offset == entry.batch_offset]) == 1 for entry in entries]
     noops = {e.offset for e, lone in zip(entries, alone, strict=True) if lone and isinstance(e.record, r.NoOpRecord)}
-    assert found == noops
+    assert idle_offsets == noops

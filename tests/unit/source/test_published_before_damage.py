@@ -43,7 +43,7 @@ def whole(target: Path, segments: int = 2) -> Path:
 
 def batches_of(path: Path) -> list[tuple[int, Batch]]:
     """Position and batch, as far as the plain reader takes them."""
-    raw, at, found = path.read_bytes(), 0, []
+    raw, at, batches = path.read_bytes(), 0, []
     expected = int(path.name[:20])
     while at < len(raw):
         try:
@@ -55,9 +55,9 @@ def batches_of(path: Path) -> list[tuple[int, Batch]]:
         except Exception as problem:
             assert isinstance(problem, (JbodError, ValueError)), problem
             break
-        found.append((at, batch))
+        batches.append((at, batch))
         at, expected = at + batch.header.size, batch.header.last_offset + 1
-    return found
+    return batches
 
 
 def sound(log_dir: Path, target: Path) -> Path:
@@ -186,8 +186,8 @@ def test_tables_of_a_damaged_log_are_those_of_its_sound_part_and_go_on_once_it_i
     except JbodError:  # not even one batch is sound
         rmtree(reference, ignore_errors=True)
     wanted = Replay(str(log_dir), str(lake), max_records=most)
-    said = [outcome_of(wanted) for _ in range(2)]
-    assert said[0] == said[1]
+    outcomes = [outcome_of(wanted) for _ in range(2)]
+    assert outcomes[0] == outcomes[1]
     if (reference / "ledger").exists() and list((reference / "records").glob("*.parquet")):
         assert differences(rows_of(lake), rows_of(reference)) == []
     else:

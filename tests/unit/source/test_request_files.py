@@ -50,10 +50,10 @@ class Reader:
         return rows(part for each in parts for part in self.stream.read(each))
 
     def read_all(self) -> list[Row]:
-        found: list[Row] = []
+        request_rows: list[Row] = []
         while some := self.read():
-            found += some
-        return found
+            request_rows += some
+        return request_rows
 
 
 def rows(batches: Any) -> list[Row]:
@@ -65,9 +65,11 @@ def batch(*paths: Path, layout: str = "requests") -> list[Row]:
     return rows(part for each in reader.partitions() for part in reader.read(each))
 
 
-def said(found: list[Row]) -> list[tuple[Any, ...]]:
+def contents(request_rows: list[Row]) -> list[tuple[Any, ...]]:
     """What rows say, without where they were read."""
-    return [tuple(str(value) for name, value in row.items() if name not in ("file", "position")) for row in found]
+    return [
+        tuple(str(value) for name, value in row.items() if name not in ("file", "position")) for row in request_rows
+    ]
 
 
 EXPECTED: list[tuple[Any, ...]] = []
@@ -77,7 +79,7 @@ EXPECTED: list[tuple[Any, ...]] = []
 def expected(tmp_path: Path) -> list[tuple[Any, ...]]:
     if not EXPECTED:
         (tmp_path / "whole").write_bytes(b"".join(LINES))
-        EXPECTED.extend(said(batch(tmp_path / "whole")))
+        EXPECTED.extend(contents(batch(tmp_path / "whole")))
     return EXPECTED
 
 
@@ -86,12 +88,12 @@ def test_a_log_read_whole_or_in_small_batches_gives_the_same(tmp_path: Path, exp
     log.write_bytes(b"".join(LINES))
     for most in (None, 1 << 20, 300_001):
         reader = Reader(log, most=most)
-        found: list[Row] = []
+        request_rows: list[Row] = []
         while (some := reader.read()) or reader.offset["files"][0][1] < log.stat().st_size:
-            found += some
+            request_rows += some
             reader.restart()
-        assert said(found) == expected
-    assert [row["position"] for row in found] == sorted(row["position"] for row in found)
+        assert contents(request_rows) == expected
+    assert [row["position"] for row in request_rows] == sorted(row["position"] for row in request_rows)
 
 
 def test_a_growing_log_is_read_line_by_line_and_never_a_line_without_its_newline(tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_a_rotation_at_any_moment_neither_loses_nor_repeats_a_line(
     log, rng = tmp_path / "requests.log", random.Random(rotated)
     log.write_bytes(LINES[0])
     reader = Reader(log)
-    found = reader.read()
+    request_rows = reader.read()
     left, count = LINES[1:], 0
 
     def rotate() -> None:
@@ -141,23 +143,23 @@ def test_a_rotation_at_any_moment_neither_loses_nor_repeats_a_line(
         left = left[take:]
         chance = rng.random()
         if chance < 0.3:
-            found += reader.read(rotate)
+            request_rows += reader.read(rotate)
         elif chance < 0.6:
             rotate()
-            found += reader.read()
+            request_rows += reader.read()
         else:
-            found += reader.read()
+            request_rows += reader.read()
         reader.restart() if log.exists() else None
-    found += reader.read()
+    request_rows += reader.read()
     assert count > 2
-    assert sorted(said(found)) == sorted(expected)
+    assert sorted(contents(request_rows)) == sorted(expected)
 
 
 def test_a_copy_of_a_log_beside_it_is_the_same_log(tmp_path: Path, expected: list[tuple[Any, ...]]) -> None:
     log = tmp_path / "requests.log"
     log.write_bytes(b"".join(LINES))
     (tmp_path / "requests.log.gz").write_bytes(gzip.compress(b"".join(LINES[:1000]), 1))
-    assert said(batch(tmp_path / "*.log*")) == expected
+    assert contents(batch(tmp_path / "*.log*")) == expected
     log.unlink()
     assert len(batch(tmp_path / "*.log*")) < len(expected)
 
@@ -177,16 +179,18 @@ def test_no_secret_of_a_damaged_log_is_in_any_row(tmp_path: Path) -> None:
     token = credential.replace(b'"requestApiKey":51', b'"requestApiKey":38').replace(
         b"ALTER_USER_SCRAM_CREDENTIALS", b"X"
     )
-    beat, asked = (next(line for line in LINES if name in line) for name in (b"BROKER_HEARTBEAT", b"ASSIGN_REPLICAS"))
+    beat, assignment = (
+        next(line for line in LINES if name in line) for name in (b"BROKER_HEARTBEAT", b"ASSIGN_REPLICAS")
+    )
     rng = random.Random(1)
     damaged = [credential, token]
     for secret in (credential, token):
-        for other in (beat, asked):
+        for other in (beat, assignment):
             for _ in range(40):
                 cut, at = rng.randrange(len(other)), rng.randrange(len(secret))
                 damaged += [other[:cut] + secret, other[:cut].rstrip(b"\n") + secret[at:], secret[:at] + other[cut:]]
                 damaged.append(secret[:at] + bytes([rng.randrange(256)]) + secret[at + 1 :])
-    body = json.loads(asked[asked.index(b"{") : asked.rindex(b"}") + 1])
+    body = json.loads(assignment[assignment.index(b"{") : assignment.rindex(b"}") + 1])
     secret_body = json.loads(credential[credential.index(b"{") : credential.rindex(b"}") + 1])
     for mixed in (
         body | {"request": secret_body["request"]},
@@ -196,12 +200,12 @@ def test_no_secret_of_a_damaged_log_is_in_any_row(tmp_path: Path) -> None:
     log = tmp_path / "requests.log"
     log.write_bytes(b"".join(line if line.endswith(b"\n") else line + b"\n" for line in damaged))
     for layout in ("requests", "rejects", "parts"):
-        found = batch(log, layout=layout)
-        text = repr(found).encode()
+        layout_rows = batch(log, layout=layout)
+        text = repr(layout_rows).encode()
         if layout == "parts":
-            tables = [pa.ipc.open_stream(row["payload"]).read_all() for row in found]
+            tables = [pa.ipc.open_stream(row["payload"]).read_all() for row in layout_rows]
             text = b"".join(repr(table.to_pylist()).encode() for table in tables)
-        assert found
+        assert layout_rows
         for secret in (SECRET, b"NGVwYThwcTlkdmFk", b"alice"):
             assert secret not in text
 
@@ -237,11 +241,11 @@ def test_a_damaged_packed_log_is_read_as_far_as_it_goes_and_said(tmp_path: Path,
     packed = packed[:half] if damage == "cut" else packed[:half] + b"\xff" * 64 + packed[half + 64 :]
     log = tmp_path / "requests.log.gz"
     log.write_bytes(packed)
-    found = batch(log)
-    assert len(KEPT) // 4 < len(found) < len(KEPT)
+    request_rows = batch(log)
+    assert len(KEPT) // 4 < len(request_rows) < len(KEPT)
     assert reason in [row["reason"] for row in batch(log, layout="rejects")]
     reader = Reader(log, most=50_000)
-    assert said(reader.read_all()) == said(found)
+    assert contents(reader.read_all()) == contents(request_rows)
 
 
 def test_a_packed_bomb_takes_little_memory_and_is_one_long_line(tmp_path: Path) -> None:

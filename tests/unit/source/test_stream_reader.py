@@ -37,9 +37,9 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def controller(log: Path) -> Iterator[Controller]:
-    one = Controller(log)
-    yield one
-    one._file.close()
+    server = Controller(log)
+    yield server
+    server._file.close()
 
 
 def reader(log: Path, wait_seconds: float) -> tuple[StreamReader, dict[str, int]]:
@@ -99,8 +99,8 @@ def test_stream_that_ends_does_not_wait(log: Path) -> None:
 def test_stream_of_a_quorum_waits_for_what_is_committed_and_reads_nothing_else(tmp_path: Path) -> None:
     written = log_of(tmp_path, TopicRecord(name="first", topic_id=Uuid(9, 1000)))
     shared = Log(b"".join(path.read_bytes() for path in written.rglob("*.log")))
-    one = QuorumController(shared)
-    stream = StreamReader(LogOptions.read({"path": one.url, "mirror": str(tmp_path / "m"), "waitSeconds": "20"}))
+    quorum = QuorumController(shared)
+    stream = StreamReader(LogOptions.read({"path": quorum.url, "mirror": str(tmp_path / "m"), "waitSeconds": "20"}))
     offset = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
     end = shared.end
     value = encode(VersionedRecord(TopicRecord(name="second", topic_id=Uuid(9, 1001)), 0))
@@ -111,7 +111,7 @@ def test_stream_of_a_quorum_waits_for_what_is_committed_and_reads_nothing_else(t
     after = stream.latestOffset(offset, ReadAllAvailable())
     assert 0.3 <= time.monotonic() - began < PATIENCE / 2
     assert (offset["offset"], after["offset"]) == (end, end + 1)
-    one.close()
+    quorum.close()
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,11 @@ from pipelines.spark.session import is_of_this_process, spark_session, tasks_of
 
 def test_server_that_is_not_there_is_named_without_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "PATIENCE", 0.3)
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as refusal:
         spark_session(Spark(remote="sc://127.0.0.1:1/;token=secret"))
-    assert str(told.value).startswith("spark.remote: sc://127.0.0.1:1/: no Spark Connect server accepts a connection")
+    assert str(refusal.value).startswith(
+        "spark.remote: sc://127.0.0.1:1/: no Spark Connect server accepts a connection"
+    )
 
 
 def test_variable_of_pyspark_names_the_server_where_no_setting_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +52,7 @@ def test_other_remotes_are_refused(remote: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("server_error", "advice"),
     [
         ("ModuleNotFoundError: No module named 'pipelines'", "install this jbod, with its extra connect"),
         (
@@ -59,11 +61,11 @@ def test_other_remotes_are_refused(remote: str) -> None:
         ),
     ],
 )
-def test_what_a_server_lacks_is_one_line(said: str, told: str) -> None:
-    found = explained("lake", RuntimeError(f"Job aborted\n  {said}\n"))
-    assert isinstance(found, UsageError)
-    assert told in str(found)
-    assert "\n" not in str(found)
+def test_what_a_server_lacks_is_one_line(server_error: str, advice: str) -> None:
+    error = explained("lake", RuntimeError(f"Job aborted\n  {server_error}\n"))
+    assert isinstance(error, UsageError)
+    assert advice in str(error)
+    assert "\n" not in str(error)
 
 
 def test_server_that_goes_away_is_one_line_and_says_nothing_about_the_checkpoint() -> None:

@@ -38,17 +38,17 @@ def test_jars_that_pyspark_brings_in_another_version_are_not_kept(kept: Path) ->
 
 
 def test_session_takes_kept_jars_beside_those_of_the_settings(kept: Path) -> None:
-    found = options({"spark.jars": "/a.jar,/b.jar"})
-    assert found["spark.jars"] == f"{kept / JARS[0]},/a.jar,/b.jar"
-    assert "spark.jars.packages" not in found
+    conf = options({"spark.jars": "/a.jar,/b.jar"})
+    assert conf["spark.jars"] == f"{kept / JARS[0]},/a.jar,/b.jar"
+    assert "spark.jars.packages" not in conf
 
 
 def test_session_without_kept_jars_fetches_them_beside_the_packages_of_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = options({"spark.jars.packages": "a:b:1"})
-    ours, theirs = found["spark.jars.packages"].split(",")
+    conf = options({"spark.jars.packages": "a:b:1"})
+    ours, theirs = conf["spark.jars.packages"].split(",")
     assert ours.startswith("io.delta:delta-spark_")
     assert theirs == "a:b:1"
-    assert "spark.jars" not in found
+    assert "spark.jars" not in conf

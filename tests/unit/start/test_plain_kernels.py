@@ -31,7 +31,7 @@ PROFILES = {"kafka-4.1.2": ("kafka", "kip858")}
 """Profiles by cluster, where they are more than Kafka's."""
 
 
-def said(log: str, profiles: Sequence[str] = ("kafka",)) -> list[str]:
+def lines_of(log: str, profiles: Sequence[str] = ("kafka",)) -> list[str]:
     """Every table of a log under some profiles, or the error: a line each."""
     from jbod_model.errors import JbodError
     from pipelines.run.log_lake import replay_log
@@ -40,13 +40,13 @@ def said(log: str, profiles: Sequence[str] = ("kafka",)) -> list[str]:
     lines = []
     for profile in profiles:
         try:
-            found = replay_log(LogOptions(path=log), profile=profile)
+            replayed_log = replay_log(LogOptions(path=log), profile=profile)
         except JbodError as problem:
             lines.append(f"{profile}: {problem}")
             continue
-        tables = {**found.history, "settings": found.settings, "records": [found.records()]}
+        tables = {**replayed_log.history, "settings": replayed_log.settings, "records": [replayed_log.records()]}
         lines += [f"{profile} {name}: {[part.to_pylist() for part in parts]}" for name, parts in sorted(tables.items())]
-        lines.append(f"{profile}: {found.end_offset} {found.refusal} {dict(found.unknown)}")
+        lines.append(f"{profile}: {replayed_log.end_offset} {replayed_log.refusal} {dict(replayed_log.unknown)}")
     return lines
 
 
@@ -56,17 +56,17 @@ def _plainly(logs: Sequence[Path], profiles: Sequence[str] = ("kafka",)) -> list
         "import json, sys\n"
         "import os\n"
         f"os.environ[{PLAIN!r}] = '1'\n"
-        "from tests.unit.start.test_plain_kernels import said\n"
+        "from tests.unit.start.test_plain_kernels import lines_of\n"
         "logs, profiles = map(json.loads, sys.argv[1:])\n"
-        "print(json.dumps([said(log, profiles) for log in logs]))\n"
+        "print(json.dumps([lines_of(log, profiles) for log in logs]))\n"
         "assert 'numba' not in sys.modules\n"
     )
     words = [sys.executable, "-W", "error::RuntimeWarning", "-c", program]
     words += [json.dumps(list(map(str, logs))), json.dumps(profiles)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
-    found: list[list[str]] = json.loads(done.stdout)
-    return found
+    lines: list[list[str]] = json.loads(done.stdout)
+    return lines
 
 
 @pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA, 2))
@@ -74,7 +74,7 @@ def test_plain_kernels_give_the_tables_of_compiled_ones(kafka: str) -> None:
     log = metadata_dir(kafka)
     profiles = PROFILES.get(kafka, ("kafka",))
     (plain,) = _plainly([log], profiles)
-    assert plain == said(str(log), profiles)
+    assert plain == lines_of(str(log), profiles)
 
 
 def test_plain_kernels_give_the_errors_of_compiled_ones(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_plain_kernels_give_the_errors_of_compiled_ones(tmp_path: Path) -> None:
         segment.write_bytes(data)
         logs.append(log)
     plain = _plainly(logs)
-    assert plain == [said(str(log)) for log in logs]
+    assert plain == [lines_of(str(log)) for log in logs]
     assert len({lines[-1] for lines in plain}) > 3, "damage of several kinds"
 
 

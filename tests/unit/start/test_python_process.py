@@ -92,7 +92,7 @@ print("MB:", (resident() - before) // 1_000_000)
 )
 
 
-def _said(program: str, *arguments: str, **env: str) -> list[str]:
+def _last_words(program: str, *arguments: str, **env: str) -> list[str]:
     clean = {name: text for name, text in os.environ.items() if name not in (VARIABLE, "OPENBLAS_NUM_THREADS")}
     words = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(words, cwd=ROOT, env=clean | env, capture_output=True, text=True, check=True, timeout=120)
@@ -101,13 +101,13 @@ def _said(program: str, *arguments: str, **env: str) -> list[str]:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives memory back when it is asked")
 def test_freed_memory_goes_back_to_the_system_although_some_above_it_is_in_use() -> None:
-    assert int(_said(RETURN)[-1]) > 80
+    assert int(_last_words(RETURN)[-1]) > 80
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_delta_rs_keeps_no_memory_of_a_table_that_is_closed(tmp_path: Path) -> None:
     """Cause: the memory of a fleet grew with each replay, by freed memory of delta-rs."""
-    assert int(_said(OPEN_A_TABLE, str(tmp_path))[-1]) < 10
+    assert int(_last_words(OPEN_A_TABLE, str(tmp_path))[-1]) < 10
 
 
 needs_threads = pytest.mark.skipif(
@@ -117,19 +117,19 @@ needs_threads = pytest.mark.skipif(
 
 @needs_threads
 def test_command_collects_garbage_rarely_and_numpy_starts_no_thread() -> None:
-    assert _said(COMMAND) == ["False", "False"]
+    assert _last_words(COMMAND) == ["False", "False"]
 
 
 @needs_threads
 def test_command_without_the_trick_keeps_the_defaults() -> None:
-    assert _said(COMMAND, **{VARIABLE: "[]"}) == ["True", "True"]
+    assert _last_words(COMMAND, **{VARIABLE: "[]"}) == ["True", "True"]
 
 
 @needs_threads
 def test_number_of_threads_that_the_user_set_stays() -> None:
-    assert _said(COMMAND, OPENBLAS_NUM_THREADS="2") == ["False", "True"]
+    assert _last_words(COMMAND, OPENBLAS_NUM_THREADS="2") == ["False", "True"]
 
 
-@pytest.mark.parametrize(("tricks", "said"), [(["process"], ["True", "True"]), ([], ["False", "False"])])
-def test_parent_of_workers_hides_its_objects_from_the_collector(tricks: list[str], said: list[str]) -> None:
-    assert _said(PARENT, **{VARIABLE: json.dumps(tricks)}) == said
+@pytest.mark.parametrize(("tricks", "words"), [(["process"], ["True", "True"]), ([], ["False", "False"])])
+def test_parent_of_workers_hides_its_objects_from_the_collector(tricks: list[str], words: list[str]) -> None:
+    assert _last_words(PARENT, **{VARIABLE: json.dumps(tricks)}) == words

@@ -62,9 +62,9 @@ def test_folders_come_and_go_with_their_objects() -> None:
     info = fs.get_file_info(f"{root}/table/part=1/file")
     assert (info.type, info.size) == (pafs.FileType.File, 4)
     below = fs.get_file_info(pafs.FileSelector(root))
-    assert [(one.path, one.type) for one in below] == [(f"{root}/table", pafs.FileType.Directory)]
+    assert [(file_info.path, file_info.type) for file_info in below] == [(f"{root}/table", pafs.FileType.Directory)]
     deep = fs.get_file_info(pafs.FileSelector(root, recursive=True))
-    assert [one.path for one in deep] == [f"{root}/table/part=1/file"]
+    assert [file_info.path for file_info in deep] == [f"{root}/table/part=1/file"]
     with fs.open_input_file(f"{root}/table/part=1/file") as source:
         assert source.read() == b"rows"
     fs.delete_dir(f"{root}/table")
@@ -83,8 +83,8 @@ def test_duckdb_reads_small_objects_whole_and_large_ones_in_parts(
         duck._kept.clear()
         with duckdb.connect() as connection:
             duck.register(connection)
-            found = connection.execute(f"SELECT count(*), sum(n), max(h) FROM read_parquet(['{AT}/a[*]b.parquet'])")
-            assert found.fetchall() == expected
+            rows = connection.execute(f"SELECT count(*), sum(n), max(h) FROM read_parquet(['{AT}/a[*]b.parquet'])")
+            assert rows.fetchall() == expected
         assert bool(duck._kept) == (whole > 1 << 20)
 
 
@@ -185,7 +185,7 @@ def test_a_checkpoint_is_in_the_lake_or_for_s3_on_a_disk(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "line"),
+    ("response", "kind", "line"),
     [
         ("404 <Code>NoSuchBucket</Code>", UsageError, "there is no such bucket"),
         ("403 Forbidden: <Code>SignatureDoesNotMatch</Code>", UsageError, "does not accept the credentials"),
@@ -200,12 +200,12 @@ def test_a_checkpoint_is_in_the_lake_or_for_s3_on_a_disk(monkeypatch: pytest.Mon
         ("error sending request for url: client error (Connect): refused", Retriable, "does not answer"),
     ],
 )
-def test_a_fault_is_one_line(said: str, kind: type[JbodError], line: str) -> None:
-    found = fault_of_storage(AT, OSError(f"Generic S3 error\n  Error performing GET\n {said}\n"))
-    assert type(found) is kind
-    assert str(found).startswith(f"{AT}: ")
-    assert line in str(found)
-    assert "\n" not in str(found)
+def test_a_fault_is_one_line(response: str, kind: type[JbodError], line: str) -> None:
+    fault = fault_of_storage(AT, OSError(f"Generic S3 error\n  Error performing GET\n {response}\n"))
+    assert type(fault) is kind
+    assert str(fault).startswith(f"{AT}: ")
+    assert line in str(fault)
+    assert "\n" not in str(fault)
 
 
 def test_other_problems_and_places_are_no_faults_of_s3() -> None:

@@ -90,10 +90,10 @@ def lake(part: Path, tmp_path: Path) -> Path:
 def rows(lake: Path) -> Tables:
     """What a reader sees, of ``changes`` the rows that were not taken back."""
     opened = ask.Lake.open(lake)
-    found = {name: plain(delta) for name, delta in opened.tables.items() if name in BY_NAME}
-    if CHANGES.name in found:
-        found[CHANGES.name] = in_force(found[CHANGES.name])
-    return {name: in_order(name, kept) for name, kept in found.items()}
+    tables = {name: plain(delta) for name, delta in opened.tables.items() if name in BY_NAME}
+    if CHANGES.name in tables:
+        tables[CHANGES.name] = in_force(tables[CHANGES.name])
+    return {name: in_order(name, kept) for name, kept in tables.items()}
 
 
 def names(lake: Path, table: str) -> set[str]:
@@ -128,7 +128,7 @@ def test_optimize_leaves_every_row_and_every_open_file_and_a_replay_goes_on(
     lake: Path, logs: tuple[Path, Path], expected: Tables
 ) -> None:
     before, opened = rows(lake), {t.name: open_files(lake, t.name) for t in HISTORY}
-    done = {one.table: one for one in optimize(str(lake))}
+    done = {merge.table: merge for merge in optimize(str(lake))}
     assert rows(lake) == before
     for table in HISTORY:
         now = names(lake, table.name)
@@ -150,9 +150,9 @@ def test_rows_of_a_merged_file_are_in_the_order_of_the_key(lake: Path) -> None:
     for table in (RECORDS, *HISTORY):
         for file in live_files(DeltaTable(f"{lake}/{table.name}")):
             if file.shard < 0:
-                found = files.read(str(lake), table, [file.path], table.key)
-                assert found == found.sort_by([(column, "ascending") for column in table.key]), table.name
-                checked |= {table.name} if found.num_rows > 10 else set()
+                content = files.read(str(lake), table, [file.path], table.key)
+                assert content == content.sort_by([(column, "ascending") for column in table.key]), table.name
+                checked |= {table.name} if content.num_rows > 10 else set()
     assert checked >= {"records", "partitions", "assignments"}
 
 
@@ -170,9 +170,11 @@ def test_optimize_and_vacuum_serve_the_sizes_that_were_kept(lake: Path, tmp_path
         os.utime(source, (time, time))
         assert keep(opened, sizes(opened, [str(source)]))
     before = kept(opened)
-    assert ("directory_sizes", 3, 1) in [(one.table, one.before, one.after) for one in optimize(str(lake))]
+    assert ("directory_sizes", 3, 1) in [(merge.table, merge.before, merge.after) for merge in optimize(str(lake))]
     old = datetime.now(UTC) + timedelta(days=9)
-    assert ("directory_sizes", 3) in [(one.table, one.files) for one in vacuum(str(lake), timedelta(days=7), now=old)]
+    assert ("directory_sizes", 3) in [
+        (removal.table, removal.files) for removal in vacuum(str(lake), timedelta(days=7), now=old)
+    ]
     assert kept(ask.Lake.open(lake)) == before
 
 
@@ -183,7 +185,7 @@ def test_optimize_merges_neighbours_in_time_up_to_a_size(lake: Path) -> None:
     assert rows(lake) == before
     assert 1 < len(names(lake, "records")) < len(sizes)
     actions = pa.table(DeltaTable(str(lake / "records")).get_add_actions(flatten=True)).to_pylist()
-    bounds = sorted((one["min.log_offset"], one["max.log_offset"]) for one in actions)
+    bounds = sorted((action["min.log_offset"], action["max.log_offset"]) for action in actions)
     assert all(high < low for (_, high), (low, _) in itertools.pairwise(bounds))
 
 
@@ -290,7 +292,7 @@ def age(lake: Path, by: timedelta) -> None:
 def test_vacuum_keeps_what_the_ledger_named_in_the_last_hours(lake: Path) -> None:
     age(lake, timedelta(days=30))
     there = parquet(lake)
-    assert sum(one.files for one in vacuum(str(lake), timedelta(hours=1))) == 0
+    assert sum(removal.files for removal in vacuum(str(lake), timedelta(hours=1))) == 0
     assert parquet(lake) == there
     ledger = DeltaTable(str(lake / "ledger")).to_pyarrow_table().to_pylist()
     for row in ledger:
@@ -305,10 +307,10 @@ def test_vacuum_deletes_what_only_older_versions_need_and_a_replay_goes_on(
     age(lake, timedelta(days=30))
     before = rows(lake)
     later = datetime.now(UTC) + timedelta(hours=2)
-    said = vacuum(str(lake), timedelta(hours=1), dry_run=True, now=later)
+    removals = vacuum(str(lake), timedelta(hours=1), dry_run=True, now=later)
     there = parquet(lake)
-    assert vacuum(str(lake), timedelta(hours=1), now=later) == said
-    assert len(there) - len(parquet(lake)) == sum(one.files for one in said) > 20
+    assert vacuum(str(lake), timedelta(hours=1), now=later) == removals
+    assert len(there) - len(parquet(lake)) == sum(removal.files for removal in removals) > 20
     assert parquet(lake) == {lake / table.name / name for table in TABLES for name in names(lake, table.name)}
     assert rows(lake) == before
     local.replay(logs[1], lake, most=100)
@@ -322,8 +324,8 @@ def test_vacuum_leaves_young_files_that_may_be_part_of_a_batch(lake: Path) -> No
         path.write_bytes(b"being written")
         then = (datetime.now(UTC) - timedelta(hours=hours)).timestamp()
         os.utime(path, (then, then))
-    said = {one.table: one.files for one in vacuum(str(lake), timedelta(hours=1))}
-    assert said["records"] == 1
+    file_counts = {removal.table: removal.files for removal in vacuum(str(lake), timedelta(hours=1))}
+    assert file_counts["records"] == 1
     assert (lake / "records" / "closed-young.parquet").exists()
 
 
@@ -416,12 +418,14 @@ def change(lake: Path, table: str, to: Callable[[Row], Row | None], *, again: bo
     """Rewrite the first row of a table as ``to`` says (None: gone), in the version the ledger names."""
     with LakeWriter.held(str(lake)) as writer:
         delta = writer.tables[table]
-        found = min((file for file in live_files(delta) if file.shard < 0), key=lambda file: file.path)
-        first, *rest = files.read(str(lake), BY_NAME[table], [found.path]).to_pylist()
+        data_file = min((file for file in live_files(delta) if file.shard < 0), key=lambda file: file.path)
+        first, *rest = files.read(str(lake), BY_NAME[table], [data_file.path]).to_pylist()
         changed = to(dict(first))
         kept = rest if changed is None else [changed, *([first] if again else []), *rest]
         content = pa.Table.from_pylist(kept, schema=BY_NAME[table].schema)
-        compact.replace_files(writer, BY_NAME[table], [files.write(str(lake), table, content)], [found], rebuilt=True)
+        compact.replace_files(
+            writer, BY_NAME[table], [files.write(str(lake), table, content)], [data_file], rebuilt=True
+        )
         assert delta.version() >= 0
         writer.publish_rewritten()
     row: Row = first
@@ -432,10 +436,10 @@ def change(lake: Path, table: str, to: Callable[[Row], Row | None], *, again: bo
 @pytest.mark.parametrize("kafka", sampled(KAFKAS[::-1], 1))
 def test_verify_finds_nothing_in_the_lakes_of_real_clusters(tmp_path: Path, kafka: str, by: Any) -> None:
     local.replay(metadata_dir(kafka), tmp_path / "lake", most=100)
-    found = verify(str(tmp_path / "lake"), by=by)
-    assert found.differences == []
-    assert found.by == by
-    assert found.rows["records"] > 200
+    verification = verify(str(tmp_path / "lake"), by=by)
+    assert verification.differences == []
+    assert verification.by == by
+    assert verification.rows["records"] > 200
 
 
 def test_verify_by_the_engine_writes_no_file(lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -468,10 +472,12 @@ def test_verify_proves_a_lake_with_a_gap(tmp_path: Path, by: Any) -> None:
 )
 def test_verify_names_the_row_that_differs(lake: Path, table: str, to: Callable[[Row], Row | None], what: str) -> None:
     row = change(lake, table, to)
-    found = verify(str(lake), by="engine" if table == "partitions" else None)
-    said = [(one.table, one.offset) for one in found.differences if what in one.what]
-    assert said == [(table, row["from_offset"])]
-    assert {one.table for one in found.differences} == {table}
+    verification = verify(str(lake), by="engine" if table == "partitions" else None)
+    places = [
+        (difference.table, difference.offset) for difference in verification.differences if what in difference.what
+    ]
+    assert places == [(table, row["from_offset"])]
+    assert {difference.table for difference in verification.differences} == {table}
 
 
 @pytest.mark.parametrize("by", ["model", "engine"])
@@ -482,8 +488,12 @@ def test_verify_names_a_change_that_did_not_happen(lake: Path, by: Any) -> None:
         added = files.write(str(lake), "changes", pa.Table.from_pylist([row], schema=CHANGES.schema))
         writer.commit(CHANGES, [added], [], writer.end_offset, writer.end_offset)
         writer.publish_rewritten()
-    said = {(one.offset, one.what) for one in verify(str(lake), by=by).differences if one.table == "changes"}
-    assert said == {(row["log_offset"], "is in the table, but does not follow from the records")}
+    offsets_and_texts = {
+        (difference.offset, difference.what)
+        for difference in verify(str(lake), by=by).differences
+        if difference.table == "changes"
+    }
+    assert offsets_and_texts == {(row["log_offset"], "is in the table, but does not follow from the records")}
 
 
 @pytest.mark.parametrize("by", ["model", "engine"])
@@ -495,7 +505,7 @@ def test_verify_names_a_row_about_a_rollback_that_is_there_twice(lake: Path, by:
         added = files.write(str(lake), "changes", every.filter(pc.equal(every["what"], "history")))
         writer.commit(CHANGES, [added], [], writer.end_offset, writer.end_offset)
         writer.publish_rewritten()
-    assert [(one.table, one.what) for one in verify(str(lake), by=by).differences] == [
+    assert [(difference.table, difference.what) for difference in verify(str(lake), by=by).differences] == [
         ("changes", "exists more than once")
     ]
 
@@ -503,18 +513,20 @@ def test_verify_names_a_row_about_a_rollback_that_is_there_twice(lake: Path, by:
 @pytest.mark.parametrize("by", ["model", "engine"])
 def test_verify_names_a_row_that_is_there_twice(lake: Path, by: Any) -> None:
     row = change(lake, "assignments", lambda row: row, again=True)
-    found = verify(str(lake), by=by)
-    assert [(one.offset, one.what) for one in found.differences] == [(row["from_offset"], "exists more than once")]
-    assert f"topic_id {row['topic_id']}, partition {row['partition']}" in found.differences[0].key
+    verification = verify(str(lake), by=by)
+    assert [(difference.offset, difference.what) for difference in verification.differences] == [
+        (row["from_offset"], "exists more than once")
+    ]
+    assert f"topic_id {row['topic_id']}, partition {row['partition']}" in verification.differences[0].key
 
 
 def test_verify_names_a_file_that_is_gone_or_cut_off(lake: Path) -> None:
     gone, cut, *_ = sorted(names(lake, "partitions"))
     (lake / "partitions" / gone).unlink()
     (lake / "partitions" / cut).write_bytes(b"PAR1")
-    found = {(one.table, one.key): one.what for one in verify(str(lake)).differences}
-    assert found["partitions", gone] == "the file is gone"
-    assert found["partitions", cut].startswith("the file has 4 bytes, not ")
+    texts = {(difference.table, difference.key): difference.what for difference in verify(str(lake)).differences}
+    assert texts["partitions", gone] == "the file is gone"
+    assert texts["partitions", cut].startswith("the file has 4 bytes, not ")
 
 
 @pytest.mark.parametrize("name", [LEDGER.name, "records"])
@@ -537,7 +549,7 @@ def test_requests_are_optimized_too_and_those_that_wait_stay_open(tmp_path: Path
     before = rows(tmp_path / "lake")["assignment_requests"]
     waiting = [row for row in before if row["outcome"] == "pending"]
     assert waiting
-    done = {one.table: one for one in optimize(str(tmp_path / "lake"))}
+    done = {merge.table: merge for merge in optimize(str(tmp_path / "lake"))}
     assert done["assignment_requests"].before > done["assignment_requests"].after == 2
     assert rows(tmp_path / "lake")["assignment_requests"] == before
     made.replay()

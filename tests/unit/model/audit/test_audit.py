@@ -72,8 +72,10 @@ def _audit(
     kafka: str, lines: Sequence[RequestLine | NewerLine] | None = None, change: Change = lambda entry: entry
 ) -> tuple[list[Judged], list[OwnWork]]:
     requests = _lines(kafka) if lines is None else lines
-    found = list(Audit(_entries(kafka, change), [iter(requests)]))
-    return [one for one in found if isinstance(one, Judged)], [one for one in found if isinstance(one, OwnWork)]
+    findings = list(Audit(_entries(kafka, change), [iter(requests)]))
+    return [finding for finding in findings if isinstance(finding, Judged)], [
+        finding for finding in findings if isinstance(finding, OwnWork)
+    ]
 
 
 def _with_record(entry: LogEntry, **changes: Any) -> LogEntry:
@@ -85,9 +87,9 @@ def _with_record(entry: LogEntry, **changes: Any) -> LogEntry:
 def test_every_request_of_a_real_cluster_is_decided_and_every_record_explained(kafka: str) -> None:
     judged, own = _true(kafka)
     assert len(judged) == len(_lines(kafka))
-    assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
-    assert not [one for one in own if one.cause.startswith("unexplained")]
-    written = sum(len(one.written) for one in judged) + sum(len(one.records) for one in own)
+    assert {judgment.verdict for judgment in judged} <= {Verdict.SAME, Verdict.QUIRK}
+    assert not [work for work in own if work.cause.startswith("unexplained")]
+    written = sum(len(judgment.written) for judgment in judged) + sum(len(work.records) for work in own)
     assert written == sum(isinstance(entry.record, VersionedRecord) for entry in _entries(kafka))
 
 
@@ -107,31 +109,34 @@ def test_where_a_real_cluster_departs_from_the_specification_the_reason_is_named
     kafka: str, quirks: dict[tuple[str, str], int]
 ) -> None:
     judged, _ = _true(kafka)
-    assert Counter((one.line.api, one.quirk) for one in judged if one.verdict is Verdict.QUIRK) == quirks
-    for one in judged:
-        assert (one.verdict is Verdict.QUIRK) == (Counter(one.expected) != Counter(one.written))
+    assert (
+        Counter((judgment.line.api, judgment.quirk) for judgment in judged if judgment.verdict is Verdict.QUIRK)
+        == quirks
+    )
+    for judgment in judged:
+        assert (judgment.verdict is Verdict.QUIRK) == (Counter(judgment.expected) != Counter(judgment.written))
 
 
 @pytest.mark.parametrize("kafka", KAFKAS)
 def test_a_found_record_lies_in_the_time_of_its_request_and_has_its_subject(kafka: str) -> None:
     times = {entry.offset: entry.timestamp for entry in _entries(kafka)}
-    for one in _true(kafka)[0]:
-        if one.from_offset is None:
+    for judgment in _true(kafka)[0]:
+        if judgment.from_offset is None:
             continue
-        assert one.line.received_ms - 100 <= times[one.from_offset] <= one.line.completed_ms
-        assert isinstance(one.line, RequestLine)
-        request = one.line.request
+        assert judgment.line.received_ms - 100 <= times[judgment.from_offset] <= judgment.line.completed_ms
+        assert isinstance(judgment.line, RequestLine)
+        request = judgment.line.request
         if isinstance(request, AssignReplicasToDirsRequest):
-            asked = {
+            places = {
                 (topic.topic_id, partition.partition_index): directory.id
                 for directory in request.directories
                 for topic in directory.topics
                 for partition in topic.partitions
             }
-            for versioned in one.written:
+            for versioned in judgment.written:
                 record = versioned.record
                 assert isinstance(record, PartitionChangeRecord)
-                assert record.directories is None or asked[record.topic_id, record.partition_id] in record.directories
+                assert record.directories is None or places[record.topic_id, record.partition_id] in record.directories
 
 
 @pytest.mark.parametrize(("seed", "step_ms"), [(1, 1_000), (3, 1_000), (4, 1_000), (6, 5)])
@@ -139,22 +144,30 @@ def test_every_operation_on_kafkas_own_controller_is_decided(seed: int, step_ms:
     recorded = Recorded.of(
         TRACES / f"seed{seed}.jsonl.gz", step_ms=step_ms, limit=amount(200, 250 if seed == 6 else 450)
     )
-    found = list(Audit(recorded.entries(), [iter(recorded.requests)]))
-    judged = [one for one in found if isinstance(one, Judged)]
+    findings = list(Audit(recorded.entries(), [iter(recorded.requests)]))
+    judged = [finding for finding in findings if isinstance(finding, Judged)]
     assert len(judged) == len(recorded.requests)
-    assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
-    unexplained = {one.cause for one in found if isinstance(one, OwnWork) and one.cause.startswith("unexplained")}
+    assert {judgment.verdict for judgment in judged} <= {Verdict.SAME, Verdict.QUIRK}
+    unexplained = {
+        finding.cause
+        for finding in findings
+        if isinstance(finding, OwnWork) and finding.cause.startswith("unexplained")
+    }
     assert unexplained == {"unexplained FeatureLevelRecord"}  # a trace begins with it, outside of a transaction
 
 
 def test_a_broker_whose_heartbeats_made_the_controller_throw_is_followed() -> None:
     """R-QUIRK-2, R-QUIRK-3: by one flaw the controller has noted the new state when it throws, by the other not yet."""
     recorded = Recorded.of(TRACES / "seed1.jsonl.gz", limit=amount(900, 1_350))
-    judged = [one for one in Audit(recorded.entries(), [iter(recorded.requests)]) if isinstance(one, Judged)]
-    assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
-    thrown = [one for one in judged if isinstance(one.line, RequestLine) and one.line.error_code == -1]
+    judged = [
+        finding for finding in Audit(recorded.entries(), [iter(recorded.requests)]) if isinstance(finding, Judged)
+    ]
+    assert {judgment.verdict for judgment in judged} <= {Verdict.SAME, Verdict.QUIRK}
+    thrown = [
+        judgment for judgment in judged if isinstance(judgment.line, RequestLine) and judgment.line.error_code == -1
+    ]
     assert thrown
-    assert all(one.quirk is not None and "index_leak" in one.quirk for one in thrown)
+    assert all(judgment.quirk is not None and "index_leak" in judgment.quirk for judgment in thrown)
 
 
 def test_a_fenced_last_leader_is_explained_by_the_release_of_the_controller() -> None:
@@ -165,11 +178,13 @@ def test_a_fenced_last_leader_is_explained_by_the_release_of_the_controller() ->
     for highest in (26, 27):
         levels = (ControllerFeature(name="metadata.version", min_supported_version=7, max_supported_version=highest),)
         registration = VersionedRecord(RegisterControllerRecord(controller_id=1, features=levels), 0)
-        entries = [replace(one, record=registration) if one.offset == 2 else one for one in recorded.entries()]
+        entries = [replace(entry, record=registration) if entry.offset == 2 else entry for entry in recorded.entries()]
         audit = Audit(entries, [iter(recorded.requests)], static_configs={"min.insync.replicas": "2"})
-        judged = [one for one in audit if isinstance(one, Judged)]
+        judged = [finding for finding in audit if isinstance(finding, Judged)]
         assert len(judged) == len(recorded.requests)
-        verdicts[highest] = Counter((one.verdict, one.quirk) for one in judged if one.verdict is not Verdict.SAME)
+        verdicts[highest] = Counter(
+            (judgment.verdict, judgment.quirk) for judgment in judged if judgment.verdict is not Verdict.SAME
+        )
     assert {verdict for verdict, _ in verdicts[26]} == {Verdict.QUIRK}
     assert any("fenced_last_leader" in str(quirk) for _, quirk in verdicts[26])
     assert Verdict.DIFFERS in {verdict for verdict, _ in verdicts[27]}
@@ -182,7 +197,7 @@ def test_the_controllers_own_file_decides_if_the_log_has_no_value() -> None:
     for allowed in ("false", "true"):
         configs = {"unclean.leader.election.enable": allowed}
         audit = Audit(recorded.entries(), [iter(recorded.requests)], static_configs=configs)
-        verdicts[allowed] = {one.verdict for one in audit if isinstance(one, Judged)}
+        verdicts[allowed] = {finding.verdict for finding in audit if isinstance(finding, Judged)}
     assert verdicts["false"] <= {Verdict.SAME, Verdict.QUIRK}
     assert Verdict.DIFFERS in verdicts["true"]
 
@@ -194,15 +209,17 @@ def test_a_simulated_cluster_is_decided_and_its_flaw_named(tmp_path: Path, scena
     write_world(play(scenario, 0), tmp_path)
     requests = RequestLog(tmp_path / "requests-100.log")
     entries = committed(LogReader(MetadataLog.open(tmp_path / "controller-100")))
-    judged = [one for one in Audit(entries, [requests.requests()]) if isinstance(one, Judged)]
+    judged = [finding for finding in Audit(entries, [requests.requests()]) if isinstance(finding, Judged)]
     assert len(judged) == requests.read > 50
-    assert {one.verdict for one in judged} <= {Verdict.SAME, Verdict.QUIRK}
-    assert {one.quirk for one in judged if one.quirk} == quirks
+    assert {judgment.verdict for judgment in judged} <= {Verdict.SAME, Verdict.QUIRK}
+    assert {judgment.quirk for judgment in judged if judgment.quirk} == quirks
 
 
 def _an_assignment(kafka: str, which: int = 0) -> Judged:
     """The first request, or another, that wrote directories."""
-    return [one for one in _true(kafka)[0] if one.line.api == "ASSIGN_REPLICAS_TO_DIRS" and one.written][which]
+    return [
+        judgment for judgment in _true(kafka)[0] if judgment.line.api == "ASSIGN_REPLICAS_TO_DIRS" and judgment.written
+    ][which]
 
 
 def test_a_replica_written_to_another_directory_than_asked_differs() -> None:
@@ -219,18 +236,18 @@ def test_a_replica_written_to_another_directory_than_asked_differs() -> None:
         record = entry.record.record
         assert isinstance(record, PartitionChangeRecord)
         assert record.directories is not None
-        asked = {directory.id for directory in ours.directories}
-        moved = tuple(ELSEWHERE if directory in asked else directory for directory in record.directories)
+        targets = {directory.id for directory in ours.directories}
+        moved = tuple(ELSEWHERE if directory in targets else directory for directory in record.directories)
         return _with_record(entry, directories=moved)
 
     judged, own = _audit("kafka-4.1.2", change=change)
-    (wrong,) = [one for one in judged if one.line == first.line]
+    (wrong,) = [judgment for judgment in judged if judgment.line == first.line]
     assert wrong.verdict is Verdict.DIFFERS
     assert wrong.reason == "other records than expected"
     assert wrong.from_offset == first.from_offset
     assert wrong.expected[0] == first.written[0]
     assert wrong.written[0] != first.written[0]
-    assert any(one.cause == "unexplained PartitionChangeRecord" for one in own)
+    assert any(work.cause == "unexplained PartitionChangeRecord" for work in own)
 
 
 @pytest.mark.parametrize("cordoned", [None, (), (ELSEWHERE,)])
@@ -238,10 +255,10 @@ def test_a_cordon_written_other_than_the_heartbeat_said_differs(cordoned: tuple[
     """R-CORDON-2: left out, lifted, and of another directory."""
     lines = _lines("kafka-4.4.0", 102)
     first = next(
-        one
-        for one in _true("kafka-4.4.0", 102)[0]
-        if one.line.api == "BROKER_HEARTBEAT"
-        and any(getattr(two.record, "cordoned_log_dirs", ()) for two in one.written)
+        judgment
+        for judgment in _true("kafka-4.4.0", 102)[0]
+        if judgment.line.api == "BROKER_HEARTBEAT"
+        and any(getattr(two.record, "cordoned_log_dirs", ()) for two in judgment.written)
     )
 
     def change(entry: LogEntry) -> LogEntry | None:
@@ -250,7 +267,7 @@ def test_a_cordon_written_other_than_the_heartbeat_said_differs(cordoned: tuple[
         return None if cordoned is None else _with_record(entry, cordoned_log_dirs=cordoned)
 
     judged, _ = _audit("kafka-4.4.0", lines, change)
-    (wrong,) = [one for one in judged if one.line == first.line]
+    (wrong,) = [judgment for judgment in judged if judgment.line == first.line]
     assert wrong.verdict is Verdict.DIFFERS
 
 
@@ -259,7 +276,7 @@ def test_a_request_whose_records_are_missing_differs() -> None:
     assert last.from_offset is not None
     gone = range(last.from_offset, last.from_offset + len(last.written))
     judged, _ = _audit("kafka-3.7.2", change=lambda entry: None if entry.offset in gone else entry)
-    (wrong,) = [one for one in judged if one.line == last.line]
+    (wrong,) = [judgment for judgment in judged if judgment.line == last.line]
     assert (wrong.verdict, wrong.written) == (Verdict.DIFFERS, ())
     assert wrong.expected == last.expected
 
@@ -272,8 +289,8 @@ def test_records_in_another_order_than_asked_differ_in_order() -> None:
         "kafka-3.7.2",
         change=lambda entry: replace(entry, record=swap[entry.offset]) if entry.offset in swap else entry,
     )
-    assert [one.verdict for one in judged if one.line == first.line] == [Verdict.ORDER]
-    assert all(one.verdict in (Verdict.SAME, Verdict.ORDER) for one in judged)
+    assert [judgment.verdict for judgment in judged if judgment.line == first.line] == [Verdict.ORDER]
+    assert all(judgment.verdict in (Verdict.SAME, Verdict.ORDER) for judgment in judged)
 
 
 def test_a_wrong_answer_differs_though_the_records_are_right() -> None:
@@ -281,7 +298,7 @@ def test_a_wrong_answer_differs_though_the_records_are_right() -> None:
     index = [i for i, line in enumerate(lines) if line.api == "BROKER_HEARTBEAT"][100]
     lines[index] = replace(lines[index], error_code=77)
     judged, _ = _audit("kafka-4.1.2", lines)
-    (wrong,) = [one for one in judged if one.verdict is Verdict.DIFFERS]
+    (wrong,) = [judgment for judgment in judged if judgment.verdict is Verdict.DIFFERS]
     assert wrong.line == lines[index]
     assert wrong.reason == "another answer than expected"
     assert wrong.answer[0] == ("answer.errorCode", 0, 77)
@@ -291,15 +308,17 @@ def test_records_whose_request_was_not_logged_are_unexplained_and_nothing_else_s
     lines = _lines("kafka-3.7.2")
     kept = [line for line in lines if line.api not in ("ALTER_PARTITION", "CREATE_TOPICS")]
     judged, own = _audit("kafka-3.7.2", kept)
-    assert {one.verdict for one in judged} == {Verdict.SAME}
-    unexplained = Counter(one.cause for one in own if one.cause.startswith("unexplained"))
-    everything = [one for one in _true("kafka-3.7.2")[0] if one.line.api in ("ALTER_PARTITION", "CREATE_TOPICS")]
+    assert {judgment.verdict for judgment in judged} == {Verdict.SAME}
+    unexplained = Counter(work.cause for work in own if work.cause.startswith("unexplained"))
+    everything = [
+        judgment for judgment in _true("kafka-3.7.2")[0] if judgment.line.api in ("ALTER_PARTITION", "CREATE_TOPICS")
+    ]
     assert unexplained["unexplained TopicRecord"] == 7
     assert sum(unexplained.values()) == sum(
         isinstance(record.record, PartitionChangeRecord)
         or type(record.record).__name__ in ("TopicRecord", "PartitionRecord")
-        for one in everything
-        for record in one.written
+        for judgment in everything
+        for record in judgment.written
     )
 
 
@@ -310,7 +329,7 @@ def test_requests_of_another_cluster_are_never_judged() -> None:
         lines = [replace(line, completed_ms=line.completed_ms + shift) for line in _lines(theirs)]
         judged, _ = _audit(ours, lines)
         assert len(judged) == len(lines)
-        assert {one.verdict for one in judged} == {Verdict.UNDECIDED}
+        assert {judgment.verdict for judgment in judged} == {Verdict.UNDECIDED}
 
 
 def test_a_line_outside_of_the_logs_time_or_out_of_order_is_not_decided() -> None:
@@ -319,7 +338,7 @@ def test_a_line_outside_of_the_logs_time_or_out_of_order_is_not_decided() -> Non
     newer = replace(lines[0], completed_ms=lines[0].completed_ms + 10_000_000)
     late = replace(lines[5], correlation_id=999)
     judged, _ = _audit("kafka-4.1.2", [older, *lines, late, newer])
-    reasons = {one.line: one.reason for one in judged if one.verdict is Verdict.UNDECIDED}
+    reasons = {judgment.line: judgment.reason for judgment in judged if judgment.verdict is Verdict.UNDECIDED}
     assert reasons == {
         older: "it is older than the log",
         newer: "it is newer than the log",
@@ -335,21 +354,21 @@ def test_a_controller_that_was_not_active_is_not_judged() -> None:
 def test_every_failed_directory_of_the_real_clusters_is_decided() -> None:
     for kafka in KAFKAS:
         reports = [
-            one
-            for one in _true(kafka)[0]
-            if isinstance(one.line, RequestLine)
-            and isinstance(one.line.request, BrokerHeartbeatRequest)
-            and one.line.request.offline_log_dirs
+            judgment
+            for judgment in _true(kafka)[0]
+            if isinstance(judgment.line, RequestLine)
+            and isinstance(judgment.line.request, BrokerHeartbeatRequest)
+            and judgment.line.request.offline_log_dirs
         ]
         assert reports or kafka == "kafka-3.9.2-zk-migration"
-        assert all(one.verdict is Verdict.SAME for one in reports)
+        assert all(judgment.verdict is Verdict.SAME for judgment in reports)
 
 
 def test_a_trace_audited_from_its_file_reads_the_same(tmp_path: Path) -> None:
     recorded = Recorded.of(TRACES / "seed2.jsonl.gz", limit=60)
     recorded.log.write(tmp_path)
     audit = Audit(committed(LogReader(MetadataLog.open(tmp_path))), [iter(recorded.requests)])
-    assert {one.verdict for one in audit if isinstance(one, Judged)} <= {Verdict.SAME, Verdict.QUIRK}
+    assert {finding.verdict for finding in audit if isinstance(finding, Judged)} <= {Verdict.SAME, Verdict.QUIRK}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -371,8 +390,8 @@ def test_requests_with_wrong_numbers_missing_twice_or_shuffled_are_judged_withou
     handled = [line for line in lines if line.error_code != 41]
     judged, own = _audit("kafka-3.9.2-upgrade", lines)
     assert len(judged) == len(handled)
-    written = sum(len(one.written) for one in judged if one.verdict is not Verdict.DIFFERS)
-    assert written + sum(len(one.records) for one in own) == 268  # every record is explained once
+    written = sum(len(judgment.written) for judgment in judged if judgment.verdict is not Verdict.DIFFERS)
+    assert written + sum(len(work.records) for work in own) == 268  # every record is explained once
 
     controller = Control(Hints.of(lines), default_features(14, set()))
     for line in sorted(lines, key=lambda line: line.received_ms):
@@ -391,13 +410,17 @@ def test_a_record_version_that_no_known_kafka_writes_makes_its_request_not_decid
         return replace(entry, record=VersionedRecord(entry.record.record, 5))
 
     judged, own = _audit("kafka-4.1.2", change=newer)
-    undecided = [one for one in judged if one.verdict is Verdict.UNDECIDED]
-    wrote = [one for one in _true("kafka-4.1.2")[0] if one.line.api == "BROKER_REGISTRATION" and one.written]
-    assert {one.line for one in undecided} == {one.line for one in wrote}
-    assert {one.reason for one in undecided} == {f"RegisterBrokerRecord version 5 is {NEWER_KAFKA}"}
-    assert all(one.newer for one in undecided)
-    assert Verdict.DIFFERS not in {one.verdict for one in judged}
-    assert "not decidable RegisterBrokerRecord" in {one.cause for one in own}
+    undecided = [judgment for judgment in judged if judgment.verdict is Verdict.UNDECIDED]
+    wrote = [
+        judgment
+        for judgment in _true("kafka-4.1.2")[0]
+        if judgment.line.api == "BROKER_REGISTRATION" and judgment.written
+    ]
+    assert {judgment.line for judgment in undecided} == {judgment.line for judgment in wrote}
+    assert {judgment.reason for judgment in undecided} == {f"RegisterBrokerRecord version 5 is {NEWER_KAFKA}"}
+    assert all(judgment.newer for judgment in undecided)
+    assert Verdict.DIFFERS not in {judgment.verdict for judgment in judged}
+    assert "not decidable RegisterBrokerRecord" in {work.cause for work in own}
 
 
 def test_what_a_request_of_an_unknown_version_caused_is_not_decidable() -> None:
@@ -411,15 +434,22 @@ def test_what_a_request_of_an_unknown_version_caused_is_not_decidable() -> None:
         for line in _lines("kafka-4.1.2")
     ]
     judged, own = _audit("kafka-4.1.2", lines)
-    assert {one.reason for one in judged if one.newer} == {f"BROKER_HEARTBEAT version 3 is {NEWER_KAFKA}"}
-    assert {one.line.api for one in judged if one.newer} == {"BROKER_HEARTBEAT"}
-    assert {one.verdict for one in judged if not one.newer} <= {Verdict.SAME, Verdict.QUIRK}
-    assert not [one for one in own if one.cause.startswith("unexplained")]
-    caused = [one for one in _true("kafka-4.1.2")[0] if one.line.api == "BROKER_HEARTBEAT" and one.written]
-    offsets = {
-        one.from_offset + index for one in caused if one.from_offset is not None for index in range(len(one.written))
+    assert {judgment.reason for judgment in judged if judgment.newer} == {
+        f"BROKER_HEARTBEAT version 3 is {NEWER_KAFKA}"
     }
-    assert {one.from_offset for one in own if one.newer} <= offsets
+    assert {judgment.line.api for judgment in judged if judgment.newer} == {"BROKER_HEARTBEAT"}
+    assert {judgment.verdict for judgment in judged if not judgment.newer} <= {Verdict.SAME, Verdict.QUIRK}
+    assert not [work for work in own if work.cause.startswith("unexplained")]
+    caused = [
+        judgment for judgment in _true("kafka-4.1.2")[0] if judgment.line.api == "BROKER_HEARTBEAT" and judgment.written
+    ]
+    offsets = {
+        judgment.from_offset + index
+        for judgment in caused
+        if judgment.from_offset is not None
+        for index in range(len(judgment.written))
+    }
+    assert {work.from_offset for work in own if work.newer} <= offsets
 
 
 def test_at_a_metadata_version_that_is_not_known_a_difference_is_not_decidable() -> None:
@@ -432,11 +462,11 @@ def test_at_a_metadata_version_that_is_not_known_a_difference_is_not_decidable()
         return _with_record(entry, directories=None) if entry.offset == first.from_offset else entry
 
     judged, own = _audit("kafka-4.1.2", change=change)
-    (one,) = [one for one in judged if one.line == first.line]
-    assert one.verdict is Verdict.UNDECIDED
-    assert one.reason == f"Kafka 4.5 is {NEWER_KAFKA} (metadata.version 4.5-IV0)"
-    assert (one.expected, bool(one.written)) == (first.expected, True)
-    assert not [one for one in own if one.cause.startswith("unexplained")]
+    (judgment,) = [judgment for judgment in judged if judgment.line == first.line]
+    assert judgment.verdict is Verdict.UNDECIDED
+    assert judgment.reason == f"Kafka 4.5 is {NEWER_KAFKA} (metadata.version 4.5-IV0)"
+    assert (judgment.expected, bool(judgment.written)) == (first.expected, True)
+    assert not [work for work in own if work.cause.startswith("unexplained")]
     assert newer_level(33) is None
     assert newer_level(99) == f"metadata.version level 99 is {NEWER_KAFKA}"
 
@@ -449,9 +479,13 @@ def test_a_request_that_differs_is_shown_what_was_expected_at_the_offset_where_i
         return _with_record(entry, in_controlled_shutdown=True) if registered else entry
 
     judged, _ = _audit("kafka-4.1.2", change=change)
-    wrong = [one for one in judged if one.line.api == "BROKER_REGISTRATION" and one.verdict is Verdict.DIFFERS]
+    wrong = [
+        judgment
+        for judgment in judged
+        if judgment.line.api == "BROKER_REGISTRATION" and judgment.verdict is Verdict.DIFFERS
+    ]
     assert wrong
-    for one in wrong:
-        (expected,) = (kept.record for kept in one.expected if isinstance(kept.record, RegisterBrokerRecord))
-        found = next(kept.record for kept in one.written if isinstance(kept.record, RegisterBrokerRecord))
-        assert replace(expected, in_controlled_shutdown=True) == found
+    for judgment in wrong:
+        (expected,) = (kept.record for kept in judgment.expected if isinstance(kept.record, RegisterBrokerRecord))
+        registration = next(kept.record for kept in judgment.written if isinstance(kept.record, RegisterBrokerRecord))
+        assert replace(expected, in_controlled_shutdown=True) == registration

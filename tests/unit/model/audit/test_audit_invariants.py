@@ -81,11 +81,11 @@ def _cluster(born: PartitionRecord) -> list[Record]:
 def _check(*records: Record, born: PartitionRecord | None = None) -> list[LogBreach]:
     """The breaches of a log in which ``records`` are one batch after a sound beginning."""
     log = LogWriter()
-    for batch in ([one] for one in _cluster(born or _partition())):
-        log.append([VersionedRecord(one, VERSIONS.get(type(one), 0)) for one in batch], epoch=1, timestamp=1)
+    for batch in ([record] for record in _cluster(born or _partition())):
+        log.append([VersionedRecord(record, VERSIONS.get(type(record), 0)) for record in batch], epoch=1, timestamp=1)
     assert log.next_offset == BEGUN
     if records:
-        log.append([VersionedRecord(one, VERSIONS.get(type(one), 0)) for one in records], epoch=1, timestamp=2)
+        log.append([VersionedRecord(record, VERSIONS.get(type(record), 0)) for record in records], epoch=1, timestamp=2)
     return list(check_log(entries_of(log)))
 
 
@@ -129,11 +129,11 @@ def test_every_invariant_has_a_case() -> None:
 @pytest.mark.parametrize("number", TAMPERED)
 def test_an_invariant_fires_on_a_log_that_breaks_it_and_names_the_offset(number: int) -> None:
     born = _partition(eligible_leader_replicas=(2,), isr=(1,)) if number == 17 else None
-    found = _check(*TAMPERED[number], born=born)
-    assert number in {breach.number for breach in found}
-    offsets = {breach.offset for breach in found}
+    breaches = _check(*TAMPERED[number], born=born)
+    assert number in {breach.number for breach in breaches}
+    offsets = {breach.offset for breach in breaches}
     assert offsets <= {BEGUN, BEGUN + 1}
-    assert all(breach.problem for breach in found)
+    assert all(breach.problem for breach in breaches)
 
 
 @pytest.mark.parametrize("what", SOUND)
@@ -143,8 +143,8 @@ def test_what_a_controller_rightly_does_breaks_nothing(what: str) -> None:
 
 @pytest.mark.parametrize("kafka", KAFKAS)
 def test_a_real_log_keeps_them_but_for_the_known_loss_of_eligible_leaders(kafka: str) -> None:
-    found = Counter(breach.number for breach in check_log(committed(LogReader(MetadataLog.open(metadata_dir(kafka))))))
-    assert found == ({17: 3} if kafka == "kafka-4.1.2" else {})
+    counts = Counter(breach.number for breach in check_log(committed(LogReader(MetadataLog.open(metadata_dir(kafka))))))
+    assert counts == ({17: 3} if kafka == "kafka-4.1.2" else {})
 
 
 def test_kafkas_own_controller_breaks_only_those_that_are_known_for_it() -> None:
@@ -165,16 +165,16 @@ def test_a_record_that_no_reader_takes_and_that_breaks_no_invariant_ends_the_che
 
 def test_a_log_that_begins_with_a_snapshot_is_checked_from_there(tmp_path: Path) -> None:
     records = [
-        VersionedRecord(one, VERSIONS.get(type(one), 0))
-        for one in _cluster(_partition())
-        if not isinstance(one, BrokerRegistrationChangeRecord)
+        VersionedRecord(record, VERSIONS.get(type(record), 0))
+        for record in _cluster(_partition())
+        if not isinstance(record, BrokerRegistrationChangeRecord)
     ]
     write_snapshot(tmp_path, records, end_offset=100, epoch=1, timestamp=1)
     log = LogWriter(base_offset=100)
     log.append([VersionedRecord(_brokers(1, fenced=1), 0)], epoch=1, timestamp=2)
     log.write(tmp_path)
-    found = list(check_log(LogReader(MetadataLog.open(tmp_path))))
-    assert [(breach.number, breach.offset) for breach in found] == [(9, 100)]
+    breaches = list(check_log(LogReader(MetadataLog.open(tmp_path))))
+    assert [(breach.number, breach.offset) for breach in breaches] == [(9, 100)]
 
 
 def test_the_statements_have_the_numbers_of_the_specification() -> None:

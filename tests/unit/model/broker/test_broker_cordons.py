@@ -19,7 +19,7 @@ from jbod_model.ids import Uuid
 
 A, B, C = Uuid(11, 1), Uuid(11, 2), Uuid(11, 3)
 P, Q = Replica(Uuid(1, 1), 0), Replica(Uuid(1, 1), 1)
-TOLD = BrokerSurroundings(cordons_supported=True)
+SURROUNDINGS = BrokerSurroundings(cordons_supported=True)
 CAUGHT_UP = BrokerHeartbeatResponse(
     is_caught_up=True, is_fenced=True, in_controlled_shutdown=False, should_shut_down=False
 )
@@ -132,4 +132,4 @@ def test_lifecycle_that_is_not_registered_does_not_hurry_for_a_cordon() -> None:
     """R-LIFE-11."""
     life = lifecycle.cordon(Lifecycle(node_id=1, cluster_id="x", incarnation_id=Uuid(7, 7), log_dirs=(A,)), (A,), 3)
     assert (life.cordoned, life.timers) == ((A,), ())
-    assert lifecycle.heartbeat_request(life, TOLD).cordoned_log_dirs is None
+    assert lifecycle.heartbeat_request(life, SURROUNDINGS).cordoned_log_dirs is None

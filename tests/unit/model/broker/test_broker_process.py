@@ -218,9 +218,9 @@ def test_move_whose_source_fails_tells_the_controller_the_old_directory() -> Non
 
 
 @pytest.mark.parametrize("failing", [A, B, None])
-@pytest.mark.parametrize(("rules", "told"), [(KAFKA_BROKER, [A]), (KIP858_BROKER, []), (DRAFT_BROKER, [])])
+@pytest.mark.parametrize(("rules", "reports"), [(KAFKA_BROKER, [A]), (KIP858_BROKER, []), (DRAFT_BROKER, [])])
 def test_move_that_ends_while_its_report_waits_is_cancelled_locally(
-    rules: BrokerRules, told: list[Uuid], failing: Uuid | None
+    rules: BrokerRules, reports: list[Uuid], failing: Uuid | None
 ) -> None:
     """R-MOVE-10: its source fails, its target fails, or it is cancelled. Kafka reports the original directory."""
     node = publish(running(rules), {P: A}, 20)
@@ -230,10 +230,10 @@ def test_move_that_ends_while_its_report_waits_is_cancelled_locally(
         node, _ = process.alter_replica_log_dir(node, P, A, 50)
     else:
         node, _ = process.fail_directory(node, failing, 50)
-    assert node.queue.pending == len(told)
+    assert node.queue.pending == len(reports)
     _, actions = process.tick(node, 10_000)
     requests = [action for action in actions if isinstance(action, AssignReplicasToDirsRequest)]
-    assert [directory.id for request in requests for directory in request.directories] == told
+    assert [directory.id for request in requests for directory in request.directories] == reports
 
 
 def test_move_whose_report_may_have_been_heard_is_reverted_by_a_request() -> None:
@@ -351,7 +351,7 @@ def test_oldest_assignment_into_a_failed_directory_sets_the_limit() -> None:
     """R-LIFE-8: of those that wait and those in flight."""
     node = publish(running(KIP858_BROKER), {P: A, Q: A}, 20)
     node, _ = process.fail_directory(node, A, 6_000)
-    newer, older = (Assignment(one, A, at, AssignmentReason.METADATA) for one, at in ((P, 9_000), (Q, 7_000)))
+    newer, older = (Assignment(replica, A, at, AssignmentReason.METADATA) for replica, at in ((P, 9_000), (Q, 7_000)))
     queue = AssignmentQueue(ready={P: newer}, in_flight={Q: older}, deadline=100_000)
     node = replace(node, life=replace(node.life, failure_checks=()), queue=queue)
     assert process.tick(node, 36_999)[0].running

@@ -64,7 +64,7 @@ def predicted(cluster: str, broker_id: int, process: list[Exchange]) -> dict[Rep
     at_start = before[-1] if before else Image()
     on_disk = {r: d for r, d in assigned_directories(at_start, broker_id).items() if d in directories}
     state = Replicas(disks=Disks(configured=directories, current=on_disk))
-    found: dict[Replica, int] = {}
+    times: dict[Replica, int] = {}
     last = Image()
     for time, image in [(began, at_start), *((t, i) for t, i in history(cluster) if began < t <= ended)]:
         changes, deletes = local_changes(last, image, broker_id)
@@ -74,9 +74,9 @@ def predicted(cluster: str, broker_id: int, process: list[Exchange]) -> dict[Rep
         supported = directories_supported(image.features.get(METADATA_VERSION, 0))
         state, reports = replicas.apply_metadata(state, changes, deletes, directories_supported=supported)
         for report in reports:
-            found.setdefault(report.replica, time)
+            times.setdefault(report.replica, time)
         last = image
-    return found
+    return times
 
 
 @pytest.mark.parametrize(("cluster", "broker_id"), sorted(ALL), ids=str)

@@ -201,7 +201,7 @@ class World:
         """What the partition's leader sends to change the in-sync set."""
         state = self.partition(topic, partition)
         values = {"leader_epoch": state.leader_epoch, "partition_epoch": state.partition_epoch} | fields
-        asked = AlterPartitionPartition(
+        change = AlterPartitionPartition(
             partition_index=partition,
             new_isr_with_epochs=tuple(
                 BrokerState(broker_id=member, broker_epoch=self.epoch(member) if member in self.image.brokers else -1)
@@ -212,7 +212,7 @@ class World:
         return AlterPartitionRequest(
             broker_id=state.leader,
             broker_epoch=self.epoch(state.leader),
-            topics=(AlterPartitionTopic(topic_id=self.id(topic), partitions=(asked,)),),
+            topics=(AlterPartitionTopic(topic_id=self.id(topic), partitions=(change,)),),
         )
 
 

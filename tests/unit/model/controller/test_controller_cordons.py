@@ -93,7 +93,9 @@ def test_first_heartbeat_with_an_empty_list_of_cordons_writes_it_and_one_without
     (record,) = cordon(world, 1)
     assert record.cordoned_log_dirs == ()
     answer = world.ask(world.registration(1, directory(1), directory(1, 1), process=1))
-    assert versions([one for one in answer.records if isinstance(one.record, RegisterBrokerRecord)]) == [4]
+    assert versions(
+        [versioned for versioned in answer.records if isinstance(versioned.record, RegisterBrokerRecord)]
+    ) == [4]
     assert cordoned(world, 1) is None
 
 
@@ -123,10 +125,10 @@ def test_broker_whose_online_directories_are_all_cordoned_is_given_no_replica() 
     world = World(NOW).brokers(1, 2, dirs=2)
     world.ask(world.heartbeat(1, directory(1, 1)))
     cordon(world, 1, 0)
-    asked = CreateTopicsRequest(topics=(CreatableTopic(name="a", num_partitions=4, replication_factor=1),))
-    placed = of(world.look(asked, new_topic_ids=(topic_id(1),)), PartitionRecord)
+    request = CreateTopicsRequest(topics=(CreatableTopic(name="a", num_partitions=4, replication_factor=1),))
+    placed = of(world.look(request, new_topic_ids=(topic_id(1),)), PartitionRecord)
     assert {record.replicas for record in placed} == {(2,)}
-    two = replace(asked, topics=(replace(asked.topics[0], replication_factor=2),))
+    two = replace(request, topics=(replace(request.topics[0], replication_factor=2),))
     response = world.look(two).response
     assert isinstance(response, CreateTopicsResponse)
     assert response.topics[0].error_code == KafkaError.INVALID_REPLICATION_FACTOR

@@ -93,11 +93,11 @@ def codes(world: World, *topics: CreatableTopic, **context: Any) -> list[int]:
 
 def test_broker_that_is_not_registered_has_no_directory_and_may_get_replicas() -> None:
     """R-OFF-4, R-NEWDIR-1, R-CORDON-4."""
-    found = cluster(World().brokers(1))
-    assert not found.has_online_dir(9, directory(1))
-    assert not found.active(9)
-    assert found.default_dir(9) == UNASSIGNED
-    assert found.takes_replicas(9)
+    view = cluster(World().brokers(1))
+    assert not view.has_online_dir(9, directory(1))
+    assert not view.active(9)
+    assert view.default_dir(9) == UNASSIGNED
+    assert view.takes_replicas(9)
 
 
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
@@ -223,14 +223,14 @@ def test_unclean_election_is_not_needed_where_another_replica_than_the_preferred
 
 def test_nobody_leads_where_no_last_leader_is_known() -> None:
     """R-ELECT-4."""
-    asked: list[int] = []
+    broker_ids: list[int] = []
 
     def acceptable(broker_id: int) -> bool:
-        asked.append(broker_id)
+        broker_ids.append(broker_id)
         return True
 
     assert elect(Election.ONLINE, Candidates(leader=-1, replicas=(), isr=()), acceptable) == Elected(NO_LEADER)
-    assert asked == []
+    assert broker_ids == []
 
 
 def test_last_known_leader_waits_for_replicas_in_sync() -> None:
@@ -262,8 +262,8 @@ def around(level: str, *, elr: bool = False, anybody: bool = True) -> Surroundin
 
 
 def change(before: Partition, wish: Wish, surroundings: Surroundings) -> Any:
-    found = partition_change(topic_id(1), 0, before, wish, surroundings)
-    return None if found is None else found.record
+    versioned = partition_change(topic_id(1), 0, before, wish, surroundings)
+    return None if versioned is None else versioned.record
 
 
 def test_nobody_is_eligible_while_the_feature_is_off() -> None:

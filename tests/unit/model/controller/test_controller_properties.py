@@ -223,18 +223,21 @@ def current(world: World, request: Any, slip: int) -> Any:
         request = replace(
             request,
             topics=tuple(
-                replace(topic, partitions=tuple(_current(world, topic.topic_id, asked) for asked in topic.partitions))
+                replace(
+                    topic,
+                    partitions=tuple(_current(world, topic.topic_id, partition) for partition in topic.partitions),
+                )
                 for topic in request.topics
             ),
         )
     return request
 
 
-def _current(world: World, topic: Uuid, asked: AlterPartitionPartition) -> AlterPartitionPartition:
-    if topic not in world.image.topics or asked.partition_index not in world.image.topics[topic].partitions:
-        return asked
-    state = world.image.topics[topic].partitions[asked.partition_index]
-    return replace(asked, leader_epoch=state.leader_epoch, partition_epoch=state.partition_epoch)
+def _current(world: World, topic: Uuid, partition: AlterPartitionPartition) -> AlterPartitionPartition:
+    if topic not in world.image.topics or partition.partition_index not in world.image.topics[topic].partitions:
+        return partition
+    state = world.image.topics[topic].partitions[partition.partition_index]
+    return replace(partition, leader_epoch=state.leader_epoch, partition_epoch=state.partition_epoch)
 
 
 SAFE = replace(KAFKA, controller=replace(KAFKA.controller.without(), election_after_assignment="new directory"))
@@ -268,15 +271,15 @@ def check(world: World, profile: Profile) -> None:
 @given(
     elr=st.booleans(),
     min_isr=st.integers(1, 2),
-    asked=st.lists(st.tuples(REQUESTS, EPOCH_SLIPS), max_size=40),
+    requests=st.lists(st.tuples(REQUESTS, EPOCH_SLIPS), max_size=40),
 )
 def test_any_requests_in_any_order_leave_a_sound_state(
-    profile: Profile, elr: bool, min_isr: int, asked: list[tuple[Request, int]]
+    profile: Profile, elr: bool, min_isr: int, requests: list[tuple[Request, int]]
 ) -> None:
     """Nothing but refusals is raised; a fault only by Kafka's own flaws or a configuration that is no number."""
     world = World(elr=elr, min_isr=min_isr, profile=profile).brokers(0, 1, 2)
     world.topic("a", (0, 1), (1, 2))
-    for number, (request, slip) in enumerate(asked):
+    for number, (request, slip) in enumerate(requests):
         try:
             world.ask(current(world, request, slip), new_topic_ids=(topic_id(2 + 2 * number), topic_id(3 + 2 * number)))
         except ControllerFault:

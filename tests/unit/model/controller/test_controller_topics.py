@@ -369,10 +369,10 @@ def test_alter_partition_member_of_another_epoch_is_refused() -> None:
     world = World().brokers(0, 1)
     world.topic("foo", (0, 1))
     request = world.isr_request("foo", 0, 1)
-    asked = request.topics[0].partitions[0]
+    partition = request.topics[0].partitions[0]
     for epoch, code in ((world.epoch(1) + 1, 107), (-1, 0), (world.epoch(1), 0)):
-        members = (asked.new_isr_with_epochs[0], replace(asked.new_isr_with_epochs[1], broker_epoch=epoch))
-        changed = replace(asked, new_isr_with_epochs=members)
+        members = (partition.new_isr_with_epochs[0], replace(partition.new_isr_with_epochs[1], broker_epoch=epoch))
+        changed = replace(partition, new_isr_with_epochs=members)
         topics = (AlterPartitionTopic(topic_id=world.id("foo"), partitions=(changed,)),)
         assert isr_error(world, replace(request, topics=topics)) == code
 
@@ -382,9 +382,9 @@ def test_alter_partition_of_what_does_not_exist_is_refused() -> None:
     world = World().brokers(0)
     world.topic("foo", (0,))
     request = world.isr_request("foo", 0)
-    asked = request.topics[0]
-    unknown_topic = replace(asked, topic_id=topic_id(66))
-    unknown_partition = replace(asked, partitions=(replace(asked.partitions[0], partition_index=9),))
+    topic = request.topics[0]
+    unknown_topic = replace(topic, topic_id=topic_id(66))
+    unknown_partition = replace(topic, partitions=(replace(topic.partitions[0], partition_index=9),))
     assert isr_error(world, replace(request, topics=(unknown_topic,))) == 100
     assert isr_error(world, replace(request, topics=(unknown_partition,))) == 3
 

@@ -47,43 +47,47 @@ def cluster(random: Random) -> Image:
 
 def partition(random: Random, brokers: dict[int, BrokerRegistration], size: int) -> Partition:
     replicas = tuple(random.sample([*brokers], min(size + random.randint(0, 1), len(brokers))))
-    isr = tuple(one for one in replicas if random.random() < 0.7)
-    adding = tuple(sorted(one for one in replicas[1:] if random.random() < 0.1))
+    isr = tuple(replica for replica in replicas if random.random() < 0.7)
+    adding = tuple(sorted(replica for replica in replicas[1:] if random.random() < 0.1))
     leader = random.choice(isr) if isr and random.random() < 0.9 else -1
-    placed = [random.choice([*brokers[one].directories, KAFKA_IDS.lost, Uuid(99, 99)]) for one in replicas]
+    placed = [random.choice([*brokers[replica].directories, KAFKA_IDS.lost, Uuid(99, 99)]) for replica in replicas]
     return Partition(
         replicas=replicas,
         directories=tuple(placed),
         isr=isr,
         adding_replicas=adding,
-        removing_replicas=tuple(sorted(one for one in replicas if one not in adding and random.random() < 0.1)),
-        eligible_leader_replicas=tuple(one for one in replicas if one not in isr and random.random() < 0.3),
+        removing_replicas=tuple(
+            sorted(replica for replica in replicas if replica not in adding and random.random() < 0.1)
+        ),
+        eligible_leader_replicas=tuple(replica for replica in replicas if replica not in isr and random.random() < 0.3),
         leader=leader,
         leader_recovery_state=int(random.random() < 0.1),
     )
 
 
 def plan(random: Random, image: Image) -> dict[Target, tuple[int, ...]]:
-    found = {}
+    reassignments = {}
     for topic in image.topics.values():
         for number in topic.partitions:
             if random.random() < 0.8:
                 known = [*image.brokers, *([77] if random.random() < 0.05 else [])]
-                found[topic.name, number] = tuple(random.sample(known, random.randint(1, 3)))
-    return found
+                reassignments[topic.name, number] = tuple(random.sample(known, random.randint(1, 3)))
+    return reassignments
 
 
-def alike(random: Random, image: Image, asked: dict[Target, tuple[int, ...]]) -> None:
+def alike(random: Random, image: Image, reassignments: dict[Target, tuple[int, ...]]) -> None:
     """Makes partitions of a topic those of others under other names, now and then with a change."""
     classes: dict[object, list[int]] = {}
-    for number, one in image.brokers.items():
-        classes.setdefault((one.fenced, one.in_controlled_shutdown, len(one.directories)), []).append(number)
+    for number, registration in image.brokers.items():
+        classes.setdefault(
+            (registration.fenced, registration.in_controlled_shutdown, len(registration.directories)), []
+        ).append(number)
     for topic in image.topics.values():
         partitions = topic.partitions
         assert isinstance(partitions, dict)
         for number in partitions:
             first = random.choice([*topic.partitions])
-            if random.random() < 0.3 or (topic.name, first) not in asked:
+            if random.random() < 0.3 or (topic.name, first) not in reassignments:
                 continue
             names: dict[int, int] = {77: random.choice((77, 78))}
             for members in classes.values() if random.random() < 0.8 else [[*image.brokers]]:
@@ -91,11 +95,11 @@ def alike(random: Random, image: Image, asked: dict[Target, tuple[int, ...]]) ->
             was = topic.partitions[first]
             renamed = replace(
                 was,
-                replicas=tuple(names[one] for one in was.replicas),
-                isr=tuple(names[one] for one in was.isr),
-                eligible_leader_replicas=tuple(names[one] for one in was.eligible_leader_replicas),
-                adding_replicas=tuple(sorted(names[one] for one in was.adding_replicas)),
-                removing_replicas=tuple(sorted(names[one] for one in was.removing_replicas)),
+                replicas=tuple(names[replica] for replica in was.replicas),
+                isr=tuple(names[replica] for replica in was.isr),
+                eligible_leader_replicas=tuple(names[replica] for replica in was.eligible_leader_replicas),
+                adding_replicas=tuple(sorted(names[replica] for replica in was.adding_replicas)),
+                removing_replicas=tuple(sorted(names[replica] for replica in was.removing_replicas)),
                 leader=names.get(was.leader, -1),
                 directories=tuple(
                     image.brokers[names[broker]].directories[0] if where in image.brokers[broker].directories else where
@@ -103,27 +107,33 @@ def alike(random: Random, image: Image, asked: dict[Target, tuple[int, ...]]) ->
                 ),
             )
             partitions[number] = renamed if random.random() < 0.5 else changed(random, renamed)
-            wanted = [names.get(one, one) for one in asked[topic.name, first]]
-            asked[topic.name, number] = tuple(wanted if random.random() < 0.8 else wanted[::-1])
+            wanted = [names.get(replica, replica) for replica in reassignments[topic.name, first]]
+            reassignments[topic.name, number] = tuple(wanted if random.random() < 0.8 else wanted[::-1])
 
 
-def changed(random: Random, one: Partition) -> Partition:
+def changed(random: Random, partition: Partition) -> Partition:
     """The same with one thing that is otherwise."""
-    some = random.choice(one.replicas)
+    some = random.choice(partition.replicas)
     what = random.randrange(5)
     if what == 0:
-        return replace(one, leader_recovery_state=1 - one.leader_recovery_state)
-    if what == 1 and some != one.leader:
-        return replace(one, isr=tuple(each for each in one.replicas if (each in one.isr) != (each == some)))
+        return replace(partition, leader_recovery_state=1 - partition.leader_recovery_state)
+    if what == 1 and some != partition.leader:
+        return replace(
+            partition, isr=tuple(each for each in partition.replicas if (each in partition.isr) != (each == some))
+        )
     if what == 2:
         placed = [
-            KAFKA_IDS.lost if each == some else at for each, at in zip(one.replicas, one.directories, strict=True)
+            KAFKA_IDS.lost if each == some else at
+            for each, at in zip(partition.replicas, partition.directories, strict=True)
         ]
-        return replace(one, directories=tuple(placed))
+        return replace(partition, directories=tuple(placed))
     if what == 3:
-        placed = [Uuid(99, 99) if each == some else at for each, at in zip(one.replicas, one.directories, strict=True)]
-        return replace(one, directories=tuple(placed))
-    return replace(one, eligible_leader_replicas=() if some in one.isr else (some,))
+        placed = [
+            Uuid(99, 99) if each == some else at
+            for each, at in zip(partition.replicas, partition.directories, strict=True)
+        ]
+        return replace(partition, directories=tuple(placed))
+    return replace(partition, eligible_leader_replicas=() if some in partition.isr else (some,))
 
 
 def test_outcomes_are_those_of_a_plan_that_is_played_in_full() -> None:
@@ -131,21 +141,21 @@ def test_outcomes_are_those_of_a_plan_that_is_played_in_full() -> None:
     for seed in range(amount(150, 3000)):
         random = Random(seed)
         image = cluster(random)
-        asked = plan(random, image)
-        alike(random, image, asked)
+        reassignments = plan(random, image)
+        alike(random, image, reassignments)
         try:
-            full = play(image, asked)
+            full = play(image, reassignments)
         except (ControllerFault, JbodError):
             with contextlib.suppress(ControllerFault, JbodError):
-                outcomes(image, asked)
+                outcomes(image, reassignments)
             continue
-        found = outcomes(image, asked)
-        for target, outcome in found.items():
+        predictions = outcomes(image, reassignments)
+        for target, outcome in predictions.items():
             assert outcome == Outcome.of(full, target), f"seed {seed}, {target}"
-        assert found.keys() == asked.keys(), f"seed {seed}"
-        played += len(found)
-        refused += sum(bool(one.refused) for one in found.values())
-        kinds += len(set(found.values()))
+        assert predictions.keys() == reassignments.keys(), f"seed {seed}"
+        played += len(predictions)
+        refused += sum(bool(prediction.refused) for prediction in predictions.values())
+        kinds += len(set(predictions.values()))
     assert played > 1000
     assert refused > 10
     assert kinds > 100

@@ -47,10 +47,10 @@ def record(tail: bytes) -> bytes:
 def test_batch_comes_back(values: list[bytes], base_offset: int) -> None:
     """R-FMT-11, R-FMT-13."""
     raw = write_batch(values, base_offset=base_offset, epoch=7, timestamp=123)
-    found = read_batch(raw + b"more", 0, file="f")
-    assert found is not None
-    assert (found.values, found.control) == (tuple(values), ())
-    header = found.header
+    batch = read_batch(raw + b"more", 0, file="f")
+    assert batch is not None
+    assert (batch.values, batch.control) == (tuple(values), ())
+    header = batch.header
     assert (header.base_offset, header.last_offset) == (base_offset, base_offset + len(values) - 1)
     assert (header.epoch, header.max_timestamp, header.size) == (7, 123, len(raw))
     assert not header.is_control
@@ -59,18 +59,18 @@ def test_batch_comes_back(values: list[bytes], base_offset: int) -> None:
 @pytest.mark.parametrize("number", CONTROL_TYPES)
 def test_control_batch_comes_back(number: int) -> None:
     """R-FMT-17, R-FMT-18."""
-    said = CONTROL_TYPES[number]()
-    found = read_batch(write_batch([said], base_offset=0, epoch=0, timestamp=0), 0, file="f")
-    assert found is not None
-    assert (found.values, found.control, found.header.is_control) == ((), (said,), True)
+    record = CONTROL_TYPES[number]()
+    batch = read_batch(write_batch([record], base_offset=0, epoch=0, timestamp=0), 0, file="f")
+    assert batch is not None
+    assert (batch.values, batch.control, batch.header.is_control) == ((), (record,), True)
 
 
 def test_leader_change_of_a_later_version_is_read_by_its_own_number() -> None:
     """R-FMT-20."""
-    said = LeaderChangeMessage(version=1, leader_id=3, voters=(Voter(voter_id=3, voter_directory_id=Uuid(4, 4)),))
-    found = read_batch(write_batch([said], base_offset=0, epoch=0, timestamp=0), 0, file="f")
-    assert found is not None
-    assert found.control == (said,)
+    message = LeaderChangeMessage(version=1, leader_id=3, voters=(Voter(voter_id=3, voter_directory_id=Uuid(4, 4)),))
+    batch = read_batch(write_batch([message], base_offset=0, epoch=0, timestamp=0), 0, file="f")
+    assert batch is not None
+    assert batch.control == (message,)
 
 
 def test_compressed_batch_is_refused_with_its_offset_and_codec() -> None:

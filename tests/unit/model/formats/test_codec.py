@@ -43,17 +43,17 @@ def golden() -> list[list[str]]:
 
 def golden_schemas() -> dict[str, dict[int, list[str]]]:
     """Record -> version -> lines of the golden dump."""
-    found: dict[str, dict[int, list[str]]] = {}
+    schemas: dict[str, dict[int, list[str]]] = {}
     for line in (GOLDEN / "schemas_4.3.1.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("==="):
             name = line.split()[2]
-            found[name] = {}
+            schemas[name] = {}
         elif line.startswith("  -- v"):
             version = int(line[6:])
-            found[name][version] = []
+            schemas[name][version] = []
         elif line.strip() and line.strip() != "_tagged_fields":
-            found[name][version].append(line[5:].rstrip())
-    return found
+            schemas[name][version].append(line[5:].rstrip())
+    return schemas
 
 
 KAFKA_TYPES = {"bool": "BOOLEAN", "float64": "FLOAT64", "string": "COMPACT_{}STRING", "bytes": "COMPACT_{}BYTES"}
@@ -124,8 +124,8 @@ def java_text(value: Any) -> str:
             for field in schema.fields
             if "cordoned" not in field.name
         ]
-        said = (f"{name}=" + (f"'{item}'" if isinstance(item, str) else java_text(item)) for name, item in fields)
-        return f"{type(value).__name__}({', '.join(said)})"
+        texts = (f"{name}=" + (f"'{item}'" if isinstance(item, str) else java_text(item)) for name, item in fields)
+        return f"{type(value).__name__}({', '.join(texts)})"
     if isinstance(value, Uuid):
         return str(value)
     if isinstance(value, tuple):
@@ -158,12 +158,12 @@ def structs(name: str, version: int) -> st.SearchStrategy[Any]:
     schema = SCHEMAS[name]
     fields: dict[str, st.SearchStrategy[Any]] = {}
     for field in schema.of(version):
-        one = PRIMITIVES[field.type] if field.type in PRIMITIVES else structs(field.type, version)
+        strategy = PRIMITIVES[field.type] if field.type in PRIMITIVES else structs(field.type, version)
         if field.array:
-            one = st.lists(one, max_size=3).map(tuple)
-        fields[field.name] = st.none() | one if field.nullable else one
+            strategy = st.lists(strategy, max_size=3).map(tuple)
+        fields[field.name] = st.none() | strategy if field.nullable else strategy
     later = {30: st.binary(max_size=4)}
-    tags = st.fixed_dictionaries({}, optional=later).map(lambda found: tuple(sorted(found.items())))
+    tags = st.fixed_dictionaries({}, optional=later).map(lambda values: tuple(sorted(values.items())))
     return st.builds(schema.cls, unknown_tags=tags, **fields)
 
 
@@ -317,8 +317,8 @@ def test_record_that_its_version_cannot_say_is_refused(record: Record, version: 
 def test_not_a_number_has_its_json_form() -> None:
     """R-REC-3."""
     for value, text in ((math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity"), (1.5, 1.5)):
-        said = record_as_json(VersionedRecord(records.ClientQuotaRecord(value=value), 0))
-        assert said["data"]["value"] == text
+        record = record_as_json(VersionedRecord(records.ClientQuotaRecord(value=value), 0))
+        assert record["data"]["value"] == text
 
 
 def test_primitive_over_its_width_is_refused() -> None:

@@ -34,8 +34,8 @@ def jar(path: Path, *definitions: dict[str, Any]) -> Path:
     """A jar with definitions as Kafka's have them, a comment before each."""
     with zipfile.ZipFile(path / "kafka-metadata.jar", "w") as archive:
         archive.writestr("org/apache/kafka/A.class", b"\xca\xfe")
-        for one in definitions:
-            archive.writestr(f"common/metadata/{one['name']}.json", "// Licensed\n" + json.dumps(one))
+        for definition in definitions:
+            archive.writestr(f"common/metadata/{definition['name']}.json", "// Licensed\n" + json.dumps(definition))
     return path / "kafka-metadata.jar"
 
 

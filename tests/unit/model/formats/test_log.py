@@ -255,8 +255,8 @@ def test_log_with_any_byte_flipped_is_the_same_or_waits_or_is_malformed(tmp_path
             except MalformedLog as problem:
                 assert str(tmp_path) in problem.file
             else:
-                found = names(entries)
-                assert found == expected or (reader.tail is not None and found == expected[: len(found)])
+                records = names(entries)
+                assert records == expected or (reader.tail is not None and records == expected[: len(records)])
 
 
 def test_segment_cut_off_before_another_is_refused(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def _reason(body: Any) -> str:
 @pytest.mark.parametrize("cluster", KAFKAS)
 def test_a_real_log_every_line_of_a_read_api_is_a_request_and_no_other(cluster: str) -> None:
     wanted = {api.name for api in APIS.values()}
-    named = Counter(found[1] for text in _texts(cluster) if (found := NAMED.search(text)))
+    named = Counter(match[1] for text in _texts(cluster) if (match := NAMED.search(text)))
     log = RequestLog(_log(cluster))
     read = Counter(line.api for line in log.requests())
     assert read == {name: count for name, count in named.items() if name in wanted}
@@ -89,7 +89,7 @@ def test_a_directory_assignment_has_what_was_asked_and_what_was_answered() -> No
     assert isinstance(line.request, AssignReplicasToDirsRequest)
     assert isinstance(line.response, AssignReplicasToDirsResponse)
     assert line.request.broker_epoch == body["request"]["brokerEpoch"]
-    asked = [
+    indexes = [
         partition.partition_index for topic in line.request.directories[0].topics for partition in topic.partitions
     ]
     answered = [
@@ -97,7 +97,7 @@ def test_a_directory_assignment_has_what_was_asked_and_what_was_answered() -> No
         for topic in line.response.directories[0].topics
         for partition in topic.partitions
     ]
-    assert answered == [(index, 0) for index in asked]
+    assert answered == [(index, 0) for index in indexes]
     assert (line.client_id, line.correlation_id, line.forwarded, line.error_code) == ("1", 0, False, 0)
 
 
@@ -137,11 +137,11 @@ def test_an_in_sync_set_of_version_2_has_members_without_epochs() -> None:
     body = _body("ALTER_PARTITION")
     body["requestHeader"]["requestApiVersion"] = 2
     partition = body["request"]["topics"][0]["partitions"][0]
-    partition["newIsr"] = [one["brokerId"] for one in partition.pop("newIsrWithEpochs")]
+    partition["newIsr"] = [broker["brokerId"] for broker in partition.pop("newIsrWithEpochs")]
     request = _request(body).request
     assert isinstance(request, AlterPartitionRequest)
-    asked = request.topics[0].partitions[0].new_isr_with_epochs
-    assert asked == tuple(BrokerState(broker_id=member) for member in partition["newIsr"])
+    members = request.topics[0].partitions[0].new_isr_with_epochs
+    assert members == tuple(BrokerState(broker_id=member) for member in partition["newIsr"])
 
 
 def test_a_request_that_was_refused_as_a_whole_has_its_error_and_no_answer() -> None:

@@ -29,8 +29,8 @@ Operation = Callable[[World], None]
 
 
 def _any(world: World, *, up: bool | None = None) -> Broker | None:
-    found = [broker for broker in world.brokers.values() if up is None or broker.up == up]
-    return world.random.choice(found) if found else None
+    brokers = [broker for broker in world.brokers.values() if up is None or broker.up == up]
+    return world.random.choice(brokers) if brokers else None
 
 
 # BROKERS
@@ -236,7 +236,7 @@ def alter_isr(world: World, members: list[int]) -> None:
     """The leader asks for another in-sync set."""
     partition, topic = world.partition, world.image.topic(TOPIC)
     assert partition is not None and topic is not None
-    asked = AlterPartitionPartition(
+    change = AlterPartitionPartition(
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
         new_isr_with_epochs=tuple(BrokerState(broker_id=member) for member in members),
@@ -252,7 +252,7 @@ def alter_isr(world: World, members: list[int]) -> None:
         AlterPartitionRequest(
             broker_id=partition.leader,
             broker_epoch=world.brokers[partition.leader].epoch,
-            topics=(AlterPartitionTopic(topic_id=topic.topic_id, partitions=(asked,)),),
+            topics=(AlterPartitionTopic(topic_id=topic.topic_id, partitions=(change,)),),
         )
     )
     for member, sure in before.items():
@@ -271,9 +271,9 @@ def reassign(world: World) -> None:
     if world.random.random() < 0.2:
         replicas = None
     world.tell(f"reassign to {replicas}")
-    asked = ReassignablePartition(partition_index=0, replicas=replicas)
+    reassignment = ReassignablePartition(partition_index=0, replicas=replicas)
     world.excused |= replicas is None and looks_completed(world)
-    world.ask(AlterPartitionReassignmentsRequest(topics=(ReassignableTopic(name=TOPIC, partitions=(asked,)),)))
+    world.ask(AlterPartitionReassignmentsRequest(topics=(ReassignableTopic(name=TOPIC, partitions=(reassignment,)),)))
 
 
 def change_min_isr(world: World) -> None:

@@ -29,7 +29,7 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
         if disk.log and partition.directory(broker_id) == disk.id and not starting(world, broker_id):
             disk.log.named, disk.log.mounted = True, False
     losses = world.fate.losses
-    told = losses[-1] if losses and (losses[-1].went_on or -1) >= first else None
+    alarm = losses[-1] if losses and (losses[-1].went_on or -1) >= first else None
     pending = bool(losses) and losses[-1].went_on is None and losses[-1].until is None
     placed = [disk for disk in world.at.values() if disk.log and not (disk.log.unplaced or disk.log.mounted)]
     still = [b for b in partition.replicas if in_reach(world, b) and world.presumed <= world.at[b].log.sure]  # type: ignore[union-attr]
@@ -46,24 +46,26 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
     unreported = leader.recreated and partition.directory(partition.leader) != world.at[partition.leader].id
     if unreported or starting(world, partition.leader):
         world.count("not reported yet")
-        world.told_before |= told is not None
+        world.told_before |= alarm is not None
         presume(world, partition, leader)  # it leads, and acknowledges, before it reports
         return
     missing = world.presumed - leader.sure
     really = world.acked - set(leader.entries) if world.serving(partition.leader) else set()
     world.tell(
         f"  led by {partition.leader} isr {partition.isr} elr {partition.eligible_leader_replicas}"
-        f" misses {sorted(missing)} really {sorted(really)} told {told and told.kind}"
+        f" misses {sorted(missing)} really {sorted(really)} told {alarm and alarm.kind}"
     )
-    if really and not (told or world.told_before):
+    if really and not (alarm or world.told_before):
         raise Unsound(f"silent: {partition.leader} leads without {sorted(really)}")
-    if missing and not told and not world.told_before:
+    if missing and not alarm and not world.told_before:
         raise Unsound(f"not told: {partition.leader} leads without {sorted(missing)}")
-    if told and not missing and not (leader.doubt or leader.unplaced):
-        raise Unsound(f"false alarm: {told}")
-    if told and not missing and not leader.doubt and told.kind != "may lack writes":
-        raise Unsound(f"told {told.kind}, though the copy that leads may lie where nobody knows, with everything in it")
-    if told:
+    if alarm and not missing and not (leader.doubt or leader.unplaced):
+        raise Unsound(f"false alarm: {alarm}")
+    if alarm and not missing and not leader.doubt and alarm.kind != "may lack writes":
+        raise Unsound(
+            f"told {alarm.kind}, though the copy that leads may lie where nobody knows, with everything in it"
+        )
+    if alarm:
         held = set(still) - returned or any(world.presumed <= world.at[broker].log.sure for broker in left)  # type: ignore[union-attr]
         expected = "lost" if missing and (not held or not leader.synced) else "may lack writes"
         kinds = {loss.kind for loss in losses if (loss.went_on or -1) >= first}
@@ -74,8 +76,8 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
             or not all(known(world, each) for each in world.at)
         )
         if expected not in kinds and not vague:
-            raise Unsound(f"told {told.kind}, is {expected}")
-        world.count(f"told {told.kind}")
+            raise Unsound(f"told {alarm.kind}, is {expected}")
+        world.count(f"told {alarm.kind}")
         if world.serving(partition.leader):
             leader.doubt = leader.unplaced = False
     if pending:
@@ -83,7 +85,7 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
     for log in (leader, *map(world.copy, partition.isr)):
         if log:
             log.sure |= world.presumed  # what is left of them
-    world.told_before = not world.serving(partition.leader) and (world.told_before or told is not None)
+    world.told_before = not world.serving(partition.leader) and (world.told_before or alarm is not None)
     world.acked -= really
     presume(world, partition, leader)
 

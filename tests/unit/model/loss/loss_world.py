@@ -259,9 +259,9 @@ class World:
         target = partition.directory(broker.id)
         online = {disk.id for disk in broker.online}
         missing = target == KAFKA_IDS.unassigned and not self.places.get(broker.id, set()) <= online
-        found = [disk.log for disk in broker.online if disk.log]
-        if found:
-            found[0].unplaced |= missing
+        logs = [disk.log for disk in broker.online if disk.log]
+        if logs:
+            logs[0].unplaced |= missing
             return
         if target in online or len(online) == len(broker.disks) or target == KAFKA_IDS.unassigned:
             choice = (broker.online if among is None else among) or broker.online

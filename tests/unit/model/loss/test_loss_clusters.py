@@ -17,10 +17,10 @@ from tests.support.paths import ROOT
 
 FIXTURES = ROOT / "tests" / "fixtures"
 
-Told = tuple[str, str, int, int | None, str]
+LossLine = tuple[str, str, int, int | None, str]
 """Partition, kind, offset, where the partition went on, and of the last copy: broker, directory, why given up."""
 
-EXPECTED: dict[str, list[Told]] = {
+EXPECTED: dict[str, list[LossLine]] = {
     "kafka-4.1.2": [
         ("solo-0", "lost", 278, 290, "2 tVpK recreated"),
         ("solo-1", "may lack writes", 424, 424, "4 jYd7"),
@@ -43,7 +43,7 @@ EXPECTED: dict[str, list[Told]] = {
 }
 
 
-def _told(entries: Iterator[LogEntry]) -> list[Told]:
+def _current_losses(entries: Iterator[LogEntry]) -> list[LossLine]:
     names: dict[object, str] = {}
 
     def named() -> Iterator[LogEntry]:
@@ -53,7 +53,7 @@ def _told(entries: Iterator[LogEntry]) -> list[Told]:
                 names[record.topic_id] = record.name  # type: ignore[union-attr]
             yield entry
 
-    told: list[Told] = []
+    losses: list[LossLine] = []
     last = dict[Key, Fate]()
     for _, of in fates(named()):
         last = dict(of)
@@ -62,23 +62,23 @@ def _told(entries: Iterator[LogEntry]) -> list[Told]:
             if loss.until is None:
                 (copy,) = loss.copies
                 where = f"{copy.broker_id} {str(copy.directory)[:4]} {copy.given_up or ''}".strip()
-                told.append((f"{names[topic_id]}-{number}", loss.kind, loss.offset, loss.went_on, where))
-    return sorted(told, key=lambda each: each[0])
+                losses.append((f"{names[topic_id]}-{number}", loss.kind, loss.offset, loss.went_on, where))
+    return sorted(losses, key=lambda each: each[0])
 
 
 @pytest.mark.parametrize("cluster", EXPECTED)
 def test_losses_of_a_real_cluster_are_those_judged_by_hand(cluster: str) -> None:
     metadata = FIXTURES / "clusters" / cluster / "metadata" / "controller-100"
-    assert _told(iter(LogReader(MetadataLog.open(metadata)))) == EXPECTED[cluster]
+    assert _current_losses(iter(LogReader(MetadataLog.open(metadata)))) == EXPECTED[cluster]
 
 
 @pytest.mark.parametrize("cluster", ["kafka-4.1.2", "kafka-3.7.2"])
 def test_log_of_a_broker_tells_the_same_from_its_start_and_nothing_else_from_its_snapshot(cluster: str) -> None:
     """R-LOSS-8: from a snapshot on, older losses are not known; what is told must be among what the whole log tells."""
     metadata = FIXTURES / "clusters" / cluster / "metadata" / "broker-1"
-    assert _told(iter(LogReader(MetadataLog.open(metadata)))) == EXPECTED[cluster]
-    for told in _told(iter(LogReader(MetadataLog.open(metadata), start="snapshot"))):
-        assert told[:3] in {each[:3] for each in EXPECTED[cluster]}
+    assert _current_losses(iter(LogReader(MetadataLog.open(metadata)))) == EXPECTED[cluster]
+    for loss in _current_losses(iter(LogReader(MetadataLog.open(metadata), start="snapshot"))):
+        assert loss[:3] in {each[:3] for each in EXPECTED[cluster]}
 
 
 def _trace(path: Path) -> Iterator[list[LogEntry]]:
@@ -110,11 +110,11 @@ def test_random_operations_on_kafkas_own_controller_are_followed(trace: str) -> 
     fates = Fates()
     for batch in islice(_trace(FIXTURES / "traces" / f"{trace}.jsonl.gz"), 200):
         fates.apply(batch)
-    told = [loss for fate in fates.of.values() for loss in fate.losses]
+    losses = [loss for fate in fates.of.values() for loss in fate.losses]
     for fate in fates.of.values():
         for before, after in zip(fate.losses, fate.losses[1:], strict=False):
             assert before.went_on is not None or before.until is not None
             assert before.offset <= after.offset
         leader = fate.copies.get(fate.state.leader) if fate.state else None
         assert leader is None or leader.given_up or leader.level == "complete"
-    assert told
+    assert losses

@@ -10,7 +10,7 @@ from tests.unit.model.loss.loss_story import LOST, MIGRATING, UNASSIGNED, A, B, 
 
 def left(story: Story) -> list[set[Uuid]]:
     """Where broker 1's copy lay before each of its undecided reports."""
-    return [set(one.directories) for one in story.copy(1).left]
+    return [set(former_place.directories) for former_place in story.copy(1).left]
 
 
 def test_copy_given_up_does_not_count_and_returned_copy_does() -> None:
@@ -114,12 +114,12 @@ def test_unassigned_copy_placed_in_a_new_directory_after_every_place_was_listed_
 
 def test_unassigned_copy_reported_in_a_new_directory_while_fenced_is_decided_by_the_next_registration() -> None:
     """R-COPY-5, R-COPY-12: moved if the next process lists its places, recreated if not."""
-    for listed, told in (((A, B, C), []), ((C,), ["lost"])):
+    for listed, kinds in (((A, B, C), []), ((C,), ["lost"])):
         story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, A, B, fenced=True)
         story.version({1: C}, isr=(1,))
         assert (story.losses, left(story)) == ((), [{A, B}])
         story.broker(1, *listed, process=2, fenced=True)
-        assert [loss.kind for loss in story.losses] == told
+        assert [loss.kind for loss in story.losses] == kinds
     assert [(copy.directory, copy.places) for copy in story.loss.copies] == [(None, frozenset({A, B}))]
 
 

@@ -18,12 +18,12 @@ from tests.unit.model.loss.loss_restarts import MORE
 
 HISTORIES, CHUNK = amount(600, 20_000), 100
 RESTARTS = amount(600, 20_000)
-FOUND = (
+SEEDS = (
     *(6_282, 8_003, 12_441, 15_235, 16_972, 18_342, 18_440, 19_936, 20_291),
     *(23_735, 31_755, 37_635, 39_615, 41_899),
 )
 """Seeds that once failed."""
-FOUND_BY_RESTARTS = (
+SEEDS_WITH_RESTARTS = (
     *(24, 207, 221, 276, 824, 833, 937, 940, 1_305, 1_409, 2_544, 2_676, 2_883, 2_974, 2_977, 3_080),
     *(3_124, 3_247, 3_713, 5_115, 5_181, 5_245, 5_583, 5_658, 5_980, 6_273, 6_405),
 )
@@ -36,7 +36,7 @@ def test_history_of_disks_with_data_has_the_right_losses(first: int) -> None:
 
 
 def test_history_that_once_had_wrong_losses_has_the_right_ones() -> None:
-    told_right(FOUND)
+    told_right(SEEDS)
 
 
 @pytest.mark.parametrize("first", range(0, RESTARTS, CHUNK))
@@ -46,7 +46,7 @@ def test_history_with_restarts_in_a_session_and_disks_that_come_back_has_the_rig
 
 
 def test_history_with_restarts_that_once_had_wrong_losses_has_the_right_ones() -> None:
-    told_right(FOUND_BY_RESTARTS, MORE)
+    told_right(SEEDS_WITH_RESTARTS, MORE)
 
 
 def told_right(seeds: Iterable[int], weights: Sequence[tuple[Operation, int]] = WEIGHTS) -> None:

@@ -45,16 +45,19 @@ def after(record: r.Record, before: Image = CLUSTER) -> list[StateChange]:
     return list(changes_between(before, before.apply(record, 99), record))
 
 
-def brief(found: list[StateChange]) -> list[tuple[object, ...]]:
-    return [(one.what, one.broker_id, one.directory_id, one.before, one.after, one.why) for one in found]
+def brief(changes: list[StateChange]) -> list[tuple[object, ...]]:
+    return [
+        (change.what, change.broker_id, change.directory_id, change.before, change.after, change.why)
+        for change in changes
+    ]
 
 
 def test_changes_of_several_brokers_are_in_the_order_of_their_ids() -> None:
     """R-EVENT-1: a set of 8 and 1 begins with 8."""
     many = image(registered(8, D0), registered(1, D1))
-    found = [one.broker_id for one in changes_between(Image(), many, None)]
-    assert found == sorted(found, key=lambda broker_id: broker_id or 0)
-    assert {1, 8} <= set(found)
+    broker_ids = [change.broker_id for change in changes_between(Image(), many, None)]
+    assert broker_ids == sorted(broker_ids, key=lambda broker_id: broker_id or 0)
+    assert {1, 8} <= set(broker_ids)
 
 
 def test_registration_tells_epoch_fencing_directories_and_cordons() -> None:
@@ -92,9 +95,9 @@ def test_brokers_topics_partitions_and_directories_are_in_order() -> None:
     """R-EVENT-1."""
     many = tuple(Uuid(8, n) for n in range(40, 20, -1))
     record = r.RegisterBrokerRecord(broker_id=3, log_dirs=many, cordoned_log_dirs=many)
-    found = after(record, Image())
+    changes = after(record, Image())
     for what in ("directory", "cordon"):
-        assert [one.directory_id for one in found if one.what == what] == sorted(many)
+        assert [change.directory_id for change in changes if change.what == what] == sorted(many)
     snapshot = image(
         r.TopicRecord(name="t", topic_id=TOPIC),
         *(
@@ -104,21 +107,31 @@ def test_brokers_topics_partitions_and_directories_are_in_order() -> None:
             for number in (16, 8, 24)
         ),
     )
-    told = [one for one in changes_between(Image(), snapshot, None) if one.what == "assignment"]
-    assert [(one.partition, one.broker_id) for one in told] == [(p, b) for p in (8, 16, 24) for b in (8, 16, 24)]
-    topics = image(*(one for at in (OTHER, TOPIC) for one in (r.TopicRecord(name=str(at), topic_id=at), created(at))))
-    assert [one.topic_id for one in changes_between(Image(), topics, None) if one.what == "leader"] == [TOPIC, OTHER]
+    assignments = [change for change in changes_between(Image(), snapshot, None) if change.what == "assignment"]
+    assert [(assignment.partition, assignment.broker_id) for assignment in assignments] == [
+        (p, b) for p in (8, 16, 24) for b in (8, 16, 24)
+    ]
+    topics = image(
+        *(creation for at in (OTHER, TOPIC) for creation in (r.TopicRecord(name=str(at), topic_id=at), created(at)))
+    )
+    assert [change.topic_id for change in changes_between(Image(), topics, None) if change.what == "leader"] == [
+        TOPIC,
+        OTHER,
+    ]
 
 
 def test_failed_directory_takes_its_replicas_offline() -> None:
     """R-EVENT-3, R-EVENT-6."""
     record = r.BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=20, log_dirs=(D3,))
-    found = after(record)
-    assert brief(found) == [
+    changes = after(record)
+    assert brief(changes) == [
         ("directory", 2, D2, "online", None, "failed"),
         ("offline", 2, D2, None, "directory offline", None),
     ]
-    assert [(one.topic_id, one.topic, one.partition) for one in found] == [(None, None, None), (TOPIC, "t", 0)]
+    assert [(change.topic_id, change.topic, change.partition) for change in changes] == [
+        (None, None, None),
+        (TOPIC, "t", 0),
+    ]
 
 
 def test_fencing_and_unfencing_tell_the_replicas() -> None:
@@ -234,9 +247,9 @@ def test_snapshot_counts_as_one_record_whose_changes_have_one_reason() -> None:
         r.TopicRecord(name="t", topic_id=TOPIC),
         created(TOPIC, D1, D3),
     )
-    found = list(changes_between(CLUSTER, snapshot, None))
-    assert {one.why for one in found} == {"resync"}
-    assert [(one.what, one.topic, one.broker_id) for one in found] == [
+    changes = list(changes_between(CLUSTER, snapshot, None))
+    assert {change.why for change in changes} == {"resync"}
+    assert [(change.what, change.topic, change.broker_id) for change in changes] == [
         ("directory", None, 1),
         ("registration", None, 2),
         ("fencing", None, 2),

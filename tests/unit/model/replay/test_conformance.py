@@ -45,8 +45,8 @@ def test_image_of_a_real_cluster_equals_kafkas_at_every_offset(kafka: str, node:
     ours = dict(images(reader))
     first = reader.snapshot.end_offset - 1 if reader.snapshot else 0
     known = expected(kafka)
-    asked = {offset for offset in known if first <= offset < reader.next_offset}
-    compared = asked - IN_A_TRANSACTION.get(kafka, set())
+    offsets = {offset for offset in known if first <= offset < reader.next_offset}
+    compared = offsets - IN_A_TRANSACTION.get(kafka, set())
     assert compared
     for offset in compared:
         assert image_as_json(ours[offset], offset, cordons=False) == known[offset]
@@ -137,8 +137,8 @@ def test_image_of_a_trace_as_a_log_equals_kafkas(tmp_path: Path) -> None:
     (tmp_path / f"{0:020d}.log").write_bytes(segment)
     wanted = {line["offset"]: line for line in json_lines(TRACES / "seed2.jsonl.gz") if line["op"] == "image"}
     last = max(wanted)
-    found = None
+    last_image = None
     for offset, image in images(LogReader(MetadataLog.open(tmp_path))):
-        found = image if offset == last else found
-    assert found is not None
-    assert image_as_json(found, last) == wanted[last]
+        last_image = image if offset == last else last_image
+    assert last_image is not None
+    assert image_as_json(last_image, last) == wanted[last]

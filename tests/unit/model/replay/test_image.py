@@ -44,7 +44,7 @@ def replay(*records: Record, image: Image | None = None) -> Image:
 
 
 def partition_record(**fields: Any) -> PartitionRecord:
-    said = {
+    defaults = {
         "topic_id": TOPIC,
         "partition_id": 0,
         "replicas": (1, 2, 3),
@@ -54,7 +54,7 @@ def partition_record(**fields: Any) -> PartitionRecord:
         "partition_epoch": 9,
         "directories": (A, B, C),
     }
-    return PartitionRecord(**{**said, **fields})
+    return PartitionRecord(**{**defaults, **fields})
 
 
 BORN = replay(
@@ -83,7 +83,7 @@ def test_every_record_type_has_an_effect_or_is_known_to_have_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("recorded", "kept"),
     [
         ((), (MIGRATING,) * 3),
         ((MIGRATING,) * 3, (MIGRATING,) * 3),
@@ -91,9 +91,9 @@ def test_every_record_type_has_an_effect_or_is_known_to_have_none() -> None:
         ((LOST, A, A), (LOST, A, A)),
     ],
 )
-def test_partition_record_directories_are_kept_or_absent(said: tuple[Uuid, ...], kept: tuple[Uuid, ...]) -> None:
+def test_partition_record_directories_are_kept_or_absent(recorded: tuple[Uuid, ...], kept: tuple[Uuid, ...]) -> None:
     """R-PART-2, R-PART-3."""
-    assert only(replay(partition_record(directories=said), image=BORN)).directories == kept
+    assert only(replay(partition_record(directories=recorded), image=BORN)).directories == kept
 
 
 def test_partition_record_without_directories_is_unassigned_by_the_page() -> None:

@@ -26,8 +26,8 @@ FIRST, SECOND, THIRD = (RecordMoment(at, 1000 * at) for at in (1, 2, 3))
 def leader(leader_id: int, voters: dict[int, Uuid], granting: tuple[int, ...] = ()) -> LeaderChangeMessage:
     return LeaderChangeMessage(
         leader_id=leader_id,
-        voters=tuple(Voter(voter_id=one, voter_directory_id=directory) for one, directory in voters.items()),
-        granting_voters=tuple(Voter(voter_id=one) for one in granting),
+        voters=tuple(Voter(voter_id=voter_id, voter_directory_id=directory) for voter_id, directory in voters.items()),
+        granting_voters=tuple(Voter(voter_id=voter_id) for voter_id in granting),
     )
 
 
@@ -35,12 +35,12 @@ def voters(**directories: Uuid) -> VotersRecord:
     return VotersRecord(
         voters=tuple(
             QuorumVoter(
-                voter_id=int(one[1:]),
+                voter_id=int(name[1:]),
                 voter_directory_id=directory,
-                endpoints=(Endpoint(name="CONTROLLER", host="host", port=9000 + int(one[1:])),),
+                endpoints=(Endpoint(name="CONTROLLER", host="host", port=9000 + int(name[1:])),),
                 k_raft_version_feature=KRaftVersionFeature(min_supported_version=0, max_supported_version=1),
             )
-            for one, directory in directories.items()
+            for name, directory in directories.items()
         )
     )
 
@@ -54,7 +54,7 @@ def test_leader_change_names_static_voters_and_who_voted() -> None:
         2: Member(node_id=2, voter=True, since=FIRST, heard=FIRST),
         3: Member(node_id=3, voter=True, since=FIRST, heard=FIRST),
     }
-    assert [state.role(one) for one in (1, 2, 3)] == ["voter", "leader", "voter"]
+    assert [state.role(node_id) for node_id in (1, 2, 3)] == ["voter", "leader", "voter"]
     assert list(state.members) == [1, 2, 3]
 
 
@@ -130,10 +130,10 @@ def registration(controller_id: int, incarnation: Uuid, port: int = 9093) -> r.R
 def test_controllers_register_again_and_leave() -> None:
     """R-VOTER-1."""
     state = QuorumState().follow(registration(1, A), FIRST).follow(registration(2, B), FIRST)
-    one = state.controllers[1]
-    assert (one.controller_id, one.incarnation_id, one.zk_migration_ready) == (1, str(A), True)
-    assert (one.endpoints, one.registered) == (("CONTROLLER://host:9093",), FIRST)
-    assert one.features == (("kraft.version", 0, 1), ("metadata.version", 7, 29))
+    controller = state.controllers[1]
+    assert (controller.controller_id, controller.incarnation_id, controller.zk_migration_ready) == (1, str(A), True)
+    assert (controller.endpoints, controller.registered) == (("CONTROLLER://host:9093",), FIRST)
+    assert controller.features == (("kraft.version", 0, 1), ("metadata.version", 7, 29))
     again = state.follow(registration(1, C), SECOND)
     assert (again.controllers[1].incarnation_id, again.controllers[1].registered) == (str(C), SECOND)
     left = again.follow(r.UnregisterControllerRecord(controller_id=1), THIRD)
@@ -146,7 +146,11 @@ def test_snapshot_replaces_the_controllers_and_keeps_when_the_same_registered() 
     for each in (registration(1, A), registration(2, B), registration(3, C)):
         before = before.follow(each, FIRST)
     loaded = before.load((registration(1, A), registration(2, B, port=9094), registration(4, A)), SECOND)
-    assert {one: node.registered for one, node in loaded.controllers.items()} == {1: FIRST, 2: SECOND, 4: SECOND}
+    assert {node_id: node.registered for node_id, node in loaded.controllers.items()} == {
+        1: FIRST,
+        2: SECOND,
+        4: SECOND,
+    }
     assert loaded.members == before.members
     assert loaded.load((voters(n1=A),), THIRD).members[1].directory_id == str(A)
 

@@ -49,7 +49,9 @@ def test_snapshot_has_eligible_leaders_only_where_the_feature_is_on_and_there_ar
     ]
     for offset, record in enumerate(records):
         image = image.apply(record, offset)
-    (partition,) = (one.record for one in snapshot_records(image) if isinstance(one.record, PartitionRecord))
+    (partition,) = (
+        versioned.record for versioned in snapshot_records(image) if isinstance(versioned.record, PartitionRecord)
+    )
     assert (partition.eligible_leader_replicas, partition.last_known_elr) == written
 
 
@@ -78,7 +80,11 @@ def test_snapshot_begins_with_the_metadata_version_and_has_the_other_features_by
     image = Image()
     for name in ("share.version", "metadata.version", "group.version", "eligible.leader.replicas.version"):
         image = image.apply(FeatureLevelRecord(name=name, feature_level=max(LEVELS.values())), 0)
-    names = [one.record.name for one in snapshot_records(image) if isinstance(one.record, FeatureLevelRecord)]
+    names = [
+        versioned.record.name
+        for versioned in snapshot_records(image)
+        if isinstance(versioned.record, FeatureLevelRecord)
+    ]
     assert names == ["metadata.version", "eligible.leader.replicas.version", "group.version", "share.version"]
 
 
@@ -100,9 +106,9 @@ def test_snapshot_leaves_out_what_its_metadata_version_cannot_record(
         )
     ):
         image = image.apply(record, offset)
-    records = [one.record for one in snapshot_records(image)]
-    (broker,) = (one for one in records if isinstance(one, RegisterBrokerRecord))
-    (partition,) = (one for one in records if isinstance(one, PartitionRecord))
+    records = [versioned.record for versioned in snapshot_records(image)]
+    (broker,) = (candidate for candidate in records if isinstance(candidate, RegisterBrokerRecord))
+    (partition,) = (candidate for candidate in records if isinstance(candidate, PartitionRecord))
     assert (broker.log_dirs, broker.cordoned_log_dirs, partition.directories) == (directories, cordoned, directories)
 
 
@@ -125,15 +131,17 @@ def test_snapshot_of_an_old_cluster_has_the_records_of_its_time(
         image = image.apply(record, offset)
     records = list(snapshot_records(image))
     ((broker, written),) = (
-        (one.record, one.version) for one in records if isinstance(one.record, RegisterBrokerRecord)
+        (versioned.record, versioned.version)
+        for versioned in records
+        if isinstance(versioned.record, RegisterBrokerRecord)
     )
     assert (broker.is_migrating_zk_broker, written) == (migrating, version)
-    assert sum(isinstance(one.record, RegisterControllerRecord) for one in records) == controllers
+    assert sum(isinstance(versioned.record, RegisterControllerRecord) for versioned in records) == controllers
 
 
 def test_snapshot_without_a_metadata_version_is_of_the_oldest() -> None:
     image = Image().apply(RegisterBrokerRecord(broker_id=1, incarnation_id=Uuid(1, 1)), 0)
-    assert [one.version for one in snapshot_records(image)] == [1]
+    assert [versioned.version for versioned in snapshot_records(image)] == [1]
 
 
 def test_partition_that_no_record_describes_has_neither_leader_nor_epoch() -> None:

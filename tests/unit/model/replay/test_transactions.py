@@ -156,8 +156,8 @@ def test_image_at_an_offset_is_that_of_the_newest_visible_one(
     tmp_path: Path, offset: int | None, at: int, features: set[str]
 ) -> None:
     history(tmp_path, [A], [NOOP, B])
-    found, image = image_at(tmp_path, offset)
-    assert (found, set(image.features)) == (at, features)
+    image_offset, image = image_at(tmp_path, offset)
+    assert (image_offset, set(image.features)) == (at, features)
 
 
 def test_image_at_an_offset_before_the_log_is_refused(tmp_path: Path) -> None:

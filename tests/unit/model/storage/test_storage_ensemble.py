@@ -175,18 +175,18 @@ def test_start_with_another_node_id_is_refused(tmp_path: Path) -> None:
 
 def test_start_with_two_clusters_is_refused(tmp_path: Path) -> None:
     """testLoadPropertiesWithInconsistentClusterIds."""
-    one = directory(tmp_path, "one")
+    metadata = directory(tmp_path, "one")
     two = directory(tmp_path, "two", cluster_id="another")
     with pytest.raises(problems.ClusterIdMismatch):
-        start([one, two], one)
+        start([metadata, two], metadata)
 
 
 def test_start_with_a_directory_that_is_not_formatted_is_refused(tmp_path: Path) -> None:
     """R-STORE-10, testStartupFailsIfMetaPropertiesMissingInSomeLogDir."""
-    one = directory(tmp_path, "one")
+    metadata = directory(tmp_path, "one")
     two = directory(tmp_path, "two", None)
     with pytest.raises(problems.NotFormatted):
-        start([one, two], one)
+        start([metadata, two], metadata)
 
 
 def test_start_with_the_metadata_directory_offline_is_refused(tmp_path: Path) -> None:
@@ -197,12 +197,12 @@ def test_start_with_the_metadata_directory_offline_is_refused(tmp_path: Path) ->
 
 def test_start_with_an_offline_data_directory_continues_without_it(tmp_path: Path) -> None:
     """testStartupDoesNotFailIfDataDirIsOffline; what is registered then (R-STORE-11, R-IDENT-1)."""
-    one = directory(tmp_path, "one", directory_id=A)
+    good = directory(tmp_path, "one", directory_id=A)
     bad = broken(tmp_path, "bad")
-    ensemble, plan = start([bad, one], one)
+    ensemble, plan = start([bad, good], good)
     assert [problem.directory for problem in plan.skipped] == [bad]
     assert ensemble.node_id == 1
-    assert registered_directories(ensemble, [bad, one]) == (A,)
+    assert registered_directories(ensemble, [bad, good]) == (A,)
 
 
 def test_start_with_the_metadata_log_in_a_data_directory_is_refused(tmp_path: Path) -> None:
@@ -250,8 +250,8 @@ def test_every_problem_has_a_rule_an_advice_and_survives_pickling() -> None:
 
 
 def test_start_problems_are_all_reported_not_only_the_first(tmp_path: Path) -> None:
-    one = directory(tmp_path, "a")
+    without_id = directory(tmp_path, "a")
     two = directory(tmp_path, "b", node_id=2, directory_id=Uuid(0, 7))
     three = directory(tmp_path, "c", None)
-    found = [type(problem).__name__ for problem in find_start_problems(load_ensemble([one, two, three]))]
-    assert found == ["NodeIdMismatch", "ReservedDirectoryId", "DirectoryIdMissing", "NotFormatted"]
+    kinds = [type(problem).__name__ for problem in find_start_problems(load_ensemble([without_id, two, three]))]
+    assert kinds == ["NodeIdMismatch", "ReservedDirectoryId", "DirectoryIdMissing", "NotFormatted"]

@@ -63,26 +63,26 @@ def test_format_creates_directories_that_do_not_exist(tmp_path: Path) -> None:
 
 def test_format_of_a_formatted_directory_is_refused(tmp_path: Path) -> None:
     """R-STORE-20, testFormatterFailsOnAlreadyFormatted, testOneDirectoryFormattedAndOthersNotFormatted."""
-    one, two = paths(tmp_path, 2)
-    formatted([one])
-    before = Path(one, "meta.properties").read_bytes()
+    metadata, two = paths(tmp_path, 2)
+    formatted([metadata])
+    before = Path(metadata, "meta.properties").read_bytes()
     with pytest.raises(problems.AlreadyFormatted) as raised:
-        formatted([one, two])
-    assert raised.value.directory == one
+        formatted([metadata, two])
+    assert raised.value.directory == metadata
     assert not Path(two, "meta.properties").exists()
-    assert Path(one, "meta.properties").read_bytes() == before
+    assert Path(metadata, "meta.properties").read_bytes() == before
 
 
 def test_format_with_ignore_formatted_changes_only_the_others(tmp_path: Path) -> None:
     """testIgnoreFormatted, testOneDirectoryFormattedAndOthersNotFormattedWithIgnoreFormatted."""
-    one, two = paths(tmp_path, 2)
-    formatted([one])
-    before = Path(one, "meta.properties").stat()
-    plan = formatted([one, two], ignore_formatted=True)
+    metadata, two = paths(tmp_path, 2)
+    formatted([metadata])
+    before = Path(metadata, "meta.properties").stat()
+    plan = formatted([metadata, two], ignore_formatted=True)
     assert [write.directory for write in plan.writes] == [two]
-    assert plan.untouched == (one,)
-    assert Path(one, "meta.properties").stat().st_ino == before.st_ino
-    assert formatted([one, two], ignore_formatted=True).writes == ()
+    assert plan.untouched == (metadata,)
+    assert Path(metadata, "meta.properties").stat().st_ino == before.st_ino
+    assert formatted([metadata, two], ignore_formatted=True).writes == ()
 
 
 def test_format_with_a_directory_that_cannot_be_read_formats_the_rest(tmp_path: Path) -> None:
@@ -122,35 +122,35 @@ def test_format_refuses_a_mix_even_with_ignore_formatted(
     tmp_path: Path, options: dict[str, Any], error: type[StorageProblem], ignore: bool
 ) -> None:
     """R-STORE-18."""
-    one, two = paths(tmp_path, 2)
-    formatted([one])
+    metadata, two = paths(tmp_path, 2)
+    formatted([metadata])
     with pytest.raises(error):
-        formatted([one, two], ignore_formatted=ignore, **options)
+        formatted([metadata, two], ignore_formatted=ignore, **options)
     assert not Path(two, "meta.properties").exists()
 
 
 def test_format_gives_the_metadata_directory_the_id_of_the_voters(tmp_path: Path) -> None:
     """FormatterTest.testFormatWithInitialVoters and testStandaloneWithIgnoreFormatted (R-STORE-19)."""
-    one, two = paths(tmp_path, 2)
-    formatted([one, two], metadata_directory_id=VOTER)
-    assert read_meta_properties(one).directory_id == VOTER
+    metadata, two = paths(tmp_path, 2)
+    formatted([metadata, two], metadata_directory_id=VOTER)
+    assert read_meta_properties(metadata).directory_id == VOTER
     assert read_meta_properties(two).directory_id != VOTER
     other = Uuid.parse("oTM53yT_SbSfzlvkh_PfVA")
-    assert formatted([one, two], metadata_directory_id=other, ignore_formatted=True).writes == ()
-    assert read_meta_properties(one).directory_id == VOTER
+    assert formatted([metadata, two], metadata_directory_id=other, ignore_formatted=True).writes == ()
+    assert read_meta_properties(metadata).directory_id == VOTER
 
 
 def test_format_completes_missing_ids_only_on_request(tmp_path: Path) -> None:
     """R-STORE-16: the KIP's reading of what needs formatting; Kafka leaves it to the start of the broker."""
-    one, two = paths(tmp_path, 2)
-    write_meta_properties(one, MetaProperties(version=0, cluster_id=CLUSTER, node_id=1))
+    metadata, two = paths(tmp_path, 2)
+    write_meta_properties(metadata, MetaProperties(version=0, cluster_id=CLUSTER, node_id=1))
     write_meta_properties(two, MetaProperties(version=1, cluster_id=CLUSTER, node_id=1, directory_id=VOTER))
-    assert formatted([one, two], ignore_formatted=True).writes == ()
-    plan = formatted([one, two], add_missing_ids=True)
-    assert [(write.directory, write.is_new) for write in plan.writes] == [(one, False)]
+    assert formatted([metadata, two], ignore_formatted=True).writes == ()
+    plan = formatted([metadata, two], add_missing_ids=True)
+    assert [(write.directory, write.is_new) for write in plan.writes] == [(metadata, False)]
     assert plan.untouched == (two,)
-    assert read_meta_properties(one).version == 0
-    assert read_meta_properties(one).directory_id is not None
+    assert read_meta_properties(metadata).version == 0
+    assert read_meta_properties(metadata).directory_id is not None
 
 
 def test_format_with_a_foreign_metadata_directory_is_refused() -> None:
@@ -179,7 +179,7 @@ def test_format_plans_for_any_directories_leave_unique_ids_and_formatted_ones_al
     states: list[str], ignore: bool, add: bool
 ) -> None:
     """Invariant 33, over every mix of directories."""
-    found: dict[str, MetaProperties | StorageProblem] = {}
+    directories: dict[str, MetaProperties | StorageProblem] = {}
     for i, state in enumerate(states):
         path = f"/d{i}"
         base = MetaProperties(version=1, cluster_id=CLUSTER, node_id=1)
@@ -190,10 +190,14 @@ def test_format_plans_for_any_directories_leave_unique_ids_and_formatted_ones_al
             "without id": base,
             "unreadable": problems.UnreadableDirectory(path, "x"),
         }
-        found[path] = as_found[state]
+        directories[path] = as_found[state]
     try:
         plan = plan_format(
-            Ensemble(directories=found), cluster_id=CLUSTER, node_id=1, ignore_formatted=ignore, add_missing_ids=add
+            Ensemble(directories=directories),
+            cluster_id=CLUSTER,
+            node_id=1,
+            ignore_formatted=ignore,
+            add_missing_ids=add,
         )
     except problems.AlreadyFormatted:
         assert not (ignore or add)
@@ -203,7 +207,7 @@ def test_format_plans_for_any_directories_leave_unique_ids_and_formatted_ones_al
         return
     written = {write.directory: states[int(write.directory[2:])] for write in plan.writes}
     assert set(written.values()) <= {"empty", "missing"} | ({"without id"} if add else set())
-    after = {path: meta for path, meta in found.items() if isinstance(meta, MetaProperties)}
+    after = {path: meta for path, meta in directories.items() if isinstance(meta, MetaProperties)}
     after |= {write.directory: write.meta for write in plan.writes}
     ids = [meta.directory_id for meta in after.values() if meta.directory_id is not None]
     assert len(ids) == len(set(ids))
