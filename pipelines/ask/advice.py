@@ -128,14 +128,20 @@ def save_before_start(broker: int, names: Sequence[str]) -> Advice:
     return Advice(Action.READ, text, broker, partitions=tuple(names))
 
 
-def save_from(holder: int, names: Sequence[str], broker: int) -> Advice:
-    """The last copy is online on ``holder``, which no list has, so that the ``broker`` is elected when it is back."""
+def save_from(holder: int, names: Sequence[str], broker: int, *, online: bool) -> Advice:
+    """The last copy is on ``holder``, and ``broker`` is elected when it is back. ``online``: the copy is online, but no
+    list of the partition has the holder."""
     it = "copy" if len(names) == 1 else "copies"
+    why = f"no list of the partition has broker {holder}, " if online else ""
+    then = (
+        f"the {it} on broker {holder} {'is' if len(names) == 1 else 'are'} truncated then"
+        if online
+        else "after that the writes do not return by themselves"
+    )
     text = (
         f"first copy {_folder(names)} of {few(names)} from the disks of broker {holder} to a safe place: they have the "
-        f"last complete {it}, no list of the partition has broker {holder}, and the controller elects broker {broker}, "
-        f"which lacks writes, when it is back; the {it} on broker {holder} {'is' if len(names) == 1 else 'are'} "
-        "truncated then"
+        f"last complete {it}, {why}and the controller elects broker {broker}, which lacks writes, when it is back; "
+        f"{then}"
     )
     return Advice(Action.READ, text, holder, partitions=tuple(names), cost=tuple(names))
 
@@ -298,7 +304,8 @@ def start(broker: int, *, in_order: bool, last: Sequence[str], shared: Sequence[
 
 def start_or_reassign(broker: int) -> Advice:
     """The broker is not registered, and has no last copy."""
-    return Advice(Action.REASSIGN, "start that broker again, or reassign its replicas to other brokers", broker)
+    text = "start that broker again with all its disks, or reassign its replicas to other brokers"
+    return Advice(Action.REASSIGN, text, broker, every_disk=True)
 
 
 def repair_or_replace(broker: int, directory: str) -> Advice:
@@ -473,9 +480,9 @@ def reassign_or_start(broker: int) -> Advice:
     """Replicas on a broker that is not registered. None is a last copy."""
     text = (
         "reassign these partitions to brokers that are registered (kafka-reassign-partitions), or start broker "
-        f"{broker} again with this disk"
+        f"{broker} again with all its disks"
     )
-    return Advice(Action.REASSIGN, text, broker)
+    return Advice(Action.REASSIGN, text, broker, every_disk=True)
 
 
 def look(text: str) -> tuple[Advice, ...]:

@@ -179,8 +179,8 @@ class LastCopies:
         saved = self.truncated.get(broker)
         if saved:
             yield save_before_start(broker, saved)
-        for other, names in self._elected_instead(broker).items():
-            yield save_from(other, names, broker)
+        for (other, online), names in self._elected_instead(broker).items():
+            yield save_from(other, names, broker, online=online)
         hit = self._elected_at_start(broker, running=running)
         if hit:
             yield forbid_unclean(hit, f"broker {broker} could lead without writes that only a disk offline holds")
@@ -230,19 +230,20 @@ class LastCopies:
             names += [_name(member) for member in members if self._may_elect(member[0])]
         return sorted(names)
 
-    def _elected_instead(self, broker: int) -> Mapping[int, Sequence[str]]:
-        """Broker -> partitions whose last copy it has online and in no list, so that the controller elects the
-        ``broker``, which holds less, as soon as that is back (R-ACT-1)."""
-        partitions_of: dict[int, list[str]] = {}
+    def _elected_instead(self, broker: int) -> Mapping[tuple[int, bool], Sequence[str]]:
+        """(broker, whether its copy is online) -> partitions whose last copy it has, and of which the controller elects
+        the ``broker``, which holds less, as soon as that is back (R-ACT-1). A copy that is online is in no list."""
+        partitions_of: dict[tuple[int, bool], list[str]] = {}
         for fate, members in self.shapes:
             last, copy, state = last_copies(fate), fate.copies.get(broker), fate.state
             if copy is None or state is None or copy in last or is_online(fate, copy):
                 continue
-            if broker in (*state.isr, *state.eligible_leader_replicas, *state.last_known_elr):
-                for other in last:
-                    if is_online(fate, other):
-                        partitions_of.setdefault(other.broker_id, []).extend(map(_name, members))
-        return {other: sorted(names) for other, names in sorted(partitions_of.items())}
+            elected = broker in (*state.isr, *state.eligible_leader_replicas)
+            for other in last:
+                online = is_online(fate, other)
+                if elected or (online and broker in state.last_known_elr):
+                    partitions_of.setdefault((other.broker_id, online), []).extend(map(_name, members))
+        return {holder: sorted(names) for holder, names in sorted(partitions_of.items())}
 
     def _elected_at_registration(self, broker: int) -> list[str]:
         """Partitions whose last copy a broker has while another replica is online: after an unclean shutdown the

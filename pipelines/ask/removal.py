@@ -79,14 +79,14 @@ def reasons_against(
 ) -> list[Reason]:
     """Every reason, and facts that the log does not know. ``lost``: losses whose last copies were in the directory."""
     offline = set(_gives_up(place, last))
-    return [
+    reasons = [
         *_about_last_offline(place, last),
         *_about_lost(place, [loss for loss in lost if loss.name not in offline]),
         *_about_replicas(lake, place, held, last),
         *_about_broker(place, last),
-        *_unknown(lake, place, last),
         *_about_last(place, held, offline),
     ]
+    return [*reasons, *_unknown(lake, place, last, blocked=any(reason.blocks for reason in reasons))]
 
 
 def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
@@ -277,11 +277,11 @@ def _start_and_ask(broker: int, last: LastCopies) -> list[Advice]:
     return [*last.before_start(broker, running=False), step]
 
 
-def _unknown(lake: Lake, place: Place, last: LastCopies) -> list[Reason]:
+def _unknown(lake: Lake, place: Place, last: LastCopies, *, blocked: bool) -> list[Reason]:
     """New replicas that may be placed in the directory, and facts that no record contains."""
     broker = place.broker_id
     if not place.listed:
-        return [_not_listed(lake, place, last)]
+        return [_not_listed(lake, place, last, blocked=blocked)]
     ((cordoned,),) = lake.query(f"SELECT cordoned_log_dirs FROM {lake.at('brokers')} WHERE broker_id = $1", [broker])
     if cordoned and place.directory_id in cordoned:
         placement = Reason(False, "it is cordoned: no new replica is placed in it", ())
@@ -304,7 +304,8 @@ def _unknown(lake: Lake, place: Place, last: LastCopies) -> list[Reason]:
     ]
 
 
-def _not_listed(lake: Lake, place: Place, last: LastCopies) -> Reason:
+def _not_listed(lake: Lake, place: Place, last: LastCopies, *, blocked: bool) -> Reason:
+    """``blocked``: another reason says what to do first, and no restart comes before that."""
     rows = lake.query(
         f"SELECT broker_id FROM {lake.at('brokers')} WHERE list_contains(log_dirs, $1)", [place.directory_id]
     )
@@ -324,7 +325,7 @@ def _not_listed(lake: Lake, place: Place, last: LastCopies) -> Reason:
     return Reason(
         False,
         "the broker does not list the directory: it failed, or is gone, and no new replica is placed in it",
-        () if _gives_up(place, last) else [*last.before_start(place.broker_id, running=True), out],
+        () if blocked else [*last.before_start(place.broker_id, running=True), out],
     )
 
 

@@ -79,13 +79,17 @@ class Operator:
     def _lost_a_disk_unseen(self, step: Advice) -> bool:
         """Whether the step's broker is down and lost a disk that no record tells of: a start recreates what lay there.
         The operator sees that the broker is down within its session, and waits until the controller knows; and sees at
-        the broker, where he replaces one disk, that others are gone."""
+        the broker, where he replaces one disk, that others are gone or do not work."""
         broker = self._broker(step)
         known = self.world.image.brokers.get(step.broker_id or -1)
         if broker is None or known is None or broker.up or (known.fenced and step.action != Action.REPLACE):
             return False
         others = {str(directory) for directory in known.directories} - {*step.directories}
-        return any(self._disk(broker, directory) is None for directory in others)
+        if step.action == Action.REPLACE:
+            there = [disk for disk in broker.disks if disk.works]
+        else:
+            there = [*broker.disks, *broker.shelf]
+        return not others <= {str(disk.id) for disk in there}
 
     def _broker(self, step: Advice) -> Broker | None:
         return self.world.brokers.get(step.broker_id or -1)
@@ -95,8 +99,13 @@ class Operator:
 
     def _bring_back(self, step: Advice) -> bool:
         broker = self._broker(step)
-        disks = [disk for name in step.directories if broker and (disk := self._disk(broker, name))]
-        if broker is None or len(disks) < len(step.directories):
+        if broker is None:
+            return False
+        disks = [disk for name in step.directories if (disk := self._disk(broker, name))]
+        if not step.directories:  # no record names it: he looks for the folder on every disk that he has
+            every, now = [*broker.disks, *broker.shelf], self.world.at.get(broker.id)
+            disks = [disk for disk in every if disk.log is not None and disk is not now]
+        if not disks or len(disks) < len(step.directories):
             return False  # thrown away
         if not all(self.readable.setdefault(disk, self.random.random() < 0.7) for disk in disks if not disk.works):
             return False

@@ -150,6 +150,38 @@ def test_last_copy_that_is_online_and_in_no_list_is_saved_before_another_broker_
     assert "the controller elects broker 2, which lacks writes, when it is back" in steps[0].text
 
 
+def test_removed_last_copy_is_saved_before_a_replica_in_sync_that_lacks_writes_starts(tmp_path: Path) -> None:
+    """It said to forbid unclean elections, and to start the broker: the controller elects it cleanly."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))
+    story.fence(2).change("t", 0, replicas=(2,), isr=(2,), leader=-1, directories=(disk("c"),))
+    steps = only_steps(offline(story.lake(tmp_path)))
+    assert actions(steps)[-1] == Action.START
+    assert (steps[0].action, steps[0].broker_id, steps[0].cost) == (Action.READ, 1, ("t-0",))
+    assert steps[0].text.endswith(
+        "they have the last complete copy, and the controller elects broker 2, which lacks writes, when it is back; "
+        "after that the writes do not return by themselves"
+    )
+
+
+def test_broker_that_is_not_registered_starts_with_all_its_disks(tmp_path: Path) -> None:
+    """A disk had been replaced while it was down: its replica was recreated empty, and elected."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).fence(2).change("t", 0, isr=(1,))
+    (step,) = only_steps(offline(story.append(r.UnregisterBrokerRecord(broker_id=2, broker_epoch=2), 0).lake(tmp_path)))
+    assert (step.action, step.every_disk) == (Action.REASSIGN, True)
+    assert "start that broker again with all its disks" in step.text
+
+
+def test_failed_directory_is_not_taken_out_while_a_replica_of_its_broker_has_no_directory(tmp_path: Path) -> None:
+    """The restart for it recreated the replica, whose disk had failed and was not reported yet."""
+    placed = Story().broker(1, "abc").left(1, "bc").topic("t", {1: "b"})
+    removal = safe_to_remove(placed.lake(tmp_path / "placed"), f"1:{disk('a')}")
+    assert [step.action for reason in removal.reasons for step in reason.steps] == [Action.REPLACE]
+    unplaced = Story().broker(1, "abc").left(1, "bc").topic("t", {1: "unassigned"})
+    removal = safe_to_remove(unplaced.lake(tmp_path / "unplaced"), f"1:{disk('a')}")
+    assert not removal.safe
+    assert [step.action for reason in removal.reasons for step in reason.steps] == [Action.LOOK]
+
+
 def test_unregistered_broker_with_an_unplaced_last_copy_starts_with_all_its_disks(tmp_path: Path) -> None:
     """It said "start broker 1 again with that disk", of a directory that no record named."""
     story = Story().broker(1, "ab").topic("t", {1: "unassigned"}).fence(1).change("t", 0, leader=-1)
