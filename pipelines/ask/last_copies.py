@@ -189,6 +189,9 @@ class LastCopies:
             yield forbid_unclean(
                 hit, f"if broker {broker} was killed, a replica that lacks writes leads when it registers"
             )
+        hit = self._elected_at_any_start(broker)
+        if hit:
+            yield forbid_unclean(hit, "as soon as any broker starts, a replica that lacks writes would lead")
         hit = self.elected_at_stop(broker) if running else []
         if hit:
             yield forbid_unclean(hit, f"while broker {broker} restarts, a replica that lacks writes would lead")
@@ -253,6 +256,18 @@ class LastCopies:
             last = last_copies(fate)
             others = (copy for copy in fate.copies.values() if copy not in last and copy.broker_id != broker)
             if any(copy.broker_id == broker for copy in last) and any(is_online(fate, copy) for copy in others):
+                names += [_name(member) for member in members if self._may_elect(member[0])]
+        return sorted(names)
+
+    def _elected_at_any_start(self, broker: int) -> list[str]:
+        """Partitions without a leader and without a replica on the broker, of which one that lacks writes is online:
+        when a broker is unfenced, the controller looks at every partition without a leader (R-ACT-5)."""
+        names = []
+        for fate, members in self.shapes:
+            last = last_copies(fate)
+            if fate.state is None or fate.state.leader >= 0 or broker in fate.copies:
+                continue
+            if any(is_online(fate, copy) for copy in fate.copies.values() if copy not in last):
                 names += [_name(member) for member in members if self._may_elect(member[0])]
         return sorted(names)
 

@@ -164,7 +164,8 @@ class Operator:
     def _reassign(self, step: Advice) -> bool:
         if self.random.random() < 0.5:
             return self._start(step)
-        done.reassign(self.world)
+        others = [broker for broker in sorted(self.world.brokers) if broker != step.broker_id]
+        done.reassign_to(self.world, tuple(self.random.sample(others, self.random.randint(1, len(others)))))
         return True
 
     def _move(self, step: Advice) -> bool:

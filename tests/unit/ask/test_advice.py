@@ -150,6 +150,17 @@ def test_last_copy_that_is_online_and_in_no_list_is_saved_before_another_broker_
     assert "the controller elects broker 2, which lacks writes, when it is back" in steps[0].text
 
 
+def test_unclean_elections_are_forbidden_before_any_broker_restarts_where_nobody_leads(tmp_path: Path) -> None:
+    """The controller looks at every partition without a leader when a broker is unfenced, with or without a replica."""
+    story = two_copies().broker(3, "ef")
+    removal = safe_to_remove(unclean_on(story).lake(tmp_path / "on"), f"3:{disk('e')}")
+    (step,) = [step for reason in removal.reasons for step in reason.steps if step.action == Action.FORBID_UNCLEAN]
+    assert step.partitions == ("t-0",)
+    assert step.text.endswith("as soon as any broker starts, a replica that lacks writes would lead")
+    quiet = safe_to_remove(two_copies().broker(3, "ef").lake(tmp_path / "off"), f"3:{disk('e')}")
+    assert Action.FORBID_UNCLEAN not in [step.action for reason in quiet.reasons for step in reason.steps]
+
+
 def test_removed_last_copy_is_saved_before_a_replica_in_sync_that_lacks_writes_starts(tmp_path: Path) -> None:
     """It said to forbid unclean elections, and to start the broker: the controller elects it cleanly."""
     story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))

@@ -270,6 +270,11 @@ def reassign(world: World) -> None:
     replicas: tuple[int, ...] | None = tuple(world.random.sample(sorted(world.brokers), world.random.choice((1, 2, 3))))
     if world.random.random() < 0.2:
         replicas = None
+    reassign_to(world, replicas)
+
+
+def reassign_to(world: World, replicas: tuple[int, ...] | None) -> None:
+    """None: the reassignment that is under way is cancelled."""
     world.tell(f"reassign to {replicas}")
     reassignment = ReassignablePartition(partition_index=0, replicas=replicas)
     world.excused |= replicas is None and looks_completed(world)
