@@ -445,7 +445,8 @@ def _save(
                     offline.setdefault(copy.broker_id, []).append(name)
             elif player.has_replica(key):
                 catching_up.setdefault(copy.broker_id, []).append(name)
-    if elected:
+    forbidden = {name for step in steps if step.action == Action.FORBID_UNCLEAN for name in step.partitions}
+    if elected := [name for name in elected if name not in forbidden]:
         yield forbid_unclean(elected, f"{ELECTED} when broker {player.broker} is back")
     yield from steps
     yield from (wait_until_in_sync(other, held) for other, held in sorted(catching_up.items()))
