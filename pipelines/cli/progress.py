@@ -101,11 +101,13 @@ def heartbeat(command: str) -> Iterator[None]:
                 line = f"jbod {command}: {_work.line}, {time.monotonic() - began:.0f} s"
                 print(line, file=sys.stderr, flush=True)  # noqa: T201
 
-    threading.Thread(target=beat, daemon=True).start()
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
     try:
         yield
     finally:
         ended.set()
+        thread.join(1)  # no line follows the block, unless nobody reads standard error
 
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no notices, only errors.")]

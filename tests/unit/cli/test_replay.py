@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -512,6 +513,16 @@ def test_line_of_nothing_is_not_said(monkeypatch: pytest.MonkeyPatch, capsys: py
         progress.say("planning")
         time.sleep(0.1)
     assert capsys.readouterr().err == ""
+
+
+def test_no_line_of_progress_follows_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that prints outlived its command, and printed what the next one said."""
+    monkeypatch.setattr(progress, "EVERY", 0.001)
+    before = threading.enumerate()
+    for _ in range(20):
+        with progress.heartbeat("verify"):
+            time.sleep(0.003)
+        assert threading.enumerate() == before
 
 
 # JBOD WARM
