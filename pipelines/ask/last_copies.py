@@ -115,7 +115,7 @@ class LastCopies:
         away = self.away.get(broker, {})
         held = {place: names for place, members in away.items() if (names := sorted({*members} - undecided))}
         if not held:
-            return first
+            return [*first, *self.before_start(broker, running=running)] if first else []
         names = sorted({name for members in held.values() for name in members})
         directories = sorted(directory for directory in held if directory)
         twice = sorted({name for directory in directories for name in self.twice(broker, directory)})

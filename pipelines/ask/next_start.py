@@ -14,9 +14,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
-from jbod_model.controller import Context
-from jbod_model.controller.cluster import MIN_ISR, Cluster
-from jbod_model.controller.partition_change import Election
+from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.formats.metadata_version import ELR_FEATURE
 from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import Uuid
@@ -25,12 +23,11 @@ from jbod_model.loss.fate import Fate, is_online
 from jbod_model.next_start import BLANK, Key, NextStart, ReportTime, Started, start
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image
-from pipelines.ask.advice import Action, Advice, directories_of, few, forbid_unclean, steps_in_words
+from pipelines.ask.advice import Action, Advice, directories_of, few, steps_in_words
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
-from pipelines.ask.restart_waits import ELECTED
 from pipelines.ask.whatif_places import Place, find_place, image_of
 from pipelines.lake.reader import Lake
 
@@ -329,12 +326,6 @@ class _Player:
     def _names(self, keys: Iterable[Key]) -> list[str]:
         return [f"{topic}-{number}" for topic, number in sorted({(self.topic(key), key[1]) for key in keys})]
 
-    def is_unclean(self, key: Key) -> bool:
-        """Whether the partition may elect a replica that lacks writes."""
-        profile = PROFILES[self.lake.published.profile]
-        cluster = Cluster(self.image, profile, Context(static_configs=self.static))
-        return cluster.unclean_election(self.topic(key)) is Election.UNCLEAN
-
     def topic(self, key: Key) -> str:
         """The topic's name."""
         return self.image.topics[key[0]].name
@@ -416,19 +407,15 @@ def _steps(
     of_steps = {name for step in steps if step.forbidden for name in step.cost}
     rest = given_up - of_steps
     there = [directory for directory in named if directory in disks.listed]
-    return [*_save(player, rest, steps, there)] if rest else steps
+    return [*steps, *_save(player, rest, there)] if rest else steps
 
 
-def _save(
-    player: _Player, names: Collection[str], steps: Sequence[Advice], directories: Sequence[str]
-) -> Iterator[Advice]:
-    """What keeps another complete copy of the partitions, or brings it into use; then what has to wait for it.
-    ``steps``: what is known already."""
+def _save(player: _Player, names: Collection[str], directories: Sequence[str]) -> Iterator[Advice]:
+    """What keeps another complete copy of the partitions, or brings it into use; then what has to wait for it."""
     catching_up: dict[int, list[str]] = {}
     offline: dict[int, list[str]] = {}
     here: list[str] = []
     single: list[str] = []
-    elected: list[str] = []
     for key, fate in player.fates.items():
         name = f"{player.topic(key)}-{key[1]}"
         if name not in names:
@@ -437,18 +424,12 @@ def _save(
         if player.has_replica(key):
             here.append(name)
             single += [] if others else [name]
-        elif player.is_unclean(key):
-            elected.append(name)
         for copy in others:
             if not is_online(fate, copy):
                 if copy.usable:
                     offline.setdefault(copy.broker_id, []).append(name)
             elif player.has_replica(key):
                 catching_up.setdefault(copy.broker_id, []).append(name)
-    forbidden = {name for step in steps if step.action == Action.FORBID_UNCLEAN for name in step.partitions}
-    if elected := [name for name in elected if name not in forbidden]:
-        yield forbid_unclean(elected, f"{ELECTED} when broker {player.broker} is back")
-    yield from steps
     yield from (wait_until_in_sync(other, held) for other, held in sorted(catching_up.items()))
     yield from (start_holder(other, held) for other, held in sorted(offline.items()))
     if single:

@@ -22,7 +22,6 @@ RETURN = "return"
 ELECTION = "election"
 QUORUM = "quorum"
 FAULT = "fault"
-ELECTED = "the controller elects a replica that lacks writes"
 WAITS = (CATCHING_UP, REASSIGNMENT, BROKER_DOWN, DIRECTORY_OFFLINE)
 """Reasons that end without a change of the topic or of the brokers to restart, those that end by themselves first."""
 REASONS = (*WAITS, ONE_REPLICA, MIN_ISR, TOGETHER, LAST_COPY, RETURN, ELECTION, QUORUM, FAULT)
@@ -114,7 +113,8 @@ class Blocking:
             LAST_COPY: f"{many} {_have(self.partitions)} {its} last complete copy there",
             RETURN: f"{many} would come to harm when a broker is back: after a kill, or with a directory offline, the "
             "controller no longer counts its replicas as complete",
-            ELECTION: f"{many} {_have(self.partitions)} no leader, and {ELECTED} as soon as a broker is back",
+            ELECTION: f"{many} {_have(self.partitions)} no leader, and the controller elects a replica that lacks "
+            "writes as soon as a broker is back",
         }[self.reason]
 
     @property
