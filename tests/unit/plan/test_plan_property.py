@@ -43,7 +43,8 @@ def generated(seed: int) -> Cluster:
         planned_broker = Broker(disks, racks[number % len(racks)], total=chance.choice((600, 1_000, 3_000)))
         planned_broker.fenced = chance.random() < 0.08
         planned_broker.cordoned = tuple(disk for disk in range(disks) if chance.random() < 0.08)
-        planned_broker.failed = tuple(disk for disk in range(disks) if disks > 1 and chance.random() < 0.04)
+        failed = [disk for disk in range(disks) if disks > 1 and chance.random() < 0.04]
+        planned_broker.failed = tuple(failed[: disks - 1])  # Kafka stops when its last disk fails
         brokers[number] = planned_broker
     made = Cluster(brokers, min_isr=chance.choice((1, 1, 2)), unclean=Random(-seed).random() < 0.5)
     favoured = {broker: chance.randrange(planned_broker.disks) for broker, planned_broker in brokers.items()}
