@@ -77,6 +77,9 @@ class Copy:
     left: tuple[Left, ...] = ()
     """What it left by reports that are undecided, the oldest first. Each may be from a process that had not registered
     yet and that recreated the replica (R-COPY-12)."""
+    earlier: frozenset[Uuid] = frozenset()
+    """Directories in which earlier copies of the replica lie that were not empty: it has one again, if one of these
+    disks is mounted again (R-COPY-13)."""
     given_up: How | None = None
     away: int | None = None
     """Offset of the record by which it was given up."""
@@ -157,8 +160,26 @@ def reassigned(
     if same_copy:
         return _place(copy, now, offset if broker is not None and broker.undecided else None), None
     # R-COPY-4
-    level: Level = "partial" if copy.missed is not None and led > copy.missed else "empty"
-    return Copy(broker_id=copy.broker_id, since=offset, level=level, directory=now), copy.give_up("recreated", offset)
+    fetched = copy.missed is not None and led > copy.missed
+    listed = broker.directories if broker is not None and not broker.undecided else frozenset[Uuid]()
+    old = _lay_in(copy, copy.places - listed)
+    return _recreated(old, now, offset, fetched=fetched), old.give_up("recreated", offset)
+
+
+def _recreated(old: Copy, now: Uuid | None, offset: int, *, fetched: bool) -> Copy:
+    """The new copy of a replica in the directory ``now``, after ``old``. ``fetched``: whether it may have fetched."""
+    lay = old.places if old.directory is None else frozenset({old.directory})
+    earlier = old.earlier if old.level == "empty" else old.earlier | lay
+    level: Level = "partial" if fetched or now in earlier else "empty"
+    return Copy(broker_id=old.broker_id, since=offset, level=level, directory=now, earlier=earlier)
+
+
+def _lay_in(copy: Copy, places: frozenset[Uuid]) -> Copy:
+    """A copy that no record had placed, once it is known to lie in one of the ``places``. None of them: nothing is."""
+    if not places:
+        return copy
+    (directory, where) = (min(places), frozenset[Uuid]()) if len(places) == 1 else (None, places)
+    return replace(copy, directory=directory, places=where)
 
 
 def back(copy: Copy, now: Uuid, gone: Sequence[Copy], broker: Registration | None) -> tuple[Copy, Copy] | None:
@@ -170,7 +191,7 @@ def back(copy: Copy, now: Uuid, gone: Sequence[Copy], broker: Registration | Non
     if copy.directory == now or (copy.usable and may_serve(copy, broker)):
         return None
     for old in gone:
-        if old.broker_id != copy.broker_id or old.given_up != "recreated":
+        if old.broker_id != copy.broker_id or old.given_up == "removed":
             continue
         back = replace(old.returned(), directory=now, places=frozenset(), missed=None, left=())
         if old.directory == now:
@@ -188,7 +209,7 @@ def caught_up(copy: Copy, offset: int, broker: Registration | None) -> Copy:
     recreated in another one, and a later record names it (R-COPY-10).
     """
     if not may_serve(copy, broker) or copy.given_up is not None:
-        copy = Copy(broker_id=copy.broker_id, since=offset, level="complete")
+        copy = _recreated(copy, None, offset, fetched=True)
     if copy.directory is not None or broker is None:
         return replace(copy, level="complete")
     return replace(copy, level="complete", places=broker.directories, missed=None)
@@ -209,8 +230,8 @@ def elected(copy: Copy, offset: int, broker: Registration | None, *, led: int) -
     if copy.directory is not None or may_serve(copy, broker):
         return copy, None
     assert broker is not None
-    level: Level = "partial" if copy.missed is not None and led > copy.missed else "empty"
-    recreated = Copy(broker_id=copy.broker_id, since=offset, level=level, places=broker.directories)
+    fetched = copy.missed is not None and led > copy.missed
+    recreated = replace(_recreated(copy, None, offset, fetched=fetched), places=broker.directories)
     return recreated, copy.give_up("recreated", offset)
 
 
@@ -254,11 +275,9 @@ def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool,
     moves = [former_place for former_place in absent if not former_place.placement]
     if not moves:
         return (replace(same, level="unsure") if absent and same.level == "complete" else same), None
-    lay = moves[0].directories
-    level: Level = "partial" if led >= moves[-1].report else "empty"
-    recreated = Copy(broker_id=copy.broker_id, since=offset, level=level, directory=copy.directory)
-    (directory, places) = (min(lay), frozenset[Uuid]()) if len(lay) == 1 else (None, lay)
-    return recreated, replace(same, directory=directory, places=places).give_up("recreated", offset)
+    old = _lay_in(same, moves[0].directories - broker.directories)
+    recreated = _recreated(old, copy.directory, offset, fetched=led >= moves[-1].report)
+    return recreated, old.give_up("recreated", offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

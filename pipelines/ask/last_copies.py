@@ -179,8 +179,8 @@ class LastCopies:
         saved = self.truncated.get(broker)
         if saved:
             yield save_before_start(broker, saved)
-        for (other, online), names in self._elected_instead(broker).items():
-            yield save_from(other, names, broker, online=online)
+        for (holder, online, elected), names in self._elected_instead(broker).items():
+            yield save_from(holder, names, broker, elected, online=online)
         hit = self._elected_at_start(broker, running=running)
         if hit:
             yield forbid_unclean(hit, f"broker {broker} could lead without writes that only a disk offline holds")
@@ -233,20 +233,26 @@ class LastCopies:
             names += [_name(member) for member in members if self._may_elect(member[0])]
         return sorted(names)
 
-    def _elected_instead(self, broker: int) -> Mapping[tuple[int, bool], Sequence[str]]:
-        """(broker, whether its copy is online) -> partitions whose last copy it has, and of which the controller elects
-        the ``broker``, which holds less, as soon as that is back (R-ACT-1). A copy that is online is in no list."""
-        partitions_of: dict[tuple[int, bool], list[str]] = {}
+    def _elected_instead(self, broker: int) -> Mapping[tuple[int, bool, int], Sequence[str]]:
+        """(holder, whether its copy is online, elected) -> partitions whose last copy ``holder`` has, and of which the
+        controller elects ``elected``, which holds less, when ``broker`` is back: that is in a list (R-ACT-1), or is the
+        last known leader. It is the broker itself, or is online while nobody leads (R-ACT-5)."""
+        partitions_of: dict[tuple[int, bool, int], list[str]] = {}
         for fate, members in self.shapes:
-            last, copy, state = last_copies(fate), fate.copies.get(broker), fate.state
-            if copy is None or state is None or copy in last or is_online(fate, copy):
+            last, state = last_copies(fate), fate.state
+            if state is None:
                 continue
-            elected = broker in (*state.isr, *state.eligible_leader_replicas)
-            for other in last:
-                online = is_online(fate, other)
-                if elected or (online and broker in state.last_known_elr):
-                    partitions_of.setdefault((other.broker_id, online), []).extend(map(_name, members))
-        return {holder: sorted(names) for holder, names in sorted(partitions_of.items())}
+            for copy in fate.copies.values():
+                ready = state.leader < 0 if is_online(fate, copy) else copy.broker_id == broker
+                if copy in last or not ready:
+                    continue
+                listed = (*state.isr, *state.eligible_leader_replicas) or state.last_known_elr
+                for holder in last if copy.broker_id in listed else ():
+                    if holder.broker_id == copy.broker_id == broker:
+                        continue  # it is back with that disk
+                    key = (holder.broker_id, is_online(fate, holder), copy.broker_id)
+                    partitions_of.setdefault(key, []).extend(map(_name, members))
+        return {key: sorted(names) for key, names in sorted(partitions_of.items())}
 
     def _elected_at_registration(self, broker: int) -> list[str]:
         """Partitions whose last copy a broker has while another replica is online: after an unclean shutdown the

@@ -161,6 +161,18 @@ def test_unclean_elections_are_forbidden_before_any_broker_restarts_where_nobody
     assert Action.FORBID_UNCLEAN not in [step.action for reason in quiet.reasons for step in reason.steps]
 
 
+def test_last_copy_is_saved_before_any_broker_starts_if_its_replica_was_recreated_and_nobody_leads(
+    tmp_path: Path,
+) -> None:
+    """It said to start the other broker: when that is unfenced, the controller elects the empty replica cleanly."""
+    story = Story().broker(1, "ab").broker(3, "ef").topic("t", {1: "a"}).left(1, "b")
+    story.change("t", 0, leader=-1, isr=(1,)).broker(1, "b", process=2).assign("t", 0, 1, "b")
+    removal = safe_to_remove(story.lake(tmp_path), f"3:{disk('e')}")
+    (step,) = [step for reason in removal.reasons for step in reason.steps if step.cost]
+    assert (step.action, step.broker_id, step.cost) == (Action.READ, 1, ("t-0",))
+    assert "and the controller elects broker 1, which lacks writes, when broker 3 is back" in step.text
+
+
 def test_removed_last_copy_is_saved_before_a_replica_in_sync_that_lacks_writes_starts(tmp_path: Path) -> None:
     """It said to forbid unclean elections, and to start the broker: the controller elects it cleanly."""
     story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))

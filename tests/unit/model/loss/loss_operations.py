@@ -170,7 +170,8 @@ def repair_disk(world: World) -> None:
 def move(world: World) -> None:
     """A replica moves to another disk of its broker: copied, reported, swapped."""
     broker = _any(world, up=True)
-    if not broker or world.serving(broker.id) is None:
+    log = broker and world.serving(broker.id)
+    if not broker or not log or log.mounted:  # its broker reports it first
         return
     source = world.at[broker.id]
     others = [disk for disk in broker.online if disk is not source]

@@ -36,6 +36,11 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
     leader = world.copy(partition.leader)
     if losses and not world.led:
         raise Unsound("told before anybody led")
+    if alarm:
+        for broker_id in {partition.leader, *partition.isr}:
+            registration = world.image.brokers.get(broker_id)
+            if registration is not None and partition.directory(broker_id) == KAFKA_IDS.unassigned:
+                world.places.setdefault(broker_id, set()).update(registration.directories)  # R-LOSS-6
     if leader is None:
         if world.led and pending and any(world.at[broker] in placed for broker in still):
             raise Unsound(f"pending while {still} hold everything")

@@ -225,6 +225,9 @@ class World:
             previous_broker_epoch=marks.pop() if len(marks) == 1 else -1,
         )
         if not self.ask(request, cluster_id=None):
+            log = self.serving(broker.id)
+            if log is not None and log.recreated:
+                log.unplaced = True  # what it reported is undecided (R-COPY-12)
             broker.up = False
             return
         broker.epoch = self.image.brokers[broker.id].epoch

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.unit.model.loss.loss_story import UNASSIGNED, A, B, C, D, Story, alone
+import pytest
+
+from tests.unit.model.loss.loss_story import LOST, UNASSIGNED, A, B, C, D, Story, alone
 
 
 def test_replica_assigned_back_to_the_disk_with_its_given_up_copy_has_that_copy() -> None:
@@ -11,6 +13,20 @@ def test_replica_assigned_back_to_the_disk_with_its_given_up_copy_has_that_copy(
     assert story.loss.kind == "lost"
     story.broker(1, A, B, process=3).version({1: A}, isr=(1,))
     assert (story.loss.until, story.complete, story.copy(1).since) == (6, (1,), 1)
+
+
+def test_replica_recreated_after_its_broker_was_unregistered_has_its_copy_again_with_its_disk() -> None:
+    """Cause: the copy counted as given up with the registration, and so did not return."""
+    story = alone().version({1: A}, isr=(1,)).unregister(1).broker(1, B, process=2).version({1: B}, isr=(1,))
+    assert [loss.kind for loss in story.losses] == ["unreachable", "lost"]
+    story.broker(1, A, process=3).version({1: A}, isr=(1,))
+    assert (story.complete, story.losses[-1].until is not None) == ((1,), True)
+
+
+def test_replica_recreated_after_it_was_lost_has_its_copy_again_with_its_disk() -> None:
+    story = alone().version({1: A}, isr=(1,)).version({1: LOST}, isr=(1,)).broker(1, B, process=2)
+    story.version({1: B}, isr=(1,)).broker(1, A, process=3).version({1: A}, isr=(1,))
+    assert (story.complete, story.loss.until is not None) == ((1,), True)
 
 
 def test_replica_assigned_back_after_another_log_was_written_has_lost_the_old_copy() -> None:
@@ -33,11 +49,41 @@ def test_replica_recreated_again_in_a_place_of_its_given_up_copy_may_be_that_cop
     """R-COPY-5, R-COPY-13: the log lies in A, which is away, and another one in B; or in B all the time."""
     story = Story().broker(1, A, B).broker(2, D).version({1: UNASSIGNED, 2: D}, isr=(1, 2), leader=2)
     story.version({1: UNASSIGNED, 2: D}, isr=(1,), leader=1).version({1: UNASSIGNED, 2: D}, isr=(1,))
-    story.broker(1, A, B, starting=True).version({1: C, 2: D}, isr=(1,)).broker(1, B, C, process=2)
+    story.broker(1, A, B, starting=True).version({1: C, 2: D}, isr=(1,)).broker(1, C, process=2)
     assert story.loss.kind == "lost"
     story.broker(1, B, process=3).version({1: B, 2: D}, isr=(1,))
     assert story.copy(1).level == "unsure"
     assert story.version({1: B, 2: D}, isr=(1,), leader=1).losses[-1].kind == "may lack writes"
+
+
+@pytest.mark.parametrize("in_session", [True, False])
+def test_replica_recreated_beside_one_place_of_its_copy_lay_in_the_other(in_session: bool) -> None:
+    """Cause: the copy counted as back when B was named, though the process that recreated it listed B all the time."""
+    story = Story().broker(1, A, B).broker(2, D).version({1: UNASSIGNED, 2: D}, isr=(1, 2), leader=2)
+    story.version({1: UNASSIGNED, 2: D}, isr=(1,), leader=1).version({1: UNASSIGNED, 2: D}, isr=(1,))
+    if in_session:
+        story.broker(1, A, B, starting=True).version({1: C, 2: D}, isr=(1,)).broker(1, B, C, process=2)
+    else:
+        story.broker(1, B, C, process=2).version({1: C, 2: D}, isr=(1,))
+    assert (story.loss.kind, [copy.directory for copy in story.loss.copies]) == ("lost", [A])
+    story.broker(1, B, process=3).version({1: B, 2: D}, isr=(1,))
+    assert (story.copy(1).level, story.loss.until) == ("empty", None)
+    assert story.broker(1, A, process=4).version({1: A, 2: D}, isr=(1,)).loss.until is not None
+
+
+def test_disk_of_an_earlier_copy_that_is_mounted_again_is_not_empty() -> None:
+    """Cause: the replica followed a leader from B, so A lacks writes; but A counted as empty, and they as lost."""
+    story = Story().broker(1, A).broker(2, D).version({1: A, 2: D}, isr=(1, 2), leader=2)
+    story.broker(1, B, process=2).version({1: B, 2: D}, isr=(2,), leader=2).version({1: B, 2: D}, isr=(2,))
+    story.broker(1, A, process=3).version({1: A, 2: D}, isr=(2,))
+    assert story.copy(1).level == "partial"
+    assert story.version({1: A, 2: D}, isr=(1,), leader=1).loss.kind == "may lack writes"
+
+
+def test_disk_of_an_earlier_copy_that_was_empty_is_empty_when_it_is_mounted_again() -> None:
+    story = Story().broker(1, A).broker(2, D).version({1: A, 2: D}, isr=(2,)).version({1: A, 2: D}, isr=(2,))
+    story.broker(1, B, process=2).version({1: B, 2: D}, isr=(2,)).broker(1, A, process=3)
+    assert story.version({1: A, 2: D}, isr=(2,)).copy(1).level == "empty"
 
 
 def test_disk_that_comes_back_after_its_process_was_killed_may_lack_writes() -> None:
