@@ -128,9 +128,11 @@ def save_before_start(broker: int, names: Sequence[str]) -> Advice:
     return Advice(Action.READ, text, broker, partitions=tuple(names))
 
 
-def save_from(holder: int, names: Sequence[str], broker: int, elected: int, *, online: bool) -> Advice:
+def save_from(
+    holder: int, names: Sequence[str], broker: int, elected: int, *, online: bool, killed: bool = False
+) -> Advice:
     """The last copy is on ``holder``, and ``elected`` is elected when ``broker`` is back. ``online``: the copy is
-    online, but no list of the partition has the holder."""
+    online, but no list of the partition has the holder. ``killed``: only if ``broker`` was killed."""
     it = "copy" if len(names) == 1 else "copies"
     why = f"no list of the partition has broker {holder}, " if online else ""
     then = (
@@ -139,10 +141,11 @@ def save_from(holder: int, names: Sequence[str], broker: int, elected: int, *, o
         else "after that the writes do not return by themselves"
     )
     back = "it" if elected == broker else f"broker {broker}"
+    condition = f"if broker {broker} was killed, " if killed else ""
     text = (
         f"first copy {_folder(names)} of {few(names)} from the disks of broker {holder} to a safe place: they have the "
-        f"last complete {it}, {why}and the controller elects broker {elected}, which lacks writes, when {back} is "
-        f"back; {then}"
+        f"last complete {it}, {why}and {condition}the controller elects broker {elected}, which lacks writes, when "
+        f"{back} is back; {then}"
     )
     return Advice(Action.READ, text, holder, partitions=tuple(names), cost=tuple(names))
 

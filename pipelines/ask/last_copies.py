@@ -179,8 +179,8 @@ class LastCopies:
         saved = self.truncated.get(broker)
         if saved:
             yield save_before_start(broker, saved)
-        for (holder, online, elected), names in self._elected_instead(broker).items():
-            yield save_from(holder, names, broker, elected, online=online)
+        for (holder, elected, online, killed), names in self._elected_instead(broker).items():
+            yield save_from(holder, names, broker, elected, online=online, killed=killed)
         hit = self._elected_at_start(broker, running=running)
         if hit:
             yield forbid_unclean(hit, f"broker {broker} could lead without writes that only a disk offline holds")
@@ -233,24 +233,29 @@ class LastCopies:
             names += [_name(member) for member in members if self._may_elect(member[0])]
         return sorted(names)
 
-    def _elected_instead(self, broker: int) -> Mapping[tuple[int, bool, int], Sequence[str]]:
-        """(holder, whether its copy is online, elected) -> partitions whose last copy ``holder`` has, and of which the
-        controller elects ``elected``, which holds less, when ``broker`` is back: that is in a list (R-ACT-1), or is the
-        last known leader. It is the broker itself, or is online while nobody leads (R-ACT-5)."""
-        partitions_of: dict[tuple[int, bool, int], list[str]] = {}
+    def _elected_instead(self, broker: int) -> Mapping[tuple[int, int, bool, bool], Sequence[str]]:
+        """(holder, elected, whether the holder's copy is online, whether only if ``broker`` was killed) -> partitions
+        whose last copy ``holder`` has, and of which the controller elects ``elected``, which holds less, when
+        ``broker`` is back.
+
+        That is in a list (R-ACT-1), or is the last known leader. It is the broker itself, or is online while nobody
+        leads (R-ACT-5). A broker that was killed leaves the lists when it registers."""
+        partitions_of: dict[tuple[int, int, bool, bool], list[str]] = {}
         for fate, members in self.shapes:
             last, state = last_copies(fate), fate.state
             if state is None:
                 continue
+            named = (*state.isr, *state.eligible_leader_replicas)
             for copy in fate.copies.values():
                 ready = state.leader < 0 if is_online(fate, copy) else copy.broker_id == broker
-                if copy in last or not ready:
+                others = [other for other in named if other != broker or copy.broker_id == broker]
+                if copy in last or not ready or copy.broker_id not in (others or state.last_known_elr):
                     continue
-                listed = (*state.isr, *state.eligible_leader_replicas) or state.last_known_elr
-                for holder in last if copy.broker_id in listed else ():
+                killed = copy.broker_id not in (named or state.last_known_elr)
+                for holder in last:
                     if holder.broker_id == copy.broker_id == broker:
                         continue  # it is back with that disk
-                    key = (holder.broker_id, is_online(fate, holder), copy.broker_id)
+                    key = (holder.broker_id, copy.broker_id, is_online(fate, holder), killed)
                     partitions_of.setdefault(key, []).extend(map(_name, members))
         return {key: sorted(names) for key, names in sorted(partitions_of.items())}
 

@@ -161,6 +161,19 @@ def test_unclean_elections_are_forbidden_before_any_broker_restarts_where_nobody
     assert Action.FORBID_UNCLEAN not in [step.action for reason in quiet.reasons for step in reason.steps]
 
 
+def test_last_copy_is_saved_before_its_killed_broker_starts_if_the_last_known_leader_lacks_writes(
+    tmp_path: Path,
+) -> None:
+    """It said to start the broker: when it registers, it leaves the eligible leaders, and the other one is elected."""
+    story = Story().broker(1, "a").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,)).fence(1)
+    eligible = r.PartitionChangeRecord(
+        topic_id=topic_id("t"), partition_id=0, isr=(), leader=-1, eligible_leader_replicas=(1,), last_known_elr=(2,)
+    )
+    steps = only_steps(offline(story.append(eligible, 2).lake(tmp_path)))
+    assert (steps[0].action, steps[0].broker_id, steps[0].cost) == (Action.READ, 1, ("t-0",))
+    assert "and if broker 1 was killed, the controller elects broker 2, which lacks writes" in steps[0].text
+
+
 def test_last_copy_is_saved_before_any_broker_starts_if_its_replica_was_recreated_and_nobody_leads(
     tmp_path: Path,
 ) -> None:

@@ -23,9 +23,10 @@ class Log:
     """Its broker died since: what was not flushed may be gone."""
     synced: bool = False
     """Whether it was ever part of the in-sync set, or fetched anything."""
-    alone: bool = False
-    """It was created while the records still named its own broker as the leader: whether it is empty or may have
-    fetched, nobody can tell who does not know when the process began."""
+    vague: bool = False
+    """It was created while the records still named its own broker as the leader, or by a later process than the first
+    that lacked the directory: whether it is empty or may have fetched, nobody can tell who does not know when that
+    process began."""
     recreated: bool = False
     """The replica had another log before."""
     named: bool = False
@@ -44,6 +45,9 @@ class Disk:
     id: Uuid
     log: Log | None = None
     works: bool = True
+    unknowable: bool = False
+    """Nobody who reads the metadata knows whether the replica's folder is there: somebody deleted it, or the replica
+    left the partition while the disk was away."""
     clean_epoch: int = -1
     """The mark of an orderly shutdown."""
 

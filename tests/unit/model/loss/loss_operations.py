@@ -149,7 +149,7 @@ def _one_log(world: World, broker: Broker, disk: Disk) -> bool:
         return True
     if partition.directory(broker.id) != disk.id:
         world.excused |= world.presumed <= disk.log.sure
-        disk.log = None
+        disk.log, disk.unknowable = None, True
         return True
     if not at.log.synced:
         at.log, world.at[broker.id] = None, disk

@@ -52,6 +52,8 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
     if unreported or starting(world, partition.leader):
         world.count("not reported yet")
         world.told_before |= alarm is not None
+        if alarm:
+            leader.sure |= world.presumed  # what is left of them
         presume(world, partition, leader)  # it leads, and acknowledges, before it reports
         return
     missing = world.presumed - leader.sure
@@ -75,7 +77,8 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
         expected = "lost" if missing and (not held or not leader.synced) else "may lack writes"
         kinds = {loss.kind for loss in losses if (loss.went_on or -1) >= first}
         vague = (
-            leader.alone
+            leader.vague
+            or world.at[partition.leader].unknowable
             or any(disk.log and disk.log.unplaced for disk in world.at.values())
             or world.absences.get(partition.leader, 0) > 1
             or not all(known(world, each) for each in world.at)

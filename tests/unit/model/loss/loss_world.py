@@ -225,9 +225,9 @@ class World:
             previous_broker_epoch=marks.pop() if len(marks) == 1 else -1,
         )
         if not self.ask(request, cluster_id=None):
-            log = self.serving(broker.id)
-            if log is not None and log.recreated:
-                log.unplaced = True  # what it reported is undecided (R-COPY-12)
+            for disk in [*broker.disks, *broker.shelf]:
+                if disk.log is not None:
+                    disk.log.unplaced = True  # it may have reported another: no record tells that it died
             broker.up = False
             return
         broker.epoch = self.image.brokers[broker.id].epoch
@@ -278,7 +278,7 @@ class World:
                 if older.log is not None and not older.log.named:
                     older.log.unplaced |= unplaced  # either of the two may be where a record says
             disk.log = Log(recreated=True, unplaced=unplaced, synced=partition.leader >= 0)
-            disk.log.alone = partition.leader == broker.id
+            disk.log.vague = partition.leader == broker.id or self.absences.get(broker.id, 0) > 1
             self.at[broker.id] = disk
             self.tell(f"  {broker.id} creates a log on {disk.id.lsb}")
 
@@ -408,6 +408,8 @@ class World:
         for broker_id in list(self.at):
             if broker_id not in partition.replicas:
                 self.at.pop(broker_id).log = None
+                for kept in self.brokers[broker_id].shelf:
+                    kept.unknowable |= kept.log is not None
         for broker_id in partition.replicas:
             if broker_id not in self.at:
                 self.place(self.brokers[broker_id], partition.directory(broker_id))
