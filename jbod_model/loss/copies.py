@@ -196,7 +196,7 @@ def back(copy: Copy, now: Uuid, gone: Sequence[Copy], broker: Registration | Non
         back = replace(old.returned(), directory=now, places=frozenset(), missed=None, left=())
         if old.directory == now:
             return old, back
-        if now in old.places:
+        if now in old.places and not may_serve(copy, broker):
             whole = broker is not None and old.places <= broker.directories
             return old, back if whole else replace(back, level="unsure")
     return None

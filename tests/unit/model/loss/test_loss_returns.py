@@ -71,6 +71,15 @@ def test_replica_recreated_beside_one_place_of_its_copy_lay_in_the_other(in_sess
     assert story.broker(1, A, process=4).version({1: A, 2: D}, isr=(1,)).loss.until is not None
 
 
+def test_replica_that_moves_to_a_place_of_its_given_up_copy_does_not_have_that_copy() -> None:
+    """Cause: the loss ended when the new, empty log moved from C to B, where the old one might have been."""
+    story = Story().broker(1, A, B).broker(2, D).version({1: UNASSIGNED, 2: D}, isr=(1, 2), leader=2)
+    story.version({1: UNASSIGNED, 2: D}, isr=(1,), leader=1).version({1: UNASSIGNED, 2: D}, isr=(1,))
+    story.broker(1, B, process=2, fenced=True).version({1: C, 2: D}, isr=(1,)).broker(1, B, C, process=3)
+    story.version({1: B, 2: D}, isr=(1,))
+    assert (story.copy(1).level, story.loss.until) == ("empty", None)
+
+
 def test_disk_of_an_earlier_copy_that_is_mounted_again_is_not_empty() -> None:
     """Cause: the replica followed a leader from B, so A lacks writes; but A counted as empty, and they as lost."""
     story = Story().broker(1, A).broker(2, D).version({1: A, 2: D}, isr=(1, 2), leader=2)
