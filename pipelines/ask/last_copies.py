@@ -18,6 +18,7 @@ from pipelines.ask.advice import (
     bring_back,
     do_not_replace,
     elect,
+    few,
     forbid_unclean,
     read_first,
     save_before_start,
@@ -42,6 +43,9 @@ class LastCopies:
     lake: Lake
     shapes: Sequence[tuple[Fate, Sequence[Member]]] = ()
     """Each fate with its partitions."""
+    eligible: Mapping[int, Mapping[int, Sequence[str]]] = field(default_factory=dict)
+    """Leader -> replica that is eligible and online, but lacks writes -> partitions that elect it if the leader stops
+    (R-QUIRK-3)."""
     truncated: Mapping[int, Sequence[str]] = field(default_factory=dict)
     """Partitions that go on without writes which a copy of the broker still holds: its start truncates the copy."""
 
@@ -192,6 +196,12 @@ class LastCopies:
         hit = self._elected_at_any_start(broker)
         if hit:
             yield forbid_unclean(hit, "as soon as any broker starts, a replica that lacks writes would lead")
+        for other, names in sorted(self.eligible.get(broker, {}).items()) if running else ():
+            yield wait_until_in_sync(
+                other,
+                names,
+                f". Kafka counts it as eligible, and would elect it without writes while broker {broker} restarts",
+            )
         hit = self.elected_at_stop(broker) if running else []
         if hit:
             yield forbid_unclean(hit, f"while broker {broker} restarts, a replica that lacks writes would lead")
@@ -340,12 +350,41 @@ class LastCopies:
 def last_copies_of(lake: Lake, partitions: Sequence[Followed], truncated: Mapping[int, Sequence[str]]) -> LastCopies:
     """``partitions``: at least those that have no leader or whose leader is offline, with their fates."""
     shapes: dict[int, tuple[Fate, list[Member]]] = {}
+    eligible: dict[int, dict[int, list[str]]] = {}
     for partition in partitions:
-        if last_copies(partition.shape):
-            shapes.setdefault(id(partition.shape), (partition.shape, []))[1].append(
-                (partition.topic, partition.partition)
-            )
-    return LastCopies(lake, list(shapes.values()), truncated)
+        fate, member = partition.shape, (partition.topic, partition.partition)
+        if last_copies(fate):
+            shapes.setdefault(id(fate), (fate, []))[1].append(member)
+        elif fate.state is not None and (other := _eligible_without_writes(fate)) is not None:
+            eligible.setdefault(fate.state.leader, {}).setdefault(other, []).append(_name(member))
+    return LastCopies(lake, list(shapes.values()), eligible, truncated)
+
+
+def _eligible_without_writes(fate: Fate) -> int | None:
+    """The replica that is elected cleanly when the leader stops, and lacks writes (R-QUIRK-3); None if there is none.
+    It is no longer eligible once it is in sync."""
+    state = fate.state
+    if state is None or state.leader < 0:
+        return None
+    online = [
+        broker
+        for broker in state.replicas
+        if broker != state.leader and broker in fate.copies and is_online(fate, fate.copies[broker])
+    ]
+    if any(broker in state.isr for broker in online):
+        return None
+    next_leader = next((broker for broker in online if broker in state.eligible_leader_replicas), None)
+    return None if next_leader is None or fate.copies[next_leader].usable else next_leader
+
+
+def wait_until_in_sync(broker: int, names: Sequence[str], why: str = "") -> Advice:
+    """Another replica is online, and not in sync."""
+    of, them = ("replica", "it") if len(names) == 1 else ("replicas", "them")
+    text = (
+        f"first bring the {of} of {few(names)} on broker {broker} into sync: wait until kafka-topics.sh "
+        f"--bootstrap-server HOST:PORT --describe --under-replicated-partitions does not list {them}{why}"
+    )
+    return Advice(Action.LOOK, text, broker, partitions=tuple(names))
 
 
 def _name(member: Member) -> str:

@@ -59,7 +59,8 @@ _ENDED_RARELY = "ended_by <> 'assigned'"
 
 
 def _steps(partitions: str) -> str:
-    """A leader or member that the previous state did not name, or no previous member left among the replicas.
+    """A leader or member that the previous state did not name, or no previous member left among the replicas; or an
+    eligible leader that is no replica (R-QUIRK-3): added again, it is empty and eligible.
 
     A state without a previous one begins with the replicas that it names.
     """
@@ -75,7 +76,7 @@ def _steps(partitions: str) -> str:
     ),
     steps AS (
         SELECT topic_id, partition FROM (SELECT *, list_concat(was_isr, was_elr) AS named FROM lists)
-        WHERE leader_recovery <> 'RECOVERED'
+        WHERE leader_recovery <> 'RECOVERED' OR NOT list_has_all(replicas, elr)
            OR (leader >= 0 AND NOT (list_contains(replicas, leader)
                                     AND (list_contains(isr, leader) OR list_contains(elr, leader))))
            OR (NOT follows AND NOT from_snapshot AND (leader = -1 OR len(elr) > 0))

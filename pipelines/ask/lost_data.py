@@ -275,11 +275,10 @@ def every_loss(lake: Lake, default_min_isr: int = 1) -> list[DataLoss]:
 def complete_copies(
     lake: Lake, partitions: Iterable[tuple[str, int]], default_min_isr: int = 1
 ) -> dict[tuple[str, int], dict[int, Copy]]:
-    """The complete copies, by broker, of partitions (topic id, number) at the lake's offset."""
+    """The complete copies, by broker, of partitions (topic id, number) at the lake's offset, and of all others whose
+    lists may name a copy that is not complete."""
     values = ", ".join(f"('{topic_id}', {number})" for topic_id, number in partitions)
-    if not values:
-        return {}
-    also = f"SELECT * FROM (VALUES {values}) v(topic_id, partition)"
+    also = f"SELECT * FROM (VALUES {values}) v(topic_id, partition)" if values else ""
     return {
         (partition.topic_id, partition.partition): {
             broker: copy for broker, copy in partition.copies.items() if copy.usable

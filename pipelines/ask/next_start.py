@@ -26,6 +26,7 @@ from jbod_model.replay.image import Image
 from pipelines.ask.advice import Action, Advice, directories_of, few, steps_in_words
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable, members
+from pipelines.ask.last_copies import wait_until_in_sync
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.whatif_places import Place, find_place, image_of
@@ -436,17 +437,6 @@ def _save(player: _Player, names: Collection[str], directories: Sequence[str]) -
         yield add_replica(single)
     if here:
         yield keep_in_use(player.broker, directories, here, registered=player.disks.state != "missing")
-
-
-def wait_until_in_sync(broker: int, names: Sequence[str]) -> Advice:
-    """Another replica is online, and not in sync."""
-    of = "replica" if len(names) == 1 else "replicas"
-    text = (
-        f"first bring the {of} of {few(names)} on broker {broker} into sync: wait until kafka-topics.sh "
-        "--bootstrap-server HOST:PORT --describe --under-replicated-partitions does not list "
-        f"{'it' if len(names) == 1 else 'them'}"
-    )
-    return Advice(Action.LOOK, text, broker, partitions=tuple(names))
 
 
 def start_holder(broker: int, names: Sequence[str]) -> Advice:

@@ -153,23 +153,30 @@ class Judge:
     def _with_copies(self, outcome: RestartOutcome, played: Sequence[_Played]) -> dict[int, RestartEffect]:
         """The judgement of partitions whose lists need not name every complete copy, by their index.
 
-        Lists name the complete copies that are online, unless all of them stop: another replica may be complete, too.
+        Lists name the complete copies that are online, unless all of them stop: another replica may be complete, too;
+        or unless a replica became eligible that was none, and was added again (R-QUIRK-3).
         """
         doubtful = [
             index
             for index in range(len(outcome.rows))
             if Harm.LAST_COPY in outcome.of(index).caused and outcome.of(index).online_down
         ]
-        if not doubtful:
+        eligible = np.flatnonzero(self.columns.elr[outcome.rows].any(axis=1)).tolist()
+        if not doubtful and not eligible:
             return {}
         table = self.columns.table
-        where = {
-            index: (table["topic_id"][row].as_py(), table["partition"][row].as_py())
-            for index, row in zip(doubtful, outcome.rows[doubtful].tolist(), strict=True)
-        }
+
+        def keys(indexes: Sequence[int]) -> dict[int, tuple[str, int]]:
+            rows = outcome.rows[indexes].tolist()
+            names = ((table["topic_id"][row].as_py(), table["partition"][row].as_py()) for row in rows)
+            return dict(zip(indexes, names, strict=True))
+
+        where = keys(doubtful)
         copies = complete_copies(self.lake, where.values(), self.default_min_isr)
         return {
-            index: played[int(outcome.kind[index])].judged(copies[key]) for index, key in where.items() if key in copies
+            index: played[int(outcome.kind[index])].judged(copies[key])
+            for index, key in (keys(eligible) | where).items()
+            if key in copies
         }
 
 

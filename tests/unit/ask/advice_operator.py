@@ -59,7 +59,7 @@ class Operator:
         self.readable: dict[object, bool] = {}
         self.acts: dict[Action, Callable[[Advice], bool]] = {
             Action.READ: lambda _: False,
-            Action.LOOK: lambda _: False,
+            Action.LOOK: self._look,
             Action.BRING_BACK: self._bring_back,
             Action.START: self._start,
             Action.RESTART: self._start,
@@ -131,6 +131,16 @@ class Operator:
             at.log, self.world.at[broker.id] = None, disk
         else:
             disk.log = None
+
+    def _look(self, step: Advice) -> bool:
+        """Wait, where the step says so, until a replica is in sync."""
+        partition = self.world.partition
+        if "into sync" not in step.text or partition is None or step.broker_id is None:
+            return False
+        if step.broker_id not in partition.isr and self.world.serving(step.broker_id) is not None:
+            self.world.sync(step.broker_id)
+            done.alter_isr(self.world, [*partition.isr, step.broker_id])
+        return True
 
     def _start(self, step: Advice) -> bool:
         broker = self._broker(step)

@@ -11,8 +11,10 @@ from jbod_model.formats import records as r
 from pipelines.ask.advice import Action, Advice
 from pipelines.ask.incident_list import incidents
 from pipelines.ask.lake_status import status
+from pipelines.ask.lost_data import losses
 from pipelines.ask.offline_replicas import Offline, offline
 from pipelines.ask.removal import safe_to_remove
+from pipelines.ask.restart import safe_to_restart
 from pipelines.ask.whatif import whatif
 from pipelines.check.catalogue import run_checks
 from pipelines.cli import main
@@ -159,6 +161,50 @@ def test_unclean_elections_are_forbidden_before_any_broker_restarts_where_nobody
     assert step.text.endswith("as soon as any broker starts, a replica that lacks writes would lead")
     quiet = safe_to_remove(two_copies().broker(3, "ef").lake(tmp_path / "off"), f"3:{disk('e')}")
     assert Action.FORBID_UNCLEAN not in [step.action for reason in quiet.reasons for step in reason.steps]
+
+
+def readded() -> Story:
+    """Broker 2 leads alone. Broker 3 left the partition while it was eligible, is a replica again, and has nothing."""
+    story = Story().broker(1, "a").broker(2, "cd").broker(3, "e").topic("t", {2: "c", 1: "a", 3: "e"})
+    story.configure("t", "2")
+
+    def step(replicas: tuple[int, ...], isr: tuple[int, ...], eligible: tuple[int, ...]) -> None:
+        of = {1: "a", 2: "c", 3: "e"}
+        change = r.PartitionChangeRecord(
+            topic_id=topic_id("t"),
+            partition_id=0,
+            replicas=replicas,
+            directories=tuple(disk(of[broker]) for broker in replicas),
+            isr=isr,
+            leader=2,
+            eligible_leader_replicas=eligible,
+        )
+        story.append(change, 2)
+
+    step((2, 1), (2,), (1, 3))
+    step((3, 2, 1), (2,), (1, 3))
+    return story
+
+
+def test_restart_waits_for_an_eligible_replica_that_was_removed_and_added_again(tmp_path: Path) -> None:
+    """R-QUIRK-3. It said that a directory of the leader can be removed: the restart elected the empty replica."""
+    lake = readded().lake(tmp_path)
+    removal = safe_to_remove(lake, f"2:{disk('d')}")
+    (step,) = [step for reason in removal.reasons for step in reason.steps if "into sync" in step.text]
+    assert (step.action, step.broker_id, step.partitions) == (Action.LOOK, 3, ("t-0",))
+    answer = safe_to_restart(lake, [2])
+    assert answer.exit_code == 1
+    assert [stake.name for stake in answer.stakes if "unclean_election" in stake.harms] == ["t-0"]
+
+
+@pytest.mark.parametrize("states", [-1, 1_000])
+def test_election_of_an_eligible_replica_that_was_removed_and_added_again_is_a_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, states: int
+) -> None:
+    """R-QUIRK-3. With many partitions it was not reported: the election is clean."""
+    monkeypatch.setattr("pipelines.ask.loss_sql.FEW_STATES", states)
+    story = readded().change("t", 0, isr=(3,), leader=3)
+    assert [(loss.name, loss.leader) for loss in losses(story.lake(tmp_path)).losses] == [("t-0", 3)]
 
 
 def test_last_copy_is_saved_before_its_killed_broker_starts_if_the_last_known_leader_lacks_writes(
