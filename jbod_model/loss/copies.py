@@ -168,10 +168,15 @@ def reassigned(
 
 def _recreated(old: Copy, now: Uuid | None, offset: int, *, fetched: bool) -> Copy:
     """The new copy of a replica in the directory ``now``, after ``old``. ``fetched``: whether it may have fetched."""
-    lay = old.places if old.directory is None else frozenset({old.directory})
-    earlier = old.earlier if old.level == "empty" else old.earlier | lay
+    earlier = _left_behind(old)
     level: Level = "partial" if fetched or now in earlier else "empty"
     return Copy(broker_id=old.broker_id, since=offset, level=level, directory=now, earlier=earlier)
+
+
+def _left_behind(copy: Copy) -> frozenset[Uuid]:
+    """Where the replica has a copy that is not empty, once it goes on with another."""
+    lay = copy.places if copy.directory is None else frozenset({copy.directory})
+    return copy.earlier if copy.level == "empty" else copy.earlier | lay
 
 
 def _lay_in(copy: Copy, places: frozenset[Uuid]) -> Copy:
@@ -193,7 +198,8 @@ def back(copy: Copy, now: Uuid, gone: Sequence[Copy], broker: Registration | Non
     for old in gone:
         if old.broker_id != copy.broker_id or old.given_up == "removed":
             continue
-        back = replace(old.returned(), directory=now, places=frozenset(), missed=None, left=())
+        earlier = old.earlier | _left_behind(copy)
+        back = replace(old.returned(), directory=now, places=frozenset(), missed=None, left=(), earlier=earlier)
         if old.directory == now:
             return old, back
         if now in old.places and not may_serve(copy, broker):

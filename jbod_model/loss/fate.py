@@ -176,6 +176,7 @@ def _place(fate: Fate, version: Version) -> Fate:
         returned = back(copy, directory, fate.gone, broker) if was[broker_id] != directory else None
         if returned is not None:
             left, copies[broker_id] = returned
+            given_up.append(copy.give_up("recreated", version.offset))
             fate = replace(fate, gone=tuple(old for old in fate.gone if old is not left))
             continue
         if was[broker_id] != directory:

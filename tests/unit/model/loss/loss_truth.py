@@ -52,7 +52,7 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
     if unreported or starting(world, partition.leader):
         world.count("not reported yet")
         world.told_before |= alarm is not None
-        if alarm:
+        if alarm and not starting(world, partition.leader):
             leader.sure |= world.presumed  # what is left of them
         presume(world, partition, leader)  # it leads, and acknowledges, before it reports
         return

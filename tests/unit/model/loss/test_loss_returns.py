@@ -71,6 +71,16 @@ def test_replica_recreated_beside_one_place_of_its_copy_lay_in_the_other(in_sess
     assert story.broker(1, A, process=4).version({1: A, 2: D}, isr=(1,)).loss.until is not None
 
 
+def test_copy_that_was_left_for_the_old_disk_returns_with_its_own_disk() -> None:
+    """Cause: the copy in B was forgotten when A was mounted again. It led, and nothing was acknowledged since."""
+    story = Story(2).broker(1, A).broker(2, D).version({1: A, 2: D}, isr=(1, 2), leader=1)
+    story.version({1: A, 2: D}, isr=(1,)).broker(1, B, process=2).version({1: B, 2: D}, isr=(1,))
+    since = story.version({1: B, 2: D}, isr=(1,), leader=1).copy(1).since
+    story.version({1: B, 2: D}, isr=(1,)).broker(1, A, process=3).version({1: A, 2: D}, isr=(1,))
+    story.broker(1, B, process=4).version({1: B, 2: D}, isr=(1,))
+    assert (story.copy(1).since, story.copy(1).level) == (since, "complete")
+
+
 def test_replica_that_moves_to_a_place_of_its_given_up_copy_does_not_have_that_copy() -> None:
     """Cause: the loss ended when the new, empty log moved from C to B, where the old one might have been."""
     story = Story().broker(1, A, B).broker(2, D).version({1: UNASSIGNED, 2: D}, isr=(1, 2), leader=2)
