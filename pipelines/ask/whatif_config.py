@@ -306,7 +306,7 @@ class _Player:
         """The changes, with the elections of replicas that are not complete."""
         ids = dict(self.lake.query(f"SELECT DISTINCT topic, topic_id FROM {self.lake.at('partitions')}"))
         electing = [(ids[change.topic], change.partition) for change in changes if change.elects]
-        complete = complete_copies(self.lake, electing, self.default_min_isr)
+        complete = complete_copies(self.lake, electing, self.default_min_isr) if electing else {}
         for change in changes:
             copies = complete.get((ids[change.topic], change.partition)) if change.elects else None
             yield change if copies is None else replace(change, lacks_writes=change.leader_after not in copies)
