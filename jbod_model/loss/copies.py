@@ -170,7 +170,7 @@ def _recreated(old: Copy, now: Uuid | None, offset: int, *, fetched: bool) -> Co
     """The new copy of a replica in the directory ``now``, after ``old``. ``fetched``: whether it may have fetched."""
     earlier = _left_behind(old)
     level: Level = "partial" if fetched or now in earlier else "empty"
-    return Copy(broker_id=old.broker_id, since=offset, level=level, directory=now, earlier=earlier)
+    return Copy(broker_id=old.broker_id, since=offset, level=level, directory=now, earlier=earlier - {now})
 
 
 def _left_behind(copy: Copy) -> frozenset[Uuid]:
@@ -198,7 +198,7 @@ def back(copy: Copy, now: Uuid, gone: Sequence[Copy], broker: Registration | Non
     for old in gone:
         if old.broker_id != copy.broker_id or old.given_up == "removed":
             continue
-        earlier = old.earlier | _left_behind(copy)
+        earlier = (old.earlier | _left_behind(copy)) - {now}
         back = replace(old.returned(), directory=now, places=frozenset(), missed=None, left=(), earlier=earlier)
         if old.directory == now:
             return old, back
@@ -262,7 +262,8 @@ def _place(copy: Copy, now: Uuid, report: int | None) -> Copy:
             for former_place in every
             if former_place.directories - {now}
         )
-    return replace(copy, directory=now, places=frozenset(), left=left, missed=report).returned()
+    earlier = copy.earlier if left else copy.earlier - {now}
+    return replace(copy, directory=now, places=frozenset(), left=left, earlier=earlier, missed=report).returned()
 
 
 def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool, led: int) -> tuple[Copy, Copy | None]:
@@ -274,14 +275,15 @@ def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool,
     """
     if not copy.left or (broker.undecided and not new_process):
         return copy, None
-    same = replace(copy, left=(), missed=None)
+    lay = replace(copy, left=(), missed=None)
+    same = replace(lay, earlier=copy.earlier - {copy.directory})
     if not new_process or not broker.directories:
         return same, None
     absent = [former_place for former_place in copy.left if not former_place.directories <= broker.directories]
     moves = [former_place for former_place in absent if not former_place.placement]
     if not moves:
         return (replace(same, level="unsure") if absent and same.level == "complete" else same), None
-    old = _lay_in(same, moves[0].directories - broker.directories)
+    old = _lay_in(lay, moves[0].directories - broker.directories)
     recreated = _recreated(old, copy.directory, offset, fetched=led >= moves[-1].report)
     return recreated, old.give_up("recreated", offset)
 
