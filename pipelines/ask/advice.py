@@ -128,9 +128,7 @@ def save_before_start(broker: int, names: Sequence[str]) -> Advice:
     return Advice(Action.READ, text, broker, partitions=tuple(names))
 
 
-def save_from(
-    holder: int, names: Sequence[str], broker: int, elected: int, *, online: bool, killed: bool = False
-) -> Advice:
+def save_from(holder: int, names: Sequence[str], broker: int, elected: int, *, online: bool, killed: bool) -> Advice:
     """The last copy is on ``holder``, and ``elected`` is elected when ``broker`` is back. ``online``: the copy is
     online, but no list of the partition has the holder. ``killed``: only if ``broker`` was killed."""
     it = "copy" if len(names) == 1 else "copies"
