@@ -70,6 +70,7 @@ public class Defects {
         Map<String, Scenario> scenarios = new LinkedHashMap<>();
         scenarios.put("index-leak", () -> new Defects(true).indexLeak());
         scenarios.put("stale-eligible-leaders", () -> new Defects(true).staleEligibleLeaders());
+        scenarios.put("an-empty-eligible-leader", () -> new Defects(true).emptyEligibleLeader(false));
         scenarios.put("eligible-leaders-wiped", () -> new Defects(true).eligibleLeadersWiped());
         scenarios.put("unfenced-and-failed-in-one-heartbeat", () -> new Defects(false).unfencedAndFailed());
         scenarios.put("all-directories-offline", () -> new Defects(false).allDirectoriesOffline());
@@ -87,6 +88,7 @@ public class Defects {
         scenarios.put("a-move-that-begins-anew-outlives-its-source", BrokerDefects::moveOutlivesSource);
         scenarios.put("aborted-transactions-in-broker-images", BrokerDefects::abortedTransaction);
         scenarios.put("stale-eligible-leaders (remedy)", () -> new Defects(true).staleEligibleLeadersCleared());
+        scenarios.put("an-empty-eligible-leader (remedy)", () -> new Defects(true).emptyEligibleLeader(true));
         scenarios.put("unfenced-and-failed-in-one-heartbeat (remedy)", () -> new Defects(false).unfencedAndFailedRestarts());
         scenarios.put("an-offline-assignment-that-elects (remedy)", () -> new Defects(false).offlineAssignmentRestarts());
         scenarios.put("a-joining-replica-is-never-reported (remedy)", BrokerDefects::joiningReplicaRestarts);
@@ -143,6 +145,29 @@ public class Defects {
         kafka.setMinInsyncReplicas("foo", "1");
         String again = throwing(() -> kafka.uncleanShutdown(2));
         return (again.startsWith("no") ? "yes" : "no") + "\tafter min.insync.replicas was set again: " + again.split("\t")[1];
+    }
+
+    /** Broker 3 is drained, and stays eligible; broker 1 fails; broker 3 is added again, without a log, and broker 2 stops. */
+    private String emptyEligibleLeader(boolean cleared) throws Exception {
+        brokers(1, 2, 3);
+        TopicIdPartition partition = topic("foo", new int[][] {{3, 2, 1}}, 3);
+        reassign("foo", 2, 1);
+        PartitionRegistration drained = at(partition);
+        if (drained.elr.length == 0) {
+            return "absent\tno broker became an eligible leader";
+        }
+        kafka.fenceBrokers(Set.of(1));
+        reassign("foo", 3, 2, 1);
+        String remedy = "";
+        if (cleared) {
+            kafka.setMinInsyncReplicas("foo", "3");
+            remedy = "min.insync.replicas is set again, ";
+        }
+        kafka.fenceBrokers(Set.of(1, 2));
+        PartitionRegistration now = at(partition);
+        return (now.leader == 3 == cleared ? "no" : "yes") + "\treplicas " + Arrays.toString(drained.replicas) + ", ELR "
+            + Arrays.toString(drained.elr) + "; broker 1 fails, broker 3 is added again, " + remedy + "broker 2 stops: leader "
+            + now.leader + ", recovery " + now.leaderRecoveryState;
     }
 
     /** The only replica's broker is fenced, and registers after an unclean shutdown: nobody is eligible any more. */
