@@ -74,7 +74,7 @@ class LastCopies:
         for fate, members in self.shapes:
             for copy in last_copies(fate):
                 broker = fate.brokers.get(copy.broker_id)
-                if broker is not None and broker.fenced and copy.given_up is None and _listed(fate, copy):
+                if broker is not None and broker.fenced and _listed(fate, copy):
                     partitions_of.setdefault(copy.broker_id, []).extend(map(_name, members))
         return partitions_of
 

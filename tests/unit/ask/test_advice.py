@@ -163,6 +163,15 @@ def test_unclean_elections_are_forbidden_before_any_broker_restarts_where_nobody
     assert Action.FORBID_UNCLEAN not in [step.action for reason in quiet.reasons for step in reason.steps]
 
 
+def test_broker_whose_disk_with_the_last_copy_is_back_starts_with_all_its_disks(tmp_path: Path) -> None:
+    """It only said to start the broker: somebody took that disk out meanwhile."""
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).left(1, "b").change("t", 0, leader=-1, isr=(1,))
+    story.broker(1, "b", process=2).assign("t", 0, 1, "b").broker(1, "ab", process=3, fenced=True)
+    (step,) = [step for cause in offline(story.lake(tmp_path)).causes for step in cause.steps if step.every_disk]
+    assert (step.action, step.broker_id, step.partitions) == (Action.START, 1, ("t-0",))
+    assert "start it with all its disks and the same log.dirs" in step.text
+
+
 def readded() -> Story:
     """Broker 2 leads alone. Broker 3 left the partition while it was eligible, is a replica again, and has nothing."""
     story = Story().broker(1, "a").broker(2, "cd").broker(3, "e").topic("t", {2: "c", 1: "a", 3: "e"})
