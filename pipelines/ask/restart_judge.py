@@ -164,12 +164,10 @@ class Judge:
         eligible = np.flatnonzero(self.columns.elr[outcome.rows].any(axis=1)).tolist()
         if not doubtful and not eligible:
             return {}
-        table = self.columns.table
 
         def keys(indexes: Sequence[int]) -> dict[int, tuple[str, int]]:
-            rows = outcome.rows[indexes].tolist()
-            names = ((table["topic_id"][row].as_py(), table["partition"][row].as_py()) for row in rows)
-            return dict(zip(indexes, names, strict=True))
+            names = self.columns.named(outcome.rows[indexes])
+            return {index: (name["topic_id"], name["partition"]) for index, name in zip(indexes, names, strict=True)}
 
         where = keys(doubtful)
         copies = complete_copies(self.lake, where.values(), self.default_min_isr)
