@@ -292,7 +292,7 @@ def judged(
     elif possible:
         then |= {Harm.UNCLEAN}
     back = played.back.topics[topic_id].partitions[number]
-    if complete is not None and {will.leader, back.leader} - {-1, *whole}:  # R-QUIRK-3: eligible, and empty
+    if complete is not None and {will.leader, back.leader} - {-1, was.leader, *whole}:  # R-QUIRK-3: eligible, and empty
         then |= {Harm.UNCLEAN}
     if _listed(was) and not _listed(back):  # the controller no longer knows who has every write
         now, then = now - {Harm.LAST_COPY}, then | {Harm.LAST_COPY}

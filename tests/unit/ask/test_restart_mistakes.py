@@ -58,6 +58,16 @@ CASES: dict[str, tuple[Image, tuple[int, ...], bool]] = {
         (1,),
         False,
     ),
+    "a leader in no directory leads again": (
+        made(
+            partition((1, KAFKA_IDS.lost), (2, DIRS[2]), isr=(1,), eligible_leader_replicas=(2,)),
+            elr=True,
+            configs={CLUSTER: {MIN_ISR: "2"}},
+            b1={"fenced": True},
+        ),
+        (1,),
+        True,
+    ),
     "a kill costs the eligible leader": (made(on(1, 2, isr=(1,)), elr=True, b2={"fenced": True}), (1,), True),
     "unclean elections": (made(on(1, 2, isr=(1,)), configs={TOPIC: {UNCLEAN: "true"}}), (1,), False),
     "two at once": (made(on(1, 2, 3), configs={TOPIC: {MIN_ISR: "2"}}), (1, 2), False),
