@@ -92,9 +92,19 @@ class Copy:
         return self.level in ("complete", "unsure")
 
     @property
+    def where(self) -> frozenset[Uuid]:
+        """Its directory, or the places that it can lie in; empty if it can lie anywhere."""
+        return self.places if self.directory is None else frozenset({self.directory})
+
+    @property
     def usable(self) -> bool:
         """Whether it holds every acknowledged write and was not given up. Its disk may be offline."""
         return self.holds_everything and self.given_up is None
+
+    def may_have_fetched(self, led: int) -> bool:
+        """Whether its replica, if recreated, may have fetched since. ``led``: the last offset at which the partition
+        had a leader from which the new copy can have fetched."""
+        return self.missed is not None and led > self.missed
 
     def give_up(self, how: How, offset: int) -> Copy:
         """The copy after the record at ``offset`` gave it up. The first reason stays."""
@@ -160,10 +170,9 @@ def reassigned(
     if same_copy:
         return _place(copy, now, offset if broker is not None and broker.undecided else None), None
     # R-COPY-4
-    fetched = copy.missed is not None and led > copy.missed
     listed = broker.directories if broker is not None and not broker.undecided else frozenset[Uuid]()
     old = _lay_in(copy, copy.places - listed)
-    return _recreated(old, now, offset, fetched=fetched), old.give_up("recreated", offset)
+    return _recreated(old, now, offset, fetched=copy.may_have_fetched(led)), old.give_up("recreated", offset)
 
 
 def _recreated(old: Copy, now: Uuid | None, offset: int, *, fetched: bool) -> Copy:
@@ -175,8 +184,7 @@ def _recreated(old: Copy, now: Uuid | None, offset: int, *, fetched: bool) -> Co
 
 def _left_behind(copy: Copy) -> frozenset[Uuid]:
     """Where the replica has a copy that is not empty, once it goes on with another."""
-    lay = copy.places if copy.directory is None else frozenset({copy.directory})
-    return copy.earlier if copy.level == "empty" else copy.earlier | lay
+    return copy.earlier if copy.level == "empty" else copy.earlier | copy.where
 
 
 def _lay_in(copy: Copy, places: frozenset[Uuid]) -> Copy:
@@ -236,9 +244,8 @@ def elected(copy: Copy, offset: int, broker: Registration | None, *, led: int) -
     if copy.directory is not None or may_serve(copy, broker):
         return copy, None
     assert broker is not None
-    fetched = copy.missed is not None and led > copy.missed
-    recreated = replace(_recreated(copy, None, offset, fetched=fetched), places=broker.directories)
-    return recreated, copy.give_up("recreated", offset)
+    recreated = _recreated(copy, None, offset, fetched=copy.may_have_fetched(led))
+    return replace(recreated, places=broker.directories), copy.give_up("recreated", offset)
 
 
 def measure(copy: Copy, broker: Registration | None) -> Copy:
@@ -255,8 +262,7 @@ def _place(copy: Copy, now: Uuid, report: int | None) -> Copy:
     """The same copy, in the directory ``now``; ``report``: the report's offset if it is undecided."""
     left: tuple[Left, ...] = ()
     if report is not None:
-        was = copy.places if copy.directory is None else frozenset({copy.directory})
-        every = (*copy.left, Left(directories=was, report=report, placement=now in copy.places))
+        every = (*copy.left, Left(directories=copy.where, report=report, placement=now in copy.places))
         left = tuple(
             replace(former_place, directories=former_place.directories - {now})
             for former_place in every

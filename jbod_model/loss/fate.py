@@ -421,7 +421,7 @@ def _gives_up(action: OperatorAction, fate: Fate, copy: Copy) -> bool:
         return True
     broker = fate.brokers.get(copy.broker_id)
     listed = frozenset[Uuid]() if broker is None else broker.directories
-    places = copy.places if copy.directory is None else frozenset({copy.directory})
+    places = copy.where
     if action.kind == "replace" and any(action.directory in left.directories for left in copy.left):  # R-COPY-12
         return True
     if action.kind == "replace":  # R-ACT-3

@@ -199,7 +199,7 @@ class LastCopies:
         for other, names in sorted(self.eligible.get(broker, {}).items()) if running else ():
             yield wait_until_in_sync(
                 other,
-                names,
+                sorted(names),
                 f". Kafka counts it as eligible, and would elect it without writes while broker {broker} restarts",
             )
         hit = self.elected_at_stop(broker) if running else []
@@ -349,20 +349,24 @@ class LastCopies:
 
 def last_copies_of(lake: Lake, partitions: Sequence[Followed], truncated: Mapping[int, Sequence[str]]) -> LastCopies:
     """``partitions``: at least those that have no leader or whose leader is offline, with their fates."""
-    shapes: dict[int, tuple[Fate, list[Member]]] = {}
-    eligible: dict[int, dict[int, list[str]]] = {}
+    members_of: dict[int, tuple[Fate, list[Member]]] = {}
     for partition in partitions:
-        fate, member = partition.shape, (partition.topic, partition.partition)
+        member = partition.topic, partition.partition
+        members_of.setdefault(id(partition.shape), (partition.shape, []))[1].append(member)
+    shapes: list[tuple[Fate, Sequence[Member]]] = []
+    eligible: dict[int, dict[int, list[str]]] = {}
+    for fate, members in members_of.values():
         if last_copies(fate):
-            shapes.setdefault(id(fate), (fate, []))[1].append(member)
-        elif fate.state is not None and (other := _eligible_without_writes(fate)) is not None:
-            eligible.setdefault(fate.state.leader, {}).setdefault(other, []).append(_name(member))
-    return LastCopies(lake, list(shapes.values()), eligible, truncated)
+            shapes.append((fate, members))
+        elif (pair := _elects_without_writes(fate)) is not None:
+            leader, elected = pair
+            eligible.setdefault(leader, {}).setdefault(elected, []).extend(map(_name, members))
+    return LastCopies(lake, shapes, eligible, truncated)
 
 
-def _eligible_without_writes(fate: Fate) -> int | None:
-    """The replica that is elected cleanly when the leader stops, and lacks writes (R-QUIRK-3); None if there is none.
-    It is no longer eligible once it is in sync."""
+def _elects_without_writes(fate: Fate) -> tuple[int, int] | None:
+    """The leader, and the replica that is elected cleanly when it stops, and lacks writes (R-QUIRK-3). None if there is
+    no such replica. It is no longer eligible once it is in sync."""
     state = fate.state
     if state is None or state.leader < 0:
         return None
@@ -373,8 +377,8 @@ def _eligible_without_writes(fate: Fate) -> int | None:
     ]
     if any(broker in state.isr for broker in online):
         return None
-    next_leader = next((broker for broker in online if broker in state.eligible_leader_replicas), None)
-    return None if next_leader is None or fate.copies[next_leader].usable else next_leader
+    elected = next((broker for broker in online if broker in state.eligible_leader_replicas), None)
+    return None if elected is None or fate.copies[elected].usable else (state.leader, elected)
 
 
 def wait_until_in_sync(broker: int, names: Sequence[str], why: str = "") -> Advice:
