@@ -12,7 +12,8 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from pipelines.ask.advice import Advice, elect_any, few, restart_to_elect, steps_in_words
+from pipelines.ask.advice import Advice, few, restart_to_elect, steps_in_words
+from pipelines.ask.advice_last_copies import elect_any
 from pipelines.ask.configs import features, min_isr
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies

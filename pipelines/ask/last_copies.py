@@ -12,21 +12,20 @@ from functools import cached_property
 from jbod_model.ids import Uuid
 from jbod_model.loss.copies import Copy
 from jbod_model.loss.fate import Fate, OperatorAction, given_up_by, is_online, last_copies
-from pipelines.ask.advice import (
-    Action,
-    Advice,
+from pipelines.ask.advice import Action, Advice, start_or_reassign
+from pipelines.ask.advice_last_copies import (
+    ElectedInstead,
     bring_back,
     do_not_replace,
     elect,
-    few,
     forbid_unclean,
     read_first,
     save_before_start,
     save_from,
     start,
-    start_or_reassign,
     start_with_disks,
     wait_and_keep,
+    wait_until_in_sync,
 )
 from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, setting
 from pipelines.ask.loss import Followed
@@ -183,8 +182,8 @@ class LastCopies:
         saved = self.truncated.get(broker)
         if saved:
             yield save_before_start(broker, saved)
-        for (holder, elected, online, killed), names in self._elected_instead(broker).items():
-            yield save_from(holder, names, broker, elected, online=online, killed=killed)
+        for instead, names in self._elected_instead(broker).items():
+            yield save_from(names, broker, instead)
         hit = self._elected_at_start(broker, running=running)
         if hit:
             yield forbid_unclean(hit, f"broker {broker} could lead without writes that only a disk offline holds")
@@ -243,14 +242,14 @@ class LastCopies:
             names += [_name(member) for member in members if self._may_elect(member[0])]
         return sorted(names)
 
-    def _elected_instead(self, broker: int) -> Mapping[tuple[int, int, bool, bool], Sequence[str]]:
-        """(holder, elected, whether the holder's copy is online, whether only if ``broker`` was killed) -> partitions
-        whose last copy ``holder`` has, and of which the controller elects ``elected``, which holds less, when
+    def _elected_instead(self, broker: int) -> Mapping[ElectedInstead, Sequence[str]]:
+        """Election -> partitions of which the controller elects a replica that holds less than the last copy when
         ``broker`` is back.
 
-        That is in a list (R-ACT-1), or is the last known leader. It is the broker itself, or is online while nobody
-        leads (R-ACT-5). A broker that was killed leaves the lists when it registers."""
-        partitions_of: dict[tuple[int, int, bool, bool], list[str]] = {}
+        The replica is in a list (R-ACT-1), or is the last known leader. It is the broker's own, or is online while
+        nobody leads (R-ACT-5). A broker that was killed leaves the lists when it registers.
+        """
+        partitions_of: dict[ElectedInstead, list[str]] = {}
         for fate, members in self.shapes:
             last, state = last_copies(fate), fate.state
             if state is None:
@@ -265,9 +264,9 @@ class LastCopies:
                 for holder in last:
                     if holder.broker_id == copy.broker_id == broker:
                         continue  # it is back with that disk
-                    key = (holder.broker_id, copy.broker_id, is_online(fate, holder), killed)
-                    partitions_of.setdefault(key, []).extend(map(_name, members))
-        return {key: sorted(names) for key, names in sorted(partitions_of.items())}
+                    instead = ElectedInstead(holder.broker_id, copy.broker_id, is_online(fate, holder), killed)
+                    partitions_of.setdefault(instead, []).extend(map(_name, members))
+        return {instead: sorted(names) for instead, names in sorted(partitions_of.items())}
 
     def _elected_at_registration(self, broker: int) -> list[str]:
         """Partitions whose last copy a broker has while another replica is online: after an unclean shutdown the
@@ -379,16 +378,6 @@ def _elects_without_writes(fate: Fate) -> tuple[int, int] | None:
         return None
     elected = next((broker for broker in online if broker in state.eligible_leader_replicas), None)
     return None if elected is None or fate.copies[elected].usable else (state.leader, elected)
-
-
-def wait_until_in_sync(broker: int, names: Sequence[str], why: str = "") -> Advice:
-    """Another replica is online, and not in sync."""
-    of, them = ("replica", "it") if len(names) == 1 else ("replicas", "them")
-    text = (
-        f"first bring the {of} of {few(names)} on broker {broker} into sync: wait until kafka-topics.sh "
-        f"--bootstrap-server HOST:PORT --describe --under-replicated-partitions does not list {them}{why}"
-    )
-    return Advice(Action.LOOK, text, broker, partitions=tuple(names))
 
 
 def _name(member: Member) -> str:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from jbod_model.loss.copies import Copy, Loss
 from jbod_model.loss.fate import last_copies, may_be_online
-from pipelines.ask.advice import Advice, CopyPlace, about_crash, steps_in_words
+from pipelines.ask.advice import Advice, steps_in_words
+from pipelines.ask.advice_last_copies import CopyPlace, about_crash
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies, last_copies_of
@@ -285,6 +286,24 @@ def complete_copies(
         }
         for partition in followed(lake, default_min_isr, also)
     }
+
+
+def lacking_writes(lake: Lake, default_min_isr: int = 1) -> dict[tuple[str, int], list[int]]:
+    """The eligible leaders that lack writes (R-QUIRK-3) of partitions (topic id, number) that have a leader.
+
+    The controller elects them like any other eligible leader.
+    """
+    if not lake.query(f"SELECT 1 FROM {lake.at('partitions')} WHERE len(elr) > 0 AND leader >= 0 LIMIT 1"):
+        return {}
+    lacking = {}
+    for partition in followed(lake, default_min_isr):
+        state, copies = partition.shape.state, partition.copies
+        if state is not None and state.leader >= 0:
+            eligible = [broker for broker in state.eligible_leader_replicas if broker in copies]
+            brokers = [broker for broker in eligible if not copies[broker].usable]
+            if brokers:
+                lacking[partition.topic_id, partition.partition] = brokers
+    return lacking
 
 
 def _without_online_leader(lake: Lake) -> str:

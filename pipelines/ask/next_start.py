@@ -23,10 +23,10 @@ from jbod_model.loss.fate import Fate, is_online
 from jbod_model.next_start import BLANK, Key, NextStart, ReportTime, Started, start
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image
-from pipelines.ask.advice import Action, Advice, directories_of, few, steps_in_words
+from pipelines.ask.advice import Advice, steps_in_words
+from pipelines.ask.advice_last_copies import add_replica, keep_in_use, start_holder, wait_until_in_sync
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable, members
-from pipelines.ask.last_copies import wait_until_in_sync
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.whatif_places import Place, find_place, image_of
@@ -437,34 +437,3 @@ def _save(player: _Player, names: Collection[str], directories: Sequence[str]) -
         yield add_replica(single)
     if here:
         yield keep_in_use(player.broker, directories, here, registered=player.disks.state != "missing")
-
-
-def start_holder(broker: int, names: Sequence[str]) -> Advice:
-    """Another complete copy is on a broker or disk that is offline."""
-    text = (
-        f"first bring broker {broker} back with all its disks: it has a complete copy of {few(names)}, which is then "
-        "in use again"
-    )
-    return Advice(Action.START, text, broker, partitions=tuple(names), every_disk=True)
-
-
-def add_replica(names: Sequence[str]) -> Advice:
-    """The partitions have one replica."""
-    text = (
-        f"first give {few(names)} another replica (kafka-reassign-partitions.sh --bootstrap-server HOST:PORT "
-        "--execute, with a plan that adds a broker), or move the replica to another disk, and wait until it is done"
-    )
-    return Advice(Action.LOOK, text, partitions=tuple(names))
-
-
-def keep_in_use(broker: int, directories: Sequence[str], names: Sequence[str], *, registered: bool = True) -> Advice:
-    """The only complete copies in use are in the directories."""
-    it = "it" if len(directories) < 2 else "them"
-    out = f", and do not take {it} out of log.dirs" if registered else ""
-    text = (
-        f"until then do not replace or format {directories_of(broker, directories)}{out}: no other complete copy of "
-        f"{few(names)} is in use, and broker {broker} would recreate the replicas empty"
-    )
-    return Advice(
-        Action.REPLACE, text, broker, tuple(directories), partitions=tuple(names), cost=tuple(names), forbidden=True
-    )

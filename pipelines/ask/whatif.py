@@ -42,7 +42,7 @@ class LeaderChange:
     online_after: int
     """Replicas online, in sync or not."""
     unclean: bool
-    """The new leader was not in sync: it lacks the writes that it had not copied."""
+    """The new leader lacks writes: it was not in sync, or is empty (R-QUIRK-3)."""
     last_complete: bool = False
     """The last online replica with every acknowledged write would fail. Empty or incomplete replicas may be left."""
     tiered: bool = False
@@ -274,7 +274,7 @@ class _Judge:
                 in_sync_after=len(set(will.isr) - down_after),
                 min_isr=self.min_isr.of(topic, len(was.replicas)),
                 online_after=len(set(will.replicas) - down_after),
-                unclean=_uncleanly(was, will),
+                unclean=_uncleanly(was, will) or self._without_writes(topic_id, number, was, will),
                 last_complete=self._last_complete(topic_id, number, was, down, down_after),
                 tiered=topic in self.tiered,
             )
@@ -298,6 +298,11 @@ class _Judge:
         copies = self.complete.get((str(topic_id), number))
         complete = _named(was) if copies is None else set(copies)
         return bool(complete - down) and not complete - down_after
+
+    def _without_writes(self, topic_id: Uuid, number: int, was: Partition, will: Partition) -> bool:
+        """Whether a leader that has every acknowledged write is followed by one that does not (R-QUIRK-3)."""
+        copies = self.complete.get((str(topic_id), number), {})
+        return was.leader in copies and will.leader >= 0 and will.leader not in copies
 
     def _partitions(self) -> Iterator[tuple[Uuid, str, int, Partition, Partition]]:
         for topic_id, topic in self.before.topics.items():

@@ -15,6 +15,7 @@ from pipelines.ask.lost_data import losses
 from pipelines.ask.offline_replicas import Offline, offline
 from pipelines.ask.removal import safe_to_remove
 from pipelines.ask.restart import safe_to_restart
+from pipelines.ask.risk import risk
 from pipelines.ask.whatif import whatif
 from pipelines.check.catalogue import run_checks
 from pipelines.cli import main
@@ -204,6 +205,15 @@ def test_restart_waits_for_an_eligible_replica_that_was_removed_and_added_again(
     answer = safe_to_restart(lake, [2])
     assert answer.exit_code == 1
     assert [stake.name for stake in answer.stakes if "unclean_election" in stake.harms] == ["t-0"]
+
+
+def test_failure_after_which_a_replica_without_writes_is_elected_cleanly_loses_writes(tmp_path: Path) -> None:
+    """R-QUIRK-3. risk and whatif counted the replica that was added again as a copy like any other."""
+    lake = readded().lake(tmp_path)
+    (change,) = whatif(lake, ["2"]).changes
+    assert (change.leader_after, change.unclean, change.last_complete) == (3, True, False)
+    exposures = {exposure.broker_id: exposure.unclean for exposure in risk(lake).brokers}
+    assert exposures == {1: 0, 2: 1, 3: 0}
 
 
 @pytest.mark.parametrize("states", [-1, 1_000])
