@@ -79,7 +79,7 @@ class Copy:
     yet and that recreated the replica (R-COPY-12)."""
     earlier: frozenset[Uuid] = frozenset()
     """Directories in which earlier copies of the replica lie that were not empty: it has one again, if one of these
-    disks is mounted again (R-COPY-13)."""
+    disks is mounted again (R-COPY-14)."""
     given_up: How | None = None
     away: int | None = None
     """Offset of the record by which it was given up."""
@@ -183,7 +183,7 @@ def _recreated(old: Copy, now: Uuid | None, offset: int, *, fetched: bool) -> Co
 
 
 def _left_behind(copy: Copy) -> frozenset[Uuid]:
-    """Where the replica has a copy that is not empty, once it goes on with another."""
+    """Where the replica has a copy that is not empty, once it goes on with another (R-COPY-14)."""
     return copy.earlier if copy.level == "empty" else copy.earlier | copy.where
 
 

@@ -91,7 +91,7 @@ def test_replica_that_moves_to_a_place_of_its_given_up_copy_does_not_have_that_c
 
 
 def test_disk_of_an_earlier_copy_that_is_mounted_again_is_not_empty() -> None:
-    """Cause: the replica followed a leader from B, so A lacks writes; but A counted as empty, and they as lost."""
+    """R-COPY-14. Cause: it followed a leader from B, so A lacks writes; but A counted as empty, and they as lost."""
     story = Story().broker(1, A).broker(2, D).version({1: A, 2: D}, isr=(1, 2), leader=2)
     story.broker(1, B, process=2).version({1: B, 2: D}, isr=(2,), leader=2).version({1: B, 2: D}, isr=(2,))
     story.broker(1, A, process=3).version({1: A, 2: D}, isr=(2,))
@@ -100,6 +100,7 @@ def test_disk_of_an_earlier_copy_that_is_mounted_again_is_not_empty() -> None:
 
 
 def test_disk_of_an_earlier_copy_that_was_empty_is_empty_when_it_is_mounted_again() -> None:
+    """R-COPY-14."""
     story = Story().broker(1, A).broker(2, D).version({1: A, 2: D}, isr=(2,)).version({1: A, 2: D}, isr=(2,))
     story.broker(1, B, process=2).version({1: B, 2: D}, isr=(2,)).broker(1, A, process=3)
     assert story.version({1: A, 2: D}, isr=(2,)).copy(1).level == "empty"
