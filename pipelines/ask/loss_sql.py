@@ -2,8 +2,8 @@
 
 In every other partition the members of the in-sync set and the eligible leaders hold every acknowledged write at any
 offset (R-LOSS-2, R-LOSS-4), so that nothing is lost. The queries may name too many partitions, but never too few:
-``jbod_model.loss.fate`` decides about those. Rows that cannot matter are filtered by their own columns, before the join
-of each row with its predecessor.
+``jbod_model.loss.fate`` decides about those. The replay has compared each state with the one before
+(``may_follow_loss``); the queries look for directories that left with a copy.
 """
 
 from __future__ import annotations
@@ -23,74 +23,23 @@ def candidates(lake: Lake) -> str:
     evaluated after all columns are read, one with a single column before: so the topics alone are compared, too.
     """
     # The large tables stand in each place that reads them. DuckDB would copy all rows of a common table expression.
-    # A row with more or fewer directories than replicas is damage, which B-11 reports.
-    partitions = f"(SELECT * FROM {lake.scan('partitions')} WHERE len(directories) = len(replicas))"
-    if lake.query(f"SELECT count(*) FROM {lake.scan('partitions')}")[0][0] <= FEW_STATES:
+    partitions, assignments, brokers = lake.scan("partitions"), lake.scan("assignments"), lake.until("brokers")
+    if lake.query(f"SELECT count(*) FROM {partitions}")[0][0] <= FEW_STATES:
         return f"SELECT DISTINCT topic_id, partition FROM {partitions}"
-    assignments, brokers = lake.scan("assignments"), lake.until("brokers")
     select_brokers(lake)
-    _select_shaky(lake, assignments)
     _select_left(lake, assignments)
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_doubtful AS {_doubtful(lake, assignments)}")
     return f"""
-        WITH {_steps(partitions)},
-             {_placed(partitions)},
+        WITH {_placed(partitions)},
              {_unregistered(partitions, brokers)}
-        SELECT topic_id, partition FROM steps
+        SELECT topic_id, partition FROM {partitions} WHERE may_follow_loss
         UNION SELECT topic_id, partition FROM placed
         UNION SELECT topic_id, partition FROM unregistered
     """
 
 
-def _select_shaky(lake: Lake, assignments: str) -> None:
-    """Creates loss_shaky: the partitions with a state that can follow a loss. A damaged row counts, too."""
-    lake.query(
-        f"""
-        CREATE OR REPLACE TEMP TABLE loss_shaky AS
-        SELECT topic_id, partition FROM {lake.scan("partitions")} WHERE may_follow_loss
-        UNION SELECT topic_id, partition FROM {assignments}
-        WHERE {_ENDED_RARELY} AND ended_by IN ('reassigned', 'resync')
-        """
-    )
-
-
 _ENDED_RARELY = "ended_by <> 'assigned'"
 """Most rows of assignments end with a first placement. DuckDB compares one value while it reads, but not a list."""
-
-
-def _steps(partitions: str) -> str:
-    """A leader or member that the previous state did not name, or no previous member left among the replicas; or an
-    eligible leader that is no replica (R-QUIRK-3): added again, it is empty and eligible.
-
-    A state without a previous one begins with the replicas that it names.
-    """
-    return f"""
-    lists AS (
-        SELECT topic_id, partition, from_snapshot, replicas, isr, elr, leader, leader_recovery,
-               coalesce(lag(to_offset) OVER w = from_offset, false) AS follows,
-               lag(leader) OVER w AS was_leader, lag(isr) OVER w AS was_isr, lag(elr) OVER w AS was_elr,
-               lag(replicas) OVER w AS was_replicas
-        FROM {partitions} SEMI JOIN loss_shaky USING (topic_id, partition)
-        WHERE topic_id IN (SELECT topic_id FROM loss_shaky)
-        WINDOW w AS (PARTITION BY topic_id, partition ORDER BY from_offset)
-    ),
-    steps AS (
-        SELECT topic_id, partition FROM (SELECT *, list_concat(was_isr, was_elr) AS named FROM lists)
-        WHERE leader_recovery <> 'RECOVERED' OR NOT list_has_all(replicas, elr)
-           OR (leader >= 0 AND NOT (list_contains(replicas, leader)
-                                    AND (list_contains(isr, leader) OR list_contains(elr, leader))))
-           OR (NOT follows AND NOT from_snapshot AND (leader = -1 OR len(elr) > 0))
-           OR (follows AND replicas <> was_replicas
-               AND NOT list_has_any(replicas, named)
-               AND NOT (list_contains(isr, was_leader) AND list_has_any(replicas, list_intersect(isr, was_replicas))))
-           OR (follows AND NOT from_snapshot AND (
-               (leader >= 0 AND leader <> was_leader AND NOT list_contains(named, leader))
-               OR (elr <> was_elr AND NOT list_has_all(named, elr))
-               OR (isr <> was_isr AND NOT list_has_all(named, isr)
-                   AND NOT (list_contains(isr, was_leader) AND list_has_all(list_concat(named, was_replicas), isr)))
-           ))
-    )
-"""
 
 
 def _select_left(lake: Lake, assignments: str) -> None:

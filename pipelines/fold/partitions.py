@@ -240,7 +240,7 @@ def merge(
 @helper
 def repeats(lists: Lists, versions: Any, draft: int, before: int) -> bool:
     """Whether all lists and scalars of the draft equal those of the version before (R-REPLAY-2)."""
-    for k in range(c.V_SCALARS, c.VERSION_COLUMNS):
+    for k in range(c.V_SCALARS, c.V_LOSS):
         if versions[draft, k] != versions[before, k]:
             return False
     for k in range(DIRECTORIES):
@@ -431,7 +431,7 @@ def fold(batch: FoldInput, parts: Any, alive: Any, versions: Any, slots: Any) ->
     """Applies all events in log order.
 
     ``parts`` int32[*, 8] has room for all old and new partitions; topic, number and slot count of the old ones are set.
-    ``alive`` bool[t] says which topics exist. ``versions`` int32[*, 14] begins with the versions of the old partitions,
+    ``alive`` bool[t] says which topics exist. ``versions`` int32[*, 15] begins with the versions of the old partitions,
     in their order, and ``slots`` int32[*, 7] with their slots. The function changes ``parts`` and ``alive`` in place.
     Versions and slots grow and are returned.
     """

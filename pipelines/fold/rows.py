@@ -156,7 +156,7 @@ def _coded(numbers: np.ndarray, names: tuple[str, ...]) -> pa.Array:
 def _partition_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
     step = build.step
     version = columns_of(step.versions, rows)
-    references, scalars = version[c.V_LISTS : c.V_SCALARS], version[c.V_SCALARS :]
+    references, scalars = version[c.V_LISTS : c.V_SCALARS], version[c.V_SCALARS : c.V_LOSS]
 
     def lists(slot: int) -> tuple[np.ndarray, np.ndarray]:
         return step.int_lists(slot, references[slot])
@@ -164,14 +164,13 @@ def _partition_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
     def ints(values: np.ndarray, ends: np.ndarray) -> pa.ListArray:
         return pa.ListArray.from_arrays(arrow.column(ends), arrow.column(values))
 
-    replicas, isr, elr = lists(REPLICAS), lists(ISR), lists(ELR)
     numbers, ends = step.directory_lists(references[DIRECTORIES], references[REPLICAS])
     directories = pa.DictionaryArray.from_arrays(arrow.column(numbers), build.directories)
     columns = [
         *build.topic(version[c.V_PARTITION]),
-        ints(*replicas),
-        ints(*isr),
-        ints(*elr),
+        ints(*lists(REPLICAS)),
+        ints(*lists(ISR)),
+        ints(*lists(ELR)),
         ints(*lists(LAST_KNOWN_ELR)),
         ints(*lists(ADDING)),
         ints(*lists(REMOVING)),
@@ -180,27 +179,10 @@ def _partition_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:
         arrow.column(scalars[PARTITION_EPOCH]),
         _coded(scalars[RECOVERY], RECOVERIES),
         pa.ListArray.from_arrays(arrow.column(ends), directories),
-        arrow.column(_may_follow_loss(replicas[1], isr, elr[1], scalars[LEADER], scalars[RECOVERY])),
+        arrow.column(version[c.V_LOSS] != 0),
         *_interval(step.moments.at(version[c.V_FROM]), None if still else step.moments.at(version[c.V_TO])),
     ]
     return pa.table(columns, names=tables.PARTITIONS.schema.names)
-
-
-def _may_follow_loss(
-    replica_ends: np.ndarray,
-    isr: tuple[np.ndarray, np.ndarray],
-    elr_ends: np.ndarray,
-    leader: np.ndarray,
-    recovery: np.ndarray,
-) -> np.ndarray:
-    """Whether each state can follow a loss of data: bool[n]. In all other states a complete copy leads, and is not the
-    only one (pipelines.ask.loss_sql)."""
-    members, ends = isr
-    in_sync = np.diff(ends)
-    leads = np.concatenate([[0], np.cumsum(members == np.repeat(leader, in_sync))])
-    leader_in_sync = leads[ends[1:]] > leads[ends[:-1]]
-    alone = (in_sync == 1) & (np.diff(replica_ends) > 1)
-    return np.asarray(~leader_in_sync | (recovery != 0) | (np.diff(elr_ends) > 0) | alone)
 
 
 def _assignment_rows(build: _Columns, rows: np.ndarray, still: bool) -> pa.Table:

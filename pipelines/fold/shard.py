@@ -17,11 +17,11 @@ from jbod_model.ids import Uuid
 from pipelines.fold import tables as c
 from pipelines.fold.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events, starts_of
 from pipelines.fold.offline import H_SLOT, Timeline, offline_intervals
-from pipelines.fold.partitions import fold
+from pipelines.fold.partitions import fold, same_list
 from pipelines.fold.state import Moments, ShardState
-from pipelines.fold.tables import EventColumns, Folded, FoldInput, Lists
-from pipelines.formats.kernels import columns_of, njit, number_ids, take_lists, zeros
-from pipelines.formats.partitions import DIRECTORIES, INT_LISTS, REPLICAS
+from pipelines.fold.tables import EventColumns, Folded, FoldInput, Lists, ended_and_open
+from pipelines.formats.kernels import columns_of, helper, njit, number_ids, take_lists, zeros
+from pipelines.formats.partitions import DIRECTORIES, ELR, INT_LISTS, ISR, LEADER, RECOVERY, REPLICAS
 
 
 def open_versions(state: ShardState, versions: np.ndarray) -> None:
@@ -34,7 +34,8 @@ def open_versions(state: ShardState, versions: np.ndarray) -> None:
     given = np.vstack([state.int_sizes, state.directory_sizes]).T >= 0
     versions[:old, c.V_LISTS : c.V_SCALARS] = np.where(given, rows[:, None], c.EMPTY)
     versions[:old, c.V_LISTS + DIRECTORIES][state.directory_sizes < 0] = c.ABSENT
-    versions[:old, c.V_SCALARS :] = state.scalars
+    versions[:old, c.V_SCALARS : c.V_LOSS] = state.scalars
+    versions[:old, c.V_LOSS] = state.may_follow_loss
 
 
 def open_slots(state: ShardState, sizes: np.ndarray, absent_directory: int) -> np.ndarray:
@@ -91,7 +92,8 @@ def open_state(done: Step, held: np.ndarray) -> ShardState:
         directory_ids=done.directory_ids,
         part_topic=done.parts[parts, c.P_TOPIC],
         part_number=done.parts[parts, c.P_NUMBER],
-        scalars=np.stack(version[c.V_SCALARS :], axis=1),
+        scalars=np.stack(version[c.V_SCALARS : c.V_LOSS], axis=1),
+        may_follow_loss=version[c.V_LOSS],
         since=version[c.V_FROM],
         int_values=np.concatenate([values for values, _ in int_lists]),
         int_sizes=np.stack([np.diff(ends) for _, ends in int_lists]),
@@ -140,7 +142,7 @@ def untouched(rest: ShardState, done: Step) -> Step:
 class Step:
     """The result of one batch in a shard, as tables of numbers that pipelines.fold.rows turns into Arrow.
 
-    ``versions`` int32[h, 14]: every version of a partition that was current during the batch; ``slots`` int32[s, 7]
+    ``versions`` int32[h, 15]: every version of a partition that was current during the batch; ``slots`` int32[s, 7]
     likewise for assignments, ``intervals`` int64[o, 7] for offline replicas. List references point into ``lists``, FROM
     and TO of versions and slots into ``moments``. ``version_rows`` and ``slot_rows`` are (ended rows, open rows). A row
     that begins and ends at the same offset, as when a snapshot repeats a record, is in neither. ``parts`` int32[p, 8].
@@ -256,6 +258,7 @@ def step(
         np.concatenate([state.when_times, events.times]),
         np.concatenate([state.when_snapshot, events.snapshot]),
     )
+    _mark_losses(versions, len(state.part_topic), lists, folded.partition_count, moments)
     intervals, count, held, still = offline_intervals(
         slots, len(state.slot_since), state.held, moments, given.timeline, literal_offline
     )
@@ -266,9 +269,9 @@ def step(
         directory_ids=given.directory_ids,
         parts=parts[: folded.partition_count],
         versions=versions,
-        version_rows=_ended_and_open(versions, c.V_FROM, c.V_TO, moments.offsets),
+        version_rows=ended_and_open(versions, c.V_FROM, c.V_TO, moments.offsets),
         slots=slots,
-        slot_rows=_ended_and_open(slots, c.A_FROM, c.A_TO, moments.offsets),
+        slot_rows=ended_and_open(slots, c.A_FROM, c.A_TO, moments.offsets),
         intervals=intervals[:count],
         moments=moments,
         lists=lists,
@@ -393,19 +396,97 @@ def _violation(events: Events, row: int, status: int) -> ReplayViolation:
     return ReplayViolation(int(events.offsets[row]), f"{what} of topic {topic}{where} {c.PROBLEMS[status]}")
 
 
+# LOSSES
+
+
+@helper
+def _count(lists: Lists, versions: Any, row: Any, column: int) -> int:
+    """The length of an int list of a version."""
+    reference = np.int64(versions[row, c.V_LISTS + column])
+    return max(lists.sizes[column, reference], 0) if reference >= 0 else 0
+
+
+@helper
+def _contains(lists: Lists, versions: Any, row: Any, column: int, broker: Any) -> bool:
+    """Whether an int list of a version has the broker."""
+    reference = np.int64(versions[row, c.V_LISTS + column])
+    for k in range(_count(lists, versions, row, column)):
+        if lists.values[lists.starts[column, reference] + k] == broker:
+            return True
+    return False
+
+
+@helper
+def _named(lists: Lists, versions: Any, row: Any, broker: Any) -> bool:
+    """Whether the broker is in sync or eligible in a version."""
+    return _contains(lists, versions, row, ISR, broker) or _contains(lists, versions, row, ELR, broker)
+
+
+@helper
+def _joins(lists: Lists, versions: Any, new: Any, old: Any, broker: Any) -> bool:
+    """Whether the broker is in sync beside the leader of the version before, and was a replica then."""
+    led = versions[old, c.V_SCALARS + LEADER]
+    beside = _contains(lists, versions, new, ISR, led) and _contains(lists, versions, new, ISR, broker)
+    return beside and _contains(lists, versions, old, REPLICAS, broker)
+
+
+@helper
+def _may_follow_loss(lists: Lists, versions: Any, new: Any, old: Any, from_snapshot: bool) -> bool:
+    """Whether version ``new`` can follow a loss of data, given the one before (-1: none).
+
+    In every other version the members of the in-sync set and the eligible leaders hold every acknowledged write if
+    those of the version before did (R-LOSS-2, R-LOSS-4). It may be true of too many versions, but never of too few:
+    ``jbod_model.loss.fate`` decides.
+    """
+    leader, elr_count = versions[new, c.V_SCALARS + LEADER], _count(lists, versions, new, ELR)
+    replicas, isr, elr = (
+        versions[new, c.V_LISTS + REPLICAS],
+        versions[new, c.V_LISTS + ISR],
+        versions[new, c.V_LISTS + ELR],
+    )
+    if versions[new, c.V_SCALARS + RECOVERY] != 0:
+        return True
+    if leader >= 0 and not (_named(lists, versions, new, leader) and _contains(lists, versions, new, REPLICAS, leader)):
+        return True
+    for k in range(elr_count):
+        # Added again, it is empty, and still eligible (R-QUIRK-3).
+        if not _contains(lists, versions, new, REPLICAS, lists.values[lists.starts[ELR, elr] + k]):
+            return True
+    if old < 0:
+        return bool(not from_snapshot and (leader < 0 or elr_count > 0))
+    had = np.int64(versions[old, c.V_LISTS + REPLICAS])
+    kept = same_list(lists.values, lists.starts[REPLICAS], lists.sizes[REPLICAS], np.int64(replicas), had)
+    for k in range(_count(lists, versions, new, REPLICAS)):
+        broker = lists.values[lists.starts[REPLICAS, replicas] + k]
+        kept = kept or _named(lists, versions, old, broker) or _joins(lists, versions, new, old, broker)
+    if not kept:
+        return True
+    if from_snapshot:
+        return False
+    if leader >= 0 and leader != versions[old, c.V_SCALARS + LEADER] and not _named(lists, versions, old, leader):
+        return True
+    for k in range(elr_count):
+        if not _named(lists, versions, old, lists.values[lists.starts[ELR, elr] + k]):
+            return True
+    for k in range(_count(lists, versions, new, ISR)):
+        broker = lists.values[lists.starts[ISR, isr] + k]
+        if not (_named(lists, versions, old, broker) or _joins(lists, versions, new, old, broker)):
+            return True
+    return False
+
+
 @njit(cache=True, nogil=True)
-def _split(table: Any, begin: int, end: int, offsets: Any, ended: Any, still: Any) -> Any:
-    closed, left = np.int64(0), np.int64(0)
-    for i in range(len(table)):
-        to = table[i, end]
-        # Branch-free: the branch would be unpredictable.
-        ended[closed] = still[left] = i
-        left += np.int64(to == c.OPEN)
-        closed += np.int64(to != c.OPEN and offsets[max(to, 0)] != offsets[table[i, begin]])
-    return closed, left
-
-
-def _ended_and_open(table: np.ndarray, begin: int, end: int, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    ended, still = np.empty(len(table) + 1, np.intp), np.empty(len(table) + 1, np.intp)
-    closed, left = _split(table, begin, end, offsets, ended, still)
-    return ended[:closed], still[:left]
+def _mark_losses(versions: Any, old: Any, lists: Lists, parts: Any, moments: Any) -> None:
+    """Sets V_LOSS of the versions of the batch. One that is true at no offset is before none."""
+    latest = np.full(parts, -1, np.int32)
+    for v in range(len(versions)):
+        begin, end = versions[v, c.V_FROM], versions[v, c.V_TO]
+        if end != c.OPEN and moments.offsets[begin] == moments.offsets[end]:
+            continue
+        before = np.int64(latest[versions[v, c.V_PARTITION]])
+        latest[versions[v, c.V_PARTITION]] = v
+        if v < old:
+            continue
+        if before >= 0 and moments.offsets[versions[before, c.V_TO]] != moments.offsets[begin]:
+            before = np.int64(-1)
+        versions[v, c.V_LOSS] = _may_follow_loss(lists, versions, v, before, moments.snapshot[begin])

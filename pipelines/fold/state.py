@@ -72,11 +72,11 @@ class ShardState:
     """The state of a shard between batches. P partitions, T topics, D directories, S replica slots.
 
     ``topics`` uint64[T, 2] with ``names`` uint8[*], ``name_ends`` int32[T + 1]; ``directory_ids`` uint64[D, 2],
-    the reserved ids first; ``part_topic``, ``part_number`` int32[P]; ``scalars`` int32[P, 4]; ``int_values`` int32 with
-    ``int_sizes`` int32[6, P] as in Events, ``directories`` with ``directory_sizes`` int32[P] (-1: never given);
-    ``since`` int32[P] and ``slot_since`` int32[S], the slots by partition and index: rows of the moments,
-    ``when_offsets``, ``when_times`` int64, ``when_snapshot`` bool; ``held`` int64[*, 5]: the open offline intervals, by
-    slot.
+    the reserved ids first; ``part_topic``, ``part_number``, ``may_follow_loss`` int32[P]; ``scalars`` int32[P, 4];
+    ``int_values`` int32 with ``int_sizes`` int32[6, P] as in Events, ``directories`` with ``directory_sizes`` int32[P]
+    (-1: never given); ``since`` int32[P] and ``slot_since`` int32[S], the slots by partition and index: rows of the
+    moments, ``when_offsets``, ``when_times`` int64, ``when_snapshot`` bool; ``held`` int64[*, 5]: the open offline
+    intervals, by slot.
     """
 
     topics: np.ndarray
@@ -86,6 +86,7 @@ class ShardState:
     part_topic: np.ndarray
     part_number: np.ndarray
     scalars: np.ndarray
+    may_follow_loss: np.ndarray
     since: np.ndarray
     int_values: np.ndarray
     int_sizes: np.ndarray
@@ -131,6 +132,7 @@ class ShardState:
             part_topic=self.part_topic[rows],
             part_number=self.part_number[rows],
             scalars=self.scalars[rows],
+            may_follow_loss=self.may_follow_loss[rows],
             since=self.since[rows],
             int_values=np.concatenate(lists),
             int_sizes=self.int_sizes[:, rows],
@@ -150,6 +152,7 @@ class ShardState:
             part_topic=np.concatenate([self.part_topic, other.part_topic]),
             part_number=np.concatenate([self.part_number, other.part_number]),
             scalars=np.concatenate([self.scalars, other.scalars]),
+            may_follow_loss=np.concatenate([self.may_follow_loss, other.may_follow_loss]),
             since=np.concatenate([self.since, other.since]),
             int_values=np.concatenate(lists),
             int_sizes=np.concatenate([self.int_sizes, other.int_sizes], axis=1),
@@ -202,6 +205,7 @@ def empty_state(reserved: np.ndarray) -> ShardState:
         part_topic=none,
         part_number=none,
         scalars=np.empty((0, 4), np.int32),
+        may_follow_loss=none,
         since=none,
         int_values=none,
         int_sizes=np.empty((INT_LISTS, 0), np.int32),

@@ -115,10 +115,11 @@ PROBLEMS = {
 }
 
 # Columns of a version and of a slot's assignment (int32). FROM and TO are moments: rows of Moments. The references of
-# a version's seven lists begin at V_LISTS, its four scalars at V_SCALARS.
+# a version's seven lists begin at V_LISTS, its four scalars at V_SCALARS. V_LOSS: whether it can follow a loss of data.
 V_PARTITION, V_FROM, V_TO, V_LISTS = range(4)
 V_SCALARS = V_LISTS + DIRECTORIES + 1
-VERSION_COLUMNS = V_SCALARS + 4
+V_LOSS = V_SCALARS + 4
+VERSION_COLUMNS = V_LOSS + 1
 A_PARTITION, A_INDEX, A_BROKER, A_DIRECTORY, A_FROM, A_TO, A_ENDED = range(7)
 # Columns of a partition while it is folded (int32), in one cache line: topic, number, newest version (-1: gone),
 # whether the snapshot has named it, the topic's next partition; and of its slots: count, start in the heap, capacity.
@@ -204,3 +205,22 @@ class Folded(NamedTuple):
     slots: Any
     slot_count: int
     partition_count: int
+
+
+@njit(cache=True, nogil=True)
+def _split(table: Any, begin: int, end: int, offsets: Any, ended: Any, still: Any) -> Any:
+    closed, left = np.int64(0), np.int64(0)
+    for i in range(len(table)):
+        to = table[i, end]
+        # Branch-free: the branch would be unpredictable.
+        ended[closed] = still[left] = i
+        left += np.int64(to == OPEN)
+        closed += np.int64(to != OPEN and offsets[max(to, 0)] != offsets[table[i, begin]])
+    return closed, left
+
+
+def ended_and_open(table: np.ndarray, begin: int, end: int, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of a table that ended, without those that are true at no offset, and those that are open."""
+    ended, still = np.empty(len(table) + 1, np.intp), np.empty(len(table) + 1, np.intp)
+    closed, left = _split(table, begin, end, offsets, ended, still)
+    return ended[:closed], still[:left]

@@ -154,7 +154,7 @@ PARTITIONS = Table(
             column(
                 "may_follow_loss",
                 pa.bool_(),
-                "no leader or one out of sync, an unclean election, eligible leaders, or one of several in sync",
+                "a leader, or a replica in sync or eligible, that the state before did not name: it can follow a loss",
             ),
             *_INTERVAL,
         ]

@@ -10,7 +10,7 @@ import numpy as np
 from pipelines.fold.rules import EngineRules
 from pipelines.lake.uris import LakeUri, for_all, home_of
 
-VERSION = 4
+VERSION = 5
 """The version of keys and states in a checkpoint. A run cannot use those of another version."""
 _EVEN = 840
 """Divisible by every number up to eight."""

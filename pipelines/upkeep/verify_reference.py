@@ -123,7 +123,9 @@ def broker_row(broker: BrokerRegistration | None) -> Row | None:
     }
 
 
-def partition_row(key: tuple[str, int], topic: str, partition: Partition) -> Row:
+def partition_row(
+    key: tuple[str, int], topic: str, partition: Partition, before: Partition | None, from_snapshot: bool
+) -> Row:
     return {
         "topic_id": key[0],
         "topic": topic,
@@ -139,18 +141,28 @@ def partition_row(key: tuple[str, int], topic: str, partition: Partition) -> Row
         "partition_epoch": partition.partition_epoch,
         "leader_recovery": RECOVERY[partition.leader_recovery_state],
         "directories": [str(directory) for directory in partition.directories],
-        "may_follow_loss": may_follow_loss(partition),
+        "may_follow_loss": may_follow_loss(partition, before, from_snapshot),
     }
 
 
-def may_follow_loss(partition: Partition) -> bool:
-    """Whether the state can follow a loss of data."""
-    return (
-        partition.leader not in partition.isr
-        or RECOVERY[partition.leader_recovery_state] != "RECOVERED"
-        or bool(partition.eligible_leader_replicas)
-        or len(partition.isr) == 1 < len(partition.replicas)
-    )
+def may_follow_loss(now: Partition, before: Partition | None, from_snapshot: bool) -> bool:
+    """Whether a state can follow a loss of data, given the one before. pipelines.fold.shard says what that means."""
+    replicas, isr, elr = set(now.replicas), set(now.isr), set(now.eligible_leader_replicas)
+    leads = now.leader >= 0
+    if RECOVERY[now.leader_recovery_state] != "RECOVERED" or not elr <= replicas:
+        return True
+    if leads and now.leader not in replicas & (isr | elr):
+        return True
+    if before is None:
+        return not from_snapshot and (not leads or bool(elr))
+    named, had = {*before.isr, *before.eligible_leader_replicas}, set(before.replicas)
+    led_in_sync = before.leader in isr
+    if now.replicas != before.replicas and not replicas & (named | (isr & had if led_in_sync else set())):
+        return True
+    if from_snapshot:
+        return False
+    elected_unnamed = leads and now.leader != before.leader and now.leader not in named
+    return elected_unnamed or not elr <= named or not isr <= named | (had if led_in_sync else set())
 
 
 def slots(partition: Partition | None) -> list[tuple[int, Any]]:
@@ -375,7 +387,7 @@ class History:
             if old is not None:
                 self.partitions.end(key, at)
             if new is not None:
-                self.partitions.start(partition_row(key, names[key[0]], new), at)
+                self.partitions.start(partition_row(key, names[key[0]], new, old, resync), at)
             self._assignments(image, key, names.get(key[0], ""), old, new, at)
         self._states = now
 
