@@ -284,8 +284,8 @@ def test_prometheus_scrapes_what_jbod_serves(tmp_path: Path) -> None:
         assert {rule["health"] for rule in rules} == {"ok"}
         assert len(rules) == len(ALERTS) + len(RECORDINGS)
         absent = {"jbod_lake_unknown_records_offset", "jbod_findings", "jbod_quorum_unread_records"}
-        for expr in panel_queries():
-            assert values(api, expr) or any(name in expr for name in absent), expr
+        drawn = [expr for expr in panel_queries() if not any(name in expr for name in absent)]
+        until(lambda: all(values(api, expr) for expr in drawn))  # on a busy machine a scrape is late, and a series gone
         (lake / "ledger").rename(lake / "hidden")
         try:
             until(lambda: values(api, "jbod_lake_readable") == {0.0} and values(api, "up") == {1.0})
