@@ -43,7 +43,7 @@ def read_first(
     broker: int, directories: Sequence[str], names: Sequence[str], shared: Sequence[str], unplaced: Sequence[str] = ()
 ) -> Advice:
     """The disk has a last copy: what it needs is to be read. ``unplaced``: no record says which directory has it."""
-    it = "it" if len(directories) < 2 else "them"
+    it, of = "it" if len(directories) < 2 else "them", "this partition" if len(names) == 1 else "these partitions"
     holds = only_copies(broker, directories, names, shared, certain=not unplaced)
     if unplaced:
         holds += (
@@ -52,13 +52,9 @@ def read_first(
         )
     text = (
         f"{holds}: read {it} before anything else (kernel log, cable, mount, "
-        f"file system), and copy {_folders(names)} to a safe place"
+        f"file system), and copy {folders(names)} of {of} to a safe place"
     )
     return Advice(Action.READ, text, broker, tuple(directories), tuple(names))
-
-
-def _folders(names: Sequence[str]) -> str:
-    return "the folder of this partition" if len(names) == 1 else "the folders of these partitions"
 
 
 def bring_back(

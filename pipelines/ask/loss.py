@@ -212,7 +212,10 @@ def _min_isr(lake: Lake, topics: Collection[str], default: int) -> dict[str, lis
 
 
 def _versions(lake: Lake) -> str:
-    """SQL: the states of the partitions in question."""
+    """SQL: the states of the partitions in question.
+
+    A row with more or fewer directories than replicas is damage, which B-11 reports.
+    """
     return f"""
         SELECT topic_id, topic, partition, replicas, isr, elr, last_known_elr, adding, removing, leader,
                leader_recovery, directories, from_offset, from_time, to_offset, from_snapshot,

@@ -288,24 +288,6 @@ def complete_copies(
     }
 
 
-def lacking_writes(lake: Lake, default_min_isr: int = 1) -> dict[tuple[str, int], list[int]]:
-    """The eligible leaders that lack writes (R-QUIRK-3) of partitions (topic id, number) that have a leader.
-
-    The controller elects them like any other eligible leader.
-    """
-    if not lake.query(f"SELECT 1 FROM {lake.at('partitions')} WHERE len(elr) > 0 AND leader >= 0 LIMIT 1"):
-        return {}
-    lacking = {}
-    for partition in followed(lake, default_min_isr):
-        state, copies = partition.shape.state, partition.copies
-        if state is not None and state.leader >= 0:
-            eligible = [broker for broker in state.eligible_leader_replicas if broker in copies]
-            brokers = [broker for broker in eligible if not copies[broker].usable]
-            if brokers:
-                lacking[partition.topic_id, partition.partition] = brokers
-    return lacking
-
-
 def _without_online_leader(lake: Lake) -> str:
     """SQL: partitions that may have no complete copy online.
 

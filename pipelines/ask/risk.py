@@ -18,7 +18,7 @@ from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VE
 from jbod_model.ids import ID_TABLES
 from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, MinIsr, features, min_isr, setting, tiered_topics
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lost_data import lacking_writes
+from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.weights import COPY_RATE, Weights, alone
 from pipelines.lake.delta import literal
 from pipelines.lake.reader import Lake
@@ -107,7 +107,7 @@ def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -
     registered = lake.query(f"SELECT broker_id, fenced, in_controlled_shutdown, log_dirs FROM {lake.at('brokers')}")
     alive = {broker: tuple(listed) for broker, fenced, _, listed in registered if not fenced}
     levels = features(lake)
-    _select_lacking(lake, default_min_isr)
+    _select_complete(lake, default_min_isr)
     rules = RiskRules(
         min_isr=min_isr(lake, default_min_isr),
         unclean=setting(lake, UNCLEAN_ELECTION),
@@ -140,13 +140,15 @@ def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -
     )
 
 
-def _select_lacking(lake: Lake, default_min_isr: int) -> None:
-    """Creates risk_lacking: the partitions with eligible leaders that lack writes, and these brokers."""
-    lacking = lacking_writes(lake, default_min_isr)
+def _select_complete(lake: Lake, default_min_isr: int) -> None:
+    """Creates risk_complete: partitions whose lists may name a copy that is not complete, and the brokers that have
+    complete ones. Only an eligible leader can be elected for it (R-QUIRK-3): without one, no partition is needed."""
+    eligible = lake.query(f"SELECT 1 FROM {lake.at('partitions')} WHERE len(elr) > 0 AND leader >= 0 LIMIT 1")
+    copies = complete_copies(lake, (), default_min_isr) if eligible else {}
     lake.query(
-        "CREATE OR REPLACE TEMP TABLE risk_lacking AS SELECT unnest($1::VARCHAR[]) AS topic_id, "
-        "unnest($2::INT[]) AS partition, unnest($3::INT[][]) AS lacking",
-        [[topic_id for topic_id, _ in lacking], [number for _, number in lacking], list(lacking.values())],
+        "CREATE OR REPLACE TEMP TABLE risk_complete AS SELECT unnest($1::VARCHAR[]) AS topic_id, "
+        "unnest($2::INT[]) AS partition, unnest($3::INT[][]) AS complete",
+        [[topic_id for topic_id, _ in copies], [number for _, number in copies], list(map(list, copies.values()))],
     )
 
 
@@ -272,17 +274,17 @@ def _partitions(lake: Lake, rules: RiskRules) -> str:
             SELECT topic_id, partition, list(replica_index + 1) AS down FROM {lake.at("offline_replicas")} GROUP BY ALL
         ),
         p AS (
-            SELECT p.*, lacking, least({wanted}, len(replicas)) AS wanted,
+            SELECT p.*, complete, least({wanted}, len(replicas)) AS wanted,
                    {_by_topic(unclean, str(_is_true(rules.unclean.cluster or "")))} AS unclean,
                    CASE WHEN down IS NULL THEN replicas
                         ELSE list_filter(replicas, lambda b, i: NOT list_contains(down, i)) END AS online
             FROM {lake.at("partitions")} p LEFT JOIN o USING (topic_id, partition)
-                 LEFT JOIN risk_lacking USING (topic_id, partition)
+                 LEFT JOIN risk_complete USING (topic_id, partition)
         ),
         able AS (SELECT *, list_filter(online, lambda b: b NOT IN (-1{stopping})) AS able FROM p),
         ranked AS (
-            SELECT leader, replicas, directories, isr, elr, last_known_elr, lacking, wanted, unclean,
-                   online, able,
+            SELECT leader, replicas, directories, isr, elr, last_known_elr, complete, wanted, unclean, online,
+                   able,
                    list_filter(CASE WHEN list_contains(able, leader) THEN list_prepend(leader, able) ELSE able END,
                                lambda b: list_contains(isr, b)) AS synced,
                    len(list_filter(online, lambda b: list_contains(isr, b))) AS in_sync
@@ -315,8 +317,9 @@ def _after(rules: RiskRules) -> str:
         judged AS (
             SELECT b, d, leader, wanted, in_isr, is_online, in_sync, len(online) AS onlines,
                    coalesce(clean, eligible, last_known, anybody, -1) AS after,
-                   clean IS NULL AND (eligible IS NULL OR list_contains(coalesce(lacking, []), eligible))
-                   AND after >= 0 AND after <> leader AS uncleanly,
+                   clean IS NULL AND after >= 0 AND after <> leader AND (
+                       eligible IS NULL OR coalesce(leader >= 0 AND NOT list_contains(complete, eligible), false)
+                   ) AS uncleanly,
                    CASE WHEN clean IS NULL AND after >= 0 THEN 1
                         WHEN stray AND NOT {rules.elr} AND len(isr) = in_isr::INT THEN in_sync
                         ELSE in_sync - (in_isr AND is_online)::INT END AS in_sync_after

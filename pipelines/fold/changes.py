@@ -14,7 +14,7 @@ import pyarrow as pa
 from pipelines.fold import changes as t
 from pipelines.fold import offline as o
 from pipelines.fold import tables as c
-from pipelines.fold.partitions import same_list
+from pipelines.fold.partitions import place_of, same_list, size_of
 from pipelines.fold.shard import Step
 from pipelines.fold.state import Moments
 from pipelines.fold.tables import Lists, wider, wider_flat
@@ -137,20 +137,6 @@ def _directory_at(lists: Lists, reference: Any, k: Any, default: Any) -> Any:
 
 
 @helper
-def _size(lists: Lists, column: Any, reference: Any) -> Any:
-    return np.int64(max(lists.sizes[column, reference], 0)) if reference >= 0 else np.int64(0)
-
-
-@helper
-def _place(lists: Lists, replicas: Any, count: Any, broker: Any) -> Any:
-    """The place of a broker in a list of replicas, -1 if it is not there."""
-    for k in range(count):
-        if lists.values[lists.starts[REPLICAS, replicas] + k] == broker:
-            return k
-    return -1
-
-
-@helper
 def _why_moved(before: Any, after: Any) -> Any:
     if after == c.DIR_LOST:
         return LOST
@@ -182,17 +168,17 @@ def _compare(
     d_new = np.int64(versions[new, c.V_LISTS + DIRECTORIES]) if new >= 0 else np.int64(_NONE)
     # R-EVENT-2
     if old < 0 or new < 0 or r_old != r_new or d_old != d_new:
-        n_old, n_new = _size(lists, REPLICAS, r_old), _size(lists, REPLICAS, r_new)
+        n_old, n_new = size_of(lists, REPLICAS, r_old), size_of(lists, REPLICAS, r_new)
         for k in range(n_old):
             broker = lists.values[lists.starts[REPLICAS, r_old] + k]
-            if _place(lists, r_new, n_new, broker) < 0:
+            if place_of(lists, REPLICAS, r_new, broker) < 0:
                 why = REASSIGNED if all_why < 0 else all_why
                 _put(out, at, part, broker, moment, t.ASSIGNMENT, _directory_at(lists, d_old, k, default), _NONE, why)
                 at += 1
         for k in range(n_new):
             broker = lists.values[lists.starts[REPLICAS, r_new] + k]
             after = _directory_at(lists, d_new, k, default)
-            there = _place(lists, r_old, n_old, broker)
+            there = place_of(lists, REPLICAS, r_old, broker)
             if there < 0:
                 why = REASSIGNED if all_why < 0 else all_why
                 _put(out, at, part, broker, moment, t.ASSIGNMENT, _NONE, after, why)
@@ -235,9 +221,9 @@ def _changes(lists: Lists, versions: Any, parts: Any, old: Any, moments: Any, de
         latest[part] = v
         if v < old:
             continue
-        room = _size(lists, REPLICAS, versions[v, c.V_LISTS + REPLICAS]) + 2
+        room = size_of(lists, REPLICAS, versions[v, c.V_LISTS + REPLICAS]) + 2
         if before >= 0:
-            room += _size(lists, REPLICAS, versions[before, c.V_LISTS + REPLICAS]) + 2
+            room += size_of(lists, REPLICAS, versions[before, c.V_LISTS + REPLICAS]) + 2
         # A call for each version would count references to both tables.
         if at + room > len(out):
             out = wider(out, at + room)
@@ -253,7 +239,7 @@ def _changes(lists: Lists, versions: Any, parts: Any, old: Any, moments: Any, de
         last = np.int64(latest[part])
         if last >= 0 and versions[last, c.V_TO] != c.OPEN:
             gone = versions[last, c.V_TO]
-            out = wider(out, at + _size(lists, REPLICAS, versions[last, c.V_LISTS + REPLICAS]) + 2)
+            out = wider(out, at + size_of(lists, REPLICAS, versions[last, c.V_LISTS + REPLICAS]) + 2)
             why = RESYNC if moments.snapshot[gone] else REMOVED
             at = _compare(lists, versions, last, -1, gone, why, default, out, at)
     return out, at

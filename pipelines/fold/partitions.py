@@ -96,7 +96,7 @@ def reassign(
     versions, slots, heap = tables.versions, tables.slots, tables.heap
     base, old_size = np.int64(tables.parts[p, c.P_HEAP]), tables.parts[p, c.P_SLOTS]
     replicas, reference = versions[row, c.V_LISTS + REPLICAS], versions[row, c.V_LISTS + DIRECTORIES]
-    count = size_of(lists, versions, row)
+    count = size_of(lists, REPLICAS, replicas)
     start = np.int64(lists.starts[REPLICAS, replicas]) if count > 0 else np.int64(0)
     for k in range(max(count, old_size)):
         broker = np.int64(lists.values[start + k]) if k < count else np.int64(-1)
@@ -156,10 +156,18 @@ def same_list(values: Any, starts: Any, sizes: Any, reference: Any, other: Any) 
 
 
 @helper
-def size_of(lists: Lists, versions: Any, row: int) -> Any:
-    """The number of replicas of a version."""
-    replicas = versions[row, c.V_LISTS + REPLICAS]
-    return np.int64(max(lists.sizes[REPLICAS, replicas], 0)) if replicas >= 0 else np.int64(0)
+def size_of(lists: Lists, column: int, reference: Any) -> Any:
+    """The length of the int list that a reference names."""
+    return np.int64(max(lists.sizes[column, reference], 0)) if reference >= 0 else np.int64(0)
+
+
+@helper
+def place_of(lists: Lists, column: int, reference: Any, broker: Any) -> Any:
+    """The place of a broker in the int list that a reference names, -1 if it is not there."""
+    for k in range(size_of(lists, column, reference)):
+        if lists.values[lists.starts[column, reference] + k] == broker:
+            return k
+    return np.int64(-1)
 
 
 @helper
@@ -173,7 +181,7 @@ def _merge_lists(
             versions[draft, c.V_LISTS + k] = row
         else:
             versions[draft, c.V_LISTS + k] = versions[before, c.V_LISTS + k] if is_change else c.EMPTY
-    count = size_of(lists, versions, draft)
+    count = size_of(lists, REPLICAS, versions[draft, c.V_LISTS + REPLICAS])
     # DIRECTORIES (R-PART-2, R-PART-3, R-MERGE-2, R-MERGE-3, R-MERGE-4)
     given = lists.directory_sizes[row]
     if is_change:
@@ -383,7 +391,7 @@ def _partition(batch: FoldInput, tables: Tables, topics: Topics, counts: Counts,
     if not (snapshot and before >= 0 and repeats(lists, versions, rows, before)):
         now = np.int32(batch.old_moments + e)
         if before < 0 or is_moved(versions, rows, before):
-            count = size_of(lists, versions, rows)
+            count = size_of(lists, REPLICAS, versions[rows, c.V_LISTS + REPLICAS])
             if slot_count + count > len(tables.slots) or fill + count > len(tables.heap):
                 return c.FULL, count, Counts(known, rows, slot_count, fill)
             if count > parts[p, c.P_ROOM]:

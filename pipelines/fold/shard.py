@@ -17,7 +17,7 @@ from jbod_model.ids import Uuid
 from pipelines.fold import tables as c
 from pipelines.fold.events import CHANGE, CLEAR_ELR, PARTITION, TOPIC, Events, starts_of
 from pipelines.fold.offline import H_SLOT, Timeline, offline_intervals
-from pipelines.fold.partitions import fold, same_list
+from pipelines.fold.partitions import fold, place_of, same_list, size_of
 from pipelines.fold.state import Moments, ShardState
 from pipelines.fold.tables import EventColumns, Folded, FoldInput, Lists, ended_and_open
 from pipelines.formats.kernels import columns_of, helper, njit, number_ids, take_lists, zeros
@@ -400,20 +400,9 @@ def _violation(events: Events, row: int, status: int) -> ReplayViolation:
 
 
 @helper
-def _count(lists: Lists, versions: Any, row: Any, column: int) -> int:
-    """The length of an int list of a version."""
-    reference = np.int64(versions[row, c.V_LISTS + column])
-    return max(lists.sizes[column, reference], 0) if reference >= 0 else 0
-
-
-@helper
 def _contains(lists: Lists, versions: Any, row: Any, column: int, broker: Any) -> bool:
     """Whether an int list of a version has the broker."""
-    reference = np.int64(versions[row, c.V_LISTS + column])
-    for k in range(_count(lists, versions, row, column)):
-        if lists.values[lists.starts[column, reference] + k] == broker:
-            return True
-    return False
+    return bool(place_of(lists, column, versions[row, c.V_LISTS + column], broker) >= 0)
 
 
 @helper
@@ -438,26 +427,23 @@ def _may_follow_loss(lists: Lists, versions: Any, new: Any, old: Any, from_snaps
     those of the version before did (R-LOSS-2, R-LOSS-4). It may be true of too many versions, but never of too few:
     ``jbod_model.loss.fate`` decides.
     """
-    leader, elr_count = versions[new, c.V_SCALARS + LEADER], _count(lists, versions, new, ELR)
-    replicas, isr, elr = (
-        versions[new, c.V_LISTS + REPLICAS],
-        versions[new, c.V_LISTS + ISR],
-        versions[new, c.V_LISTS + ELR],
-    )
+    values, starts, sizes = lists.values, lists.starts, lists.sizes
+    leader, replicas = versions[new, c.V_SCALARS + LEADER], np.int64(versions[new, c.V_LISTS + REPLICAS])
+    isr, elr = np.int64(versions[new, c.V_LISTS + ISR]), np.int64(versions[new, c.V_LISTS + ELR])
     if versions[new, c.V_SCALARS + RECOVERY] != 0:
         return True
     if leader >= 0 and not (_named(lists, versions, new, leader) and _contains(lists, versions, new, REPLICAS, leader)):
         return True
-    for k in range(elr_count):
+    for k in range(size_of(lists, ELR, elr)):
         # Added again, it is empty, and still eligible (R-QUIRK-3).
-        if not _contains(lists, versions, new, REPLICAS, lists.values[lists.starts[ELR, elr] + k]):
+        if not _contains(lists, versions, new, REPLICAS, values[starts[ELR, elr] + k]):
             return True
     if old < 0:
-        return bool(not from_snapshot and (leader < 0 or elr_count > 0))
+        return bool(not from_snapshot and (leader < 0 or size_of(lists, ELR, elr) > 0))
     had = np.int64(versions[old, c.V_LISTS + REPLICAS])
-    kept = same_list(lists.values, lists.starts[REPLICAS], lists.sizes[REPLICAS], np.int64(replicas), had)
-    for k in range(_count(lists, versions, new, REPLICAS)):
-        broker = lists.values[lists.starts[REPLICAS, replicas] + k]
+    kept = same_list(values, starts[REPLICAS], sizes[REPLICAS], replicas, had)
+    for k in range(size_of(lists, REPLICAS, replicas)):
+        broker = values[starts[REPLICAS, replicas] + k]
         kept = kept or _named(lists, versions, old, broker) or _joins(lists, versions, new, old, broker)
     if not kept:
         return True
@@ -465,11 +451,11 @@ def _may_follow_loss(lists: Lists, versions: Any, new: Any, old: Any, from_snaps
         return False
     if leader >= 0 and leader != versions[old, c.V_SCALARS + LEADER] and not _named(lists, versions, old, leader):
         return True
-    for k in range(elr_count):
-        if not _named(lists, versions, old, lists.values[lists.starts[ELR, elr] + k]):
+    for k in range(size_of(lists, ELR, elr)):
+        if not _named(lists, versions, old, values[starts[ELR, elr] + k]):
             return True
-    for k in range(_count(lists, versions, new, ISR)):
-        broker = lists.values[lists.starts[ISR, isr] + k]
+    for k in range(size_of(lists, ISR, isr)):
+        broker = values[starts[ISR, isr] + k]
         if not (_named(lists, versions, old, broker) or _joins(lists, versions, new, old, broker)):
             return True
     return False
