@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pipelines.ask.incidents_failures import Story
 from pipelines.ask.lost_data import DataLoss
 from pipelines.ask.moves import RECREATED, directory_changes
-from pipelines.lake.ledger import EPOCH, time_if_any, time_of
+from pipelines.lake.ledger import micros_of, time_if_any, time_of
 from pipelines.lake.reader import Lake
 
 LEADERS_LEAVE_BEFORE = timedelta(seconds=1)
@@ -89,7 +89,7 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
     for loss in lost:
         if (story := _story_of(loss, stories)) is not None:
             effects_of[story].lost.append(loss)
-    now = _micros(lake.time)
+    now = micros_of(lake.time)
     _select_outages(lake, stories)
     rows = lake.query(
         f"""
@@ -263,7 +263,7 @@ def _losses(lake: Lake, stories: Sequence[Story]) -> str:
     states = f"(SELECT {columns} FROM {lake.until('partitions')})"
     # What is true of each loss stands beside the join of all states with the states before them, which it makes small.
     since, leaders_from = min(story.offset for story in stories), min(map(_leaders_from, stories))
-    in_time = f"make_timestamptz({_micros(leaders_from)})"
+    in_time = f"make_timestamptz({micros_of(leaders_from)})"
     return f"""
         left_behind AS (
             SELECT a.topic_id, a.partition, a.leader, b.leader AS successor, b.from_offset AS x, b.from_time AS x_time
@@ -303,7 +303,7 @@ def _story_rows(stories: Sequence[Story]) -> str:
     for number, story in enumerate(stories):
         place = f"{story.broker_id}" if story.directory_id is None else f"{story.broker_id}/{story.directory_id}"
         until = story.back_offset if story.back_offset is not None else FOREVER
-        leaders_from = _micros(_leaders_from(story))
+        leaders_from = micros_of(_leaders_from(story))
         rows.append(f"({number}, '{place}', {story.offset}, make_timestamptz({leaders_from}), {story.since}, {until})")
     return (
         f"stories AS (SELECT * FROM (VALUES {', '.join(rows)}) AS v(story, place, start, leaders_from, since, until))"
@@ -312,7 +312,3 @@ def _story_rows(stories: Sequence[Story]) -> str:
 
 def _leaders_from(story: Story) -> datetime:
     return story.leaders_from or story.time - LEADERS_LEAVE_BEFORE
-
-
-def _micros(time: datetime) -> int:
-    return (time - EPOCH) // timedelta(microseconds=1)

@@ -9,7 +9,7 @@ queue. ``jbod_model.loss.copies`` has the same rules on what another directory o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -17,7 +17,7 @@ from typing import Any
 
 from pipelines.ask.assignment_requests import requests_until, waits
 from pipelines.ask.starting import select_brokers
-from pipelines.lake.ledger import time_if_any, time_of
+from pipelines.lake.ledger import micros_of, time_if_any, time_of
 from pipelines.lake.reader import Lake
 
 MOVED, RECREATED, RETURNED, UNDECIDED = "moved", "recreated", "returned", "undecided"
@@ -158,32 +158,85 @@ class Move:
         return max((self.reverted_time or self.accepted_time) - self.first_requested_time, timedelta(0))
 
 
-def moves(lake: Lake, soon: timedelta = SOON) -> list[Move]:
-    """Every move that was accepted up to the lake's offset, oldest first."""
-    if not lake.query(f"SELECT 1 FROM {lake.until('assignments')} WHERE ended_by = 'moved' LIMIT 1"):
-        return []
+def moves(lake: Lake, newest: int | None = None) -> list[Move]:
+    """The moves that were accepted up to the lake's offset, oldest first: all of them, or the ``newest``."""
+    single = _select_single_moves(lake)
+    limit = "" if newest is None else f"LIMIT {newest}"
+    rows = lake.query(f"SELECT {_COLUMNS} FROM {single} WHERE alone ORDER BY at_offset DESC {limit}")
+    accepted = sorted([*map(_move, rows), *_combined_moves(lake)], key=_order)
+    return accepted if newest is None else accepted[-newest:]
+
+
+def count_moves(lake: Lake) -> MoveCounts:
+    """Counts the moves that were accepted up to the lake's offset, by outcome."""
+    single, combined = _select_single_moves(lake), _combined_moves(lake)
+    outcomes = Counter(dict(lake.query(f"SELECT outcome, count(*) FROM {single} WHERE alone GROUP BY outcome")))
+    outcomes.update(move.outcome for move in combined)
     rows = lake.query(
         f"""
-        WITH moved AS (SELECT * FROM {directory_changes(lake)})
-        SELECT topic, topic_id, partition, broker_id, source, target, at_offset, epoch_us(at_time), meaning,
-               epoch_us(asked), coalesce(requests, 0), coalesce(refused, 0)
-        FROM moved LEFT JOIN {_requests(lake)} USING (topic_id, partition, broker_id, at_offset)
+        SELECT {_COLUMNS} FROM {single} WHERE alone AND requested IS NOT NULL
+        ORDER BY greatest(accepted - requested, 0) DESC, at_offset, topic_id, partition LIMIT 1
+        """
+    )
+    candidates = sorted([*map(_move, rows), *combined], key=_order)
+    timed = [(move.duration, move) for move in candidates if move.duration is not None]
+    duration, longest = max(timed, key=lambda pair: pair[0], default=(None, None))
+    return MoveCounts(outcomes.total(), dict(outcomes.most_common()), outcomes["reverted"], longest, duration)
+
+
+_COLUMNS = """topic, topic_id, partition, broker_id, source, target, at_offset, accepted, outcome, requested, requests,
+              refused"""
+
+
+def _select_single_moves(lake: Lake) -> str:
+    """Creates a table of the moves, if it is not there, and returns its name.
+
+    ``alone``: the replica did not move within SOON before or after, so that the move is neither reverted nor a revert.
+    """
+    name = f"single_moves_{lake.offset}"
+    if name not in lake.made:
+        soon, recent = SOON // timedelta(microseconds=1), micros_of(lake.time - SOON)
+        lake.query(
+            f"""
+            CREATE OR REPLACE TEMP TABLE {name} AS
+            WITH moved AS (SELECT *, epoch_us(at_time) AS accepted FROM {directory_changes(lake)})
+            SELECT topic, topic_id, partition, broker_id, source, target, at_offset, accepted,
+                   CASE WHEN meaning <> '{MOVED}' THEN meaning WHEN accepted > {recent} THEN 'accepted'
+                        ELSE 'promoted' END AS outcome,
+                   epoch_us(asked) AS requested, coalesce(requests, 0) AS requests, coalesce(refused, 0) AS refused,
+                   coalesce(accepted - lag(accepted) OVER replica > {soon}, true)
+                   AND coalesce(lead(accepted) OVER replica - accepted > {soon}, true) AS alone
+            FROM moved LEFT JOIN {_requests(lake)} USING (topic_id, partition, broker_id, at_offset)
+            WINDOW replica AS (PARTITION BY topic_id, partition, broker_id ORDER BY at_offset)
+            """
+        )
+        lake.made.add(name)
+    return name
+
+
+def _combined_moves(lake: Lake) -> list[Move]:
+    """The moves of replicas that moved again soon, without those that were reverts or repeats."""
+    rows = lake.query(
+        f"""
+        SELECT {_COLUMNS} FROM {_select_single_moves(lake)} WHERE NOT alone
         ORDER BY topic_id, partition, broker_id, at_offset
         """
     )
-    single_moves = [_move(row) for row in rows]
-    replicas = groupby(single_moves, key=lambda move: (move.topic_id, move.partition, move.broker_id))
-    stories = [story for _, chain in replicas for story in _stories(chain, soon)]
-    recent = lake.time - soon
-    stories = [
-        replace(story, outcome="accepted") if story.outcome == "promoted" and story.accepted_time > recent else story
-        for story in stories
+    replicas = groupby(map(_move, rows), key=lambda move: (move.topic_id, move.partition, move.broker_id))
+    combined = [move for _, chain in replicas for move in _combine(chain)]
+    recent = lake.time - SOON
+    return [
+        replace(move, outcome="accepted") if move.outcome == "promoted" and move.accepted_time > recent else move
+        for move in combined
     ]
-    return sorted(stories, key=lambda story: (story.accepted_offset, story.topic_id, story.partition))
+
+
+def _order(move: Move) -> tuple[int, str, int]:
+    return move.accepted_offset, move.topic_id, move.partition
 
 
 def _move(row: tuple[Any, ...]) -> Move:
-    topic, topic_id, partition, broker_id, source, target, offset, micros, meaning, first, requests, refused = row
+    topic, topic_id, partition, broker_id, source, target, offset, micros, outcome, first, requests, refused = row
     return Move(
         topic=topic,
         topic_id=topic_id,
@@ -196,7 +249,7 @@ def _move(row: tuple[Any, ...]) -> Move:
         refused=refused,
         accepted_offset=offset,
         accepted_time=time_of(micros),
-        outcome="promoted" if meaning == MOVED else meaning,
+        outcome=outcome,
         reverted_offset=None,
         reverted_time=None,
         flips=0,
@@ -222,8 +275,8 @@ def _requests(lake: Lake) -> str:
     )"""
 
 
-def _stories(chain: Iterable[Move], soon: timedelta) -> Iterator[Move]:
-    """Combines one replica's moves: a return within ``soon`` reverts the move before, a second one reverts the return.
+def _combine(chain: Iterable[Move]) -> Iterator[Move]:
+    """Combines one replica's moves: a return within SOON reverts the move before, a second one reverts the return.
 
     A broker also goes back if one of the two disks fails before it has replaced the old copy (KAFKA-16297). Afterwards
     it would recreate the replica at its next start.
@@ -236,7 +289,7 @@ def _stories(chain: Iterable[Move], soon: timedelta) -> Iterator[Move]:
         returns = move.outcome != RETURNED and (move.source, move.target) == (current.target, current.source)
         repeats = (move.source, move.target) == (current.source, current.target)
         last = current.reverted_time or current.accepted_time
-        near = move.accepted_time - last <= (AT_ONCE if RECREATED in (move.outcome, current.outcome) else soon)
+        near = move.accepted_time - last <= (AT_ONCE if RECREATED in (move.outcome, current.outcome) else SOON)
         twice = move.outcome == current.outcome == RECREATED
         if returns and near and not twice and current.outcome != "reverted":
             current = replace(
@@ -301,19 +354,6 @@ class Asking:
     """The broker of this maximum, None if no replica ever waited."""
     waiting_offset: int | None
     waiting_time: datetime | None
-
-
-def count_moves(listed: Sequence[Move]) -> MoveCounts:
-    """Counts ``moves`` by outcome."""
-    outcomes = Counter(move.outcome for move in listed)
-    timed = [(move.duration, move) for move in listed if move.duration is not None]
-    duration, longest = max(timed, key=lambda pair: pair[0], default=(None, None))
-    return MoveCounts(len(listed), dict(outcomes.most_common()), outcomes["reverted"], longest, duration)
-
-
-def moving(lake: Lake) -> tuple[MoveCounts, Asking | None]:
-    """Moves and requests up to the lake's offset. The second is None if the lake never read requests."""
-    return count_moves(moves(lake)), asking(lake)
 
 
 def asking(lake: Lake) -> Asking | None:

@@ -22,7 +22,7 @@ from pipelines.ask.restart_batches import BatchLimits, fewest
 from pipelines.ask.restart_columns import Columns, columns
 from pipelines.ask.restart_judge import Judge
 from pipelines.ask.restart_waits import FAULT, LAST_COPY, QUORUM, Blocking, why
-from pipelines.lake.ledger import EPOCH
+from pipelines.lake.ledger import micros_of
 from pipelines.lake.reader import Lake
 
 GO, WAIT, DONE, NOT_DECIDABLE = "go", "wait", "done", "not decidable"
@@ -171,7 +171,7 @@ def restart_plan(
 
 def _restarted(lake: Lake, since: datetime) -> set[int]:
     """Nodes whose process registered after a time, and that are not down. What only a snapshot says does not count."""
-    micros = int((since - EPOCH).total_seconds() * 1_000_000)
+    micros = micros_of(since)
     rows = lake.query(
         f"""
         WITH b AS (

@@ -419,7 +419,9 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
         _make(connection, ASSIGNMENT_REQUESTS.name, ASSIGNMENT_REQUESTS.schema, [])
     else:
         connection.execute(f"CREATE TEMP VIEW {ASSIGNMENT_REQUESTS.name} AS SELECT * FROM {requests}")
-    for name, schema, rows in made_views(lake, settings, wanted):
+    if "moves" in wanted:  # of a balanced cluster they are many: they stay in DuckDB
+        lake.query(f"CREATE OR REPLACE TABLE moves AS SELECT {', '.join(MOVES.names)} FROM {directory_changes(lake)}")
+    for name, schema, rows in made_views(lake, settings, wanted - {"moves"}):
         _make(connection, name, schema, rows)
     row, topics = inputs(lake, settings)
     connection.execute("CREATE TEMP TABLE min_isr (topic VARCHAR, min_insync_replicas INTEGER)")

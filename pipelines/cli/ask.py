@@ -160,7 +160,7 @@ def incidents(
     """Every failed directory and lost broker so far: what it took, who took over, how it came back. Exit code 0."""
     from pipelines.ask.incident_list import details
     from pipelines.ask.incident_list import incidents as ask
-    from pipelines.ask.moves import moving
+    from pipelines.ask.moves import asking, count_moves
     from pipelines.show.incidents import show_details, show_incidents, show_moving
 
     lake = query.lake
@@ -174,7 +174,7 @@ def incidents(
         )
     answer = ask(lake, query.min_isr)
     chosen = query.choose(INCIDENTS, answer)
-    moved, queue = moving(lake)
+    moved, queue = count_moves(lake), asking(lake)
 
     def show(out: Screen) -> None:
         show_incidents(out, lake.offset, lake.time, answer, chosen, query.every)

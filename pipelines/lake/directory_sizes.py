@@ -7,13 +7,12 @@ rebuild does not change it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from pipelines.lake.kept_sizes import DIRECTORY_SIZES, kept_sizes
-from pipelines.lake.ledger import EPOCH, time_of
+from pipelines.lake.ledger import micros_of, time_of
 from pipelines.lake.reader import Lake
 from pipelines.lake.side_tables import write_side_table
 from pipelines.lake.tables import TIME, Table, column
@@ -70,4 +69,4 @@ def newest_sizes(lake: Lake) -> Sequence[dict[str, Any]]:
 
 
 def _key(row: Mapping[str, Any]) -> tuple[int, int, str]:
-    return (row["time"] - EPOCH) // timedelta(microseconds=1), row["broker_id"], row["path"]
+    return micros_of(row["time"]), row["broker_id"], row["path"]

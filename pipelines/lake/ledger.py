@@ -35,6 +35,11 @@ def time_of(micros: int) -> datetime:
     return EPOCH + timedelta(microseconds=micros)
 
 
+def micros_of(time: datetime) -> int:
+    """Microseconds since 1970."""
+    return (time - EPOCH) // timedelta(microseconds=1)
+
+
 def time_if_any(micros: int | None) -> datetime | None:
     """``time_of``, of a time that may be unknown."""
     return None if micros is None else time_of(micros)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Self
@@ -28,7 +28,7 @@ from pipelines.lake.delta import (
     stream_query,
     use_threads,
 )
-from pipelines.lake.ledger import EPOCH, Published, check_known, log_end, open_ledger, read_ledger, time_of
+from pipelines.lake.ledger import Published, check_known, log_end, micros_of, open_ledger, read_ledger, time_of
 from pipelines.lake.names import LABELS, Names, Statement
 from pipelines.lake.side_tables import side_table
 from pipelines.lake.times import parse_time
@@ -284,7 +284,7 @@ class Lake:
                 f"{self.path}: {wanted.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC is in the future: the newest record is "
                 f"of {self.time:%Y-%m-%d %H:%M:%S} UTC (offset {self.offset})"
             )
-        micros = (wanted - EPOCH) // timedelta(microseconds=1)
+        micros = micros_of(wanted)
         ((offset, oldest),) = self.query(
             "SELECT max(log_offset) FILTER (append_time <= make_timestamptz($1)), epoch_us(min(append_time)) "
             f"FROM {self.records()}",

@@ -170,7 +170,7 @@ def gather(lake: Lake, settings: Settings, sources: Sequence[str] = ()) -> Conte
     ]
     cells.sort(key=lambda cell: (cell.directory.broker_id, cell.state == "waiting"))
     findings = run_checks(lake, settings=settings)
-    series, moved, assignments = over_time(lake), moves(lake), asking(lake)
+    series, assignments = over_time(lake), asking(lake)
     step = _step(series, assignments)
     verdict, headline = judge(counts, sum(finding.severity == "critical" for finding in findings))
     return Content(
@@ -184,8 +184,8 @@ def gather(lake: Lake, settings: Settings, sources: Sequence[str] = ()) -> Conte
         over_time=series,
         offline=answer.replicas[:MOST_ROWS],
         incidents=incidents(lake, default_min_isr)[::-1],
-        moves=moved[::-1][:MOST_ROWS],
-        moved=count_moves(moved),
+        moves=moves(lake, MOST_ROWS)[::-1],
+        moved=count_moves(lake),
         asking=assignments,
         queue=queue(lake, step),
         queue_step=step,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from itertools import accumulate
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -22,7 +24,7 @@ from jbod_model.formats.records import (
 from jbod_model.ids import Uuid
 from lab.simulation.output import write_world
 from lab.simulation.stories import play
-from pipelines.ask.moves import Move, moves
+from pipelines.ask.moves import Move, count_moves, moves
 from pipelines.cli import main
 from pipelines.lake.reader import Lake
 from tests.support.lakes import write_lake
@@ -53,7 +55,12 @@ def _moves(path: Path, *later: tuple[int, Record]) -> list[Move]:
         versioned = VersionedRecord(record, VERSIONS.get(type(record), 0))
         entries.append(Entry(offset, 1, second * 1_000_000, offset, encode(versioned), None, versioned, None))
     write_lake(path / "lake", entries)
-    return moves(Lake.open(path / "lake"))
+    lake = Lake.open(path / "lake")
+    disk_moves = moves(lake)
+    assert count_moves(lake).outcomes == Counter(move.outcome for move in disk_moves)
+    for number in range(1, len(disk_moves) + 1):
+        assert moves(lake, number) == disk_moves[-number:]
+    return disk_moves
 
 
 def _outcomes(disk_moves: list[Move]) -> list[tuple[int, str, int | None, int]]:
@@ -78,6 +85,32 @@ def test_a_move_that_is_undone_soon_was_reverted_and_later_it_is_a_separate_move
 def test_a_broker_that_corrects_itself_there_and_back_made_one_move(tmp_path: Path) -> None:
     disk_moves = _moves(tmp_path, (60, _to(B)), (61, _to(A)), (62, _to(B)))
     assert _outcomes(disk_moves) == [(FIRST + 2, "promoted", None, 1)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_moves_of_a_replica_that_moves_often_are_those_of_one_pass_over_its_directories(
+    tmp_path: Path, seed: int
+) -> None:
+    """R-MOVE-7. The query takes moves apart that are more than ten minutes from others."""
+    draw = Random(seed)
+    seconds = list(accumulate(draw.choice((1, 599, 600, 601, 1_200)) for _ in range(10)))
+    targets = [draw.choice((A, B, C)) for _ in seconds]
+    expected: list[list[str]] = []
+    source, before = A, 0
+    for second, target in zip(seconds, targets, strict=True):
+        if target == source:
+            continue
+        step, back = f"{source}>{target}", f"{target}>{source}"
+        undone = expected and len(expected[-1]) % 2 == 0
+        if expected and second - before <= 600 and expected[-1][0] == (step if undone else back):
+            expected[-1].append(step)
+        else:
+            expected.append([step])
+        source, before = target, second
+    disk_moves = _moves(tmp_path, *((second, _to(target)) for second, target in zip(seconds, targets, strict=True)))
+    assert [(f"{move.source}>{move.target}", move.outcome == "reverted", move.flips) for move in disk_moves] == [
+        (steps[0], len(steps) % 2 == 0, (len(steps) - 1) // 2) for steps in expected
+    ]
 
 
 def test_a_replica_whose_disk_had_failed_was_recreated(tmp_path: Path) -> None:
@@ -120,7 +153,22 @@ def test_the_request_stream_has_the_request_time_of_a_real_move(tmp_path: Path) 
     (moved,) = [move for move in disk_moves if move.outcome == "accepted"]
     assert (moved.topic, moved.partition, moved.broker_id, moved.accepted_offset) == ("pinned", 2, 1, 135)
     assert all(move.first_requested_time is not None and move.requests >= 1 for move in disk_moves)
-    assert all(move.duration is not None and move.duration < timedelta(seconds=1) for move in disk_moves)
+    durations = [move.duration for move in disk_moves if move.duration is not None]
+    assert len(durations) == 25 and max(durations) < timedelta(seconds=1)
+
+
+def test_the_longest_of_real_moves_is_that_of_all_until_each_offset(tmp_path: Path) -> None:
+    written = JoinedLake(tmp_path / "lake", "kafka-4.1.2")
+    written.replay()
+    later = [line for line in request_lines("kafka-4.1.2") if line >= b"[2026-11-21 02:22"]
+    written.add(later)
+    for offset in {move.accepted_offset for move in moves(Lake.open(tmp_path / "lake"))}:
+        lake = Lake.open(tmp_path / "lake", offset)
+        counts, disk_moves = count_moves(lake), moves(lake)
+        longest = max((move.duration for move in disk_moves if move.duration is not None), default=None)
+        assert (counts.count, counts.longest_duration) == (len(disk_moves), longest)
+        if longest is not None:
+            assert counts.longest == next(move for move in disk_moves if move.duration == longest)
 
 
 def test_the_command_shows_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
