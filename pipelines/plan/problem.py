@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES, IdTable, Uuid
 from pipelines.ask.log_dirs import BrokerLogDir
+from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.restart_columns import Columns, Flags, Numbers, columns
 from pipelines.ask.sizes import CERTAIN, LIKELY, Sizes, sizes
 from pipelines.lake.reader import Lake
@@ -92,6 +93,8 @@ class Problem:
     """Partition, slot -> its size; that of the largest replica if its own is not known."""
     busy: Flags
     """Partitions that are being reassigned, or of which a replica is being moved between disks."""
+    empty: Flags
+    """Partition, slot -> whether the replica is eligible, and lacks writes that the leader has (R-QUIRK-3)."""
     headroom: float
     """The part of a disk that stays free: 0 to 1."""
     sized: bool
@@ -194,8 +197,27 @@ def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, h
     place = held if not made.merged else np.where(held >= 0, np.array(made.merged_into(), np.int32)[held], -1)
     notes = [] if source_sizes is None else list(source_sizes.notes)
     return Problem(
-        state, disks, place.astype(np.int32), bytes_of, busy, headroom / 100, source_sizes is not None, notes
+        state=state,
+        disks=disks,
+        place=place.astype(np.int32),
+        bytes=bytes_of,
+        busy=busy,
+        empty=_empty(lake, state, default_min_isr),
+        headroom=headroom / 100,
+        sized=source_sizes is not None,
+        notes=notes,
     )
+
+
+def _empty(lake: Lake, state: Columns, default_min_isr: int) -> Flags:
+    empty = np.zeros_like(state.elr)
+    rows = np.flatnonzero(state.elr.any(axis=1) & (state.leader >= 0))
+    copies = complete_copies(lake, (), default_min_isr) if len(rows) else {}
+    for row, partition in zip(rows.tolist(), state.named(rows), strict=True):
+        complete = copies.get((partition["topic_id"], partition["partition"]))
+        if complete is not None:
+            empty[row] = state.elr[row] & ~np.isin(state.brokers[state.replicas[row]], [*complete])
+    return empty
 
 
 # DISKS

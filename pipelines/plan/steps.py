@@ -337,6 +337,7 @@ class _Safety:
         self._able = np.pad(state.can_lead, more)
         self._isr = np.pad(state.isr, more)
         self._elr = np.pad(state.elr, more)
+        self._empty = np.pad(it.empty, more)
         self._last_known = np.pad(state.last_known_elr, more)
         self._leads = np.arange(target.shape[1]) == state.leader[:, None]
         wanted = np.array([setting.min_isr for setting in state.settings] or [1], np.int32)
@@ -367,13 +368,16 @@ class _Safety:
         elr, last_known = self._elr[rows], self._last_known[rows]
         size, in_sync = (disk >= 0).sum(axis=1), (isr & online).sum(axis=1)
         clean = _others(isr & able) > 0
-        empty = (isr.sum(axis=1)[:, None] - isr) == 0
-        eligible = ~clean & empty & (_others(elr & able) > 0)
+        nobody_else = (isr.sum(axis=1)[:, None] - isr) == 0
+        eligible = ~clean & nobody_else & (_others(elr & able) > 0)
         nobody = ((isr | elr).sum(axis=1) == 0) & (last_known.sum(axis=1) == 1) & self._with_elr
         known = nobody[:, None] & (_others(last_known & able) > 0)
         anybody = self._unclean[rows][:, None] & (_others(able) > 0)
         elected = ~clean & (eligible | known | anybody)
-        uncleanly = elected & ~eligible & ~(_others(self._leads[rows] & able) > 0)
+        # The first eligible replica that can lead is elected. The failing slot is another one: that of the leader.
+        first = (elr & able).argmax(axis=1)[:, None]
+        lacking = np.take_along_axis(self._empty[rows], first, axis=1)
+        uncleanly = elected & np.where(eligible, lacking, _others(self._leads[rows] & able) == 0)
         after = np.where(elected, 1, in_sync[:, None] - (isr & online))
         wanted = np.minimum(self._wanted[rows], size)[:, None]
         last = online & (online.sum(axis=1) == 1)[:, None]

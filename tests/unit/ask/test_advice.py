@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,11 @@ from pipelines.ask.removal import safe_to_remove
 from pipelines.ask.restart import safe_to_restart
 from pipelines.ask.risk import risk
 from pipelines.ask.whatif import whatif
+from pipelines.ask.whatif_places import find_place
 from pipelines.check.catalogue import run_checks
 from pipelines.cli import main
+from pipelines.plan.answer import plan
+from pipelines.plan.goals import drain
 from tests.unit.check.story import Story, disk, topic_id
 
 KEPT = [Action.READ, Action.BRING_BACK, Action.REPLACE]
@@ -214,6 +218,19 @@ def test_failure_after_which_a_replica_without_writes_is_elected_cleanly_loses_w
     assert (change.leader_after, change.unclean, change.last_complete) == (3, True, False)
     exposures = {exposure.broker_id: exposure.unclean for exposure in risk(lake).brokers}
     assert exposures == {1: 0, 2: 1, 3: 0}
+
+
+def test_plan_counts_an_eligible_replica_that_was_added_again_as_one_that_lacks_writes(tmp_path: Path) -> None:
+    """R-QUIRK-3. It counted the replica as a copy like any other."""
+    out_of_sync = r.PartitionChangeRecord(
+        topic_id=topic_id("t"), partition_id=0, isr=(2,), leader=2, eligible_leader_replicas=(1,)
+    )
+    whole = Story().broker(1, "a").broker(2, "cd").topic("t", {2: "c", 1: "a"}).configure("t", "2")
+    for story, unclean in ((readded(), 1), (whole.append(out_of_sync, 2), 0)):
+        lake = story.broker(4, "f").lake(tmp_path / f"{unclean}")
+        answer = plan(lake, partial(drain, place=find_place(lake, "1")))
+        assert [(failure.last_replicas, failure.unclean) for failure in answer.now] == [(0, unclean)] * 2
+        assert [step.broker.unclean for step in answer.steps] == [0]
 
 
 @pytest.mark.parametrize("states", [-1, 1_000])
