@@ -65,11 +65,12 @@ def registered(brokers: Mapping[int, R], broker_id: int, epoch: int) -> R:
 
 def check_directory_owners(brokers: Mapping[int, R], after: R) -> None:
     """R-BROKER-8: only one broker has a directory at a time."""
+    directories = set(after.directories)
     for other in brokers.values():
-        shared = set(other.directories) & set(after.directories)
-        if other.broker_id != after.broker_id and shared:
+        if other.broker_id != after.broker_id and not directories.isdisjoint(other.directories):
+            shared = min(directories & set(other.directories))
             raise IllegalRecord(
-                f"broker {after.broker_id} registers directory {min(shared)} of broker {other.broker_id} (R-BROKER-8)"
+                f"broker {after.broker_id} registers directory {shared} of broker {other.broker_id} (R-BROKER-8)"
             )
 
 
