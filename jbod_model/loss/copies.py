@@ -132,6 +132,14 @@ def registered(copy: Copy, broker: Registration, offset: int, *, new_process: bo
     return replace(copy, missed=offset) if copy.missed is None else copy
 
 
+def lies_in_listed(copy: Copy, before: Registration | None, after: Registration) -> Copy:
+    """A copy that can lie anywhere, once its broker lacks a directory that it listed (R-COPY-2)."""
+    lacks = before is not None and after.directories and not before.directories <= after.directories
+    if before is None or not lacks or copy.directory is not None or copy.places:
+        return copy
+    return replace(copy, places=before.directories | after.directories)
+
+
 def created(
     broker_id: int, assigned: Uuid, offset: int, level: Level, broker: Registration | None, ids: IdTable
 ) -> Copy:

@@ -43,6 +43,7 @@ from jbod_model.loss.copies import (
     decided,
     elected,
     known_better,
+    lies_in_listed,
     may_serve,
     measure,
     overwritten,
@@ -232,6 +233,7 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
         new_process = before is None or before.incarnation != event.registration.incarnation
         if copy is not None:
             led = event.offset if fate.state is not None and fate.state.leader >= 0 else fate.last_led
+            copy = lies_in_listed(copy, before, event.registration)
             copy, old = decided(copy, event.registration, event.offset, new_process=new_process, led=led)
             if old is not None:
                 gone = (*gone, old) if old.holds_everything else gone

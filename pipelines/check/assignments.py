@@ -55,7 +55,8 @@ STUCK = Check(
                     THEN 'jbod assignments shows it until the report, which comes with the next restart of broker '
                     WHEN joined THEN 'the report comes with the next restart of broker '
                     ELSE 'see what the broker asked for (jbod assignments), and restart broker ' END AS ask,
-               coalesce(k.before_restart || '; then ', '') AS first
+               coalesce(CASE WHEN joined AND NOT asked THEN k.before_restart
+                             ELSE coalesce(k.keep, k.before_restart) END || '; then ', '') AS first
         FROM told LEFT JOIN last_copies k USING (broker_id)
     """,
     finding="broker {broker_id} {what}",
@@ -76,14 +77,16 @@ RETRY_LOOP = Check(
         SELECT l.topic_id, l.topic, l.partition, l.broker_id, l.directory_id, l.refusal, l.attempt,
                greatest(max(coalesce(h.to_offset, h.from_offset, l.from_offset)), l.from_offset) AS from_offset,
                greatest(max(coalesce(h.to_time, h.from_time, l.from_time)), l.from_time) AS from_time,
-               CASE WHEN count(h.topic_id) > count(h.to_offset)
-                    THEN 'see what is asked and answered (jbod assignments), and the log of broker '
-                    WHEN l.refusal IN ('UNKNOWN_TOPIC_ID', 'UNKNOWN_TOPIC_OR_PARTITION')
-                    THEN 'the topic or partition is gone: the loop ends with a restart of broker '
-                    WHEN l.refusal = 'NOT_LEADER_OR_FOLLOWER'
-                    THEN 'the replica is on other brokers now: the loop ends with a restart of broker '
+               CASE WHEN count(h.topic_id) = count(h.to_offset)
+                         AND l.refusal IN ('UNKNOWN_TOPIC_ID', 'UNKNOWN_TOPIC_OR_PARTITION')
+                    THEN coalesce(coalesce(max(k.keep), max(k.before_restart)) || '; then ', '')
+                         || 'the topic or partition is gone: the loop ends with a restart of broker '
+                    WHEN count(h.topic_id) = count(h.to_offset) AND l.refusal = 'NOT_LEADER_OR_FOLLOWER'
+                    THEN coalesce(coalesce(max(k.keep), max(k.before_restart)) || '; then ', '')
+                         || 'the replica is on other brokers now: the loop ends with a restart of broker '
                     ELSE 'see what is asked and answered (jbod assignments), and the log of broker ' END AS advice
         FROM loops l
+        LEFT JOIN last_copies k ON k.broker_id = l.broker_id
         LEFT JOIN assignments_history h ON h.topic_id = l.topic_id AND h.partition = l.partition
              AND h.broker_id = l.broker_id
         GROUP BY l.topic_id, l.topic, l.partition, l.broker_id, l.directory_id, l.refusal, l.attempt, l.from_offset,
@@ -126,7 +129,7 @@ MIGRATING = Check(
                        FROM directories GROUP BY broker_id)
         SELECT a.broker_id, a.topic_id, a.topic, a.partition, a.replica_index,
                greatest(a.from_offset, k.from_offset) AS from_offset, greatest(a.from_time, k.from_time) AS from_time,
-               coalesce(c.before_restart || '; then ', '') AS first
+               coalesce(coalesce(c.keep, c.before_restart) || '; then ', '') AS first
         FROM assignments a
         LEFT JOIN last_copies c ON c.broker_id = a.broker_id
         JOIN brokers b ON b.broker_id = a.broker_id

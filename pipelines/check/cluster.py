@@ -15,7 +15,7 @@ WITHOUT_DIRECTORIES = Check(
     why="Every directory of such a broker counts as online: a dead disk is not noticed.",
     sql="""
         SELECT b.broker_id, b.from_offset, b.from_time,
-               coalesce(k.before_restart || '; then ', '') AS first
+               coalesce(coalesce(k.keep, k.before_restart) || '; then ', '') AS first
         FROM brokers b CROSS JOIN params LEFT JOIN last_copies k ON k.broker_id = b.broker_id
         WHERE array_length(b.log_dirs) = 0 AND params.metadata_version >= 17
     """,

@@ -97,7 +97,7 @@ LAST_STANDING = Check(
                     ELSE concat('one directory left, failed since it started: ', CAST(f.gone AS VARCHAR)) END AS what,
                coalesce(k.keep, concat(coalesce(k.before_restart || '; then ', ''),
                                        'move what broker ', CAST(b.broker_id AS VARCHAR),
-                                       ' leads to others, then replace its disks and restart it')) AS advice
+                                       ' leads to others, then replace the disks that failed and restart it')) AS advice
         FROM brokers b
         LEFT JOIN last_copies k ON k.broker_id = b.broker_id
         LEFT JOIN failed f ON f.broker_id = b.broker_id
@@ -122,7 +122,7 @@ STRAYS = Check(
         FROM strays
     """,
     finding="deleted while its replica in directory {directory_id} of broker {broker_id} was offline ({reason})",
-    advice="expect strays in the log of broker {broker_id} when the disk is back; a blank replacement has none",
+    advice="expect strays in the log of broker {broker_id} when the disk is back",
     source="KAFKA-14616, KAFKA-16814",
 )
 
@@ -197,8 +197,8 @@ FULL = Check(
           AND 100 * CAST(s.total_bytes - s.free_bytes AS DOUBLE) / s.total_bytes >= params.full_percent
     """,
     finding="{path} is {used} % full, {free_gib:,.1f} GiB are free",
-    advice="move replicas to other disks (jbod plan balance {broker_id}), or shorten the retention of what fills it "
-    "(jbod sizes names the topics)",
+    advice="move replicas to other disks (jbod plan balance {broker_id}; after the loss of a disk to other brokers: "
+    "jbod plan balance), or shorten the retention of what fills it (jbod sizes names the topics)",
     source="LogDirFailureChannel; KIP-827",
 )
 
@@ -218,8 +218,8 @@ FILLING = Check(
           AND s.free_bytes < CAST(s.growth AS DOUBLE) * params.full_days
     """,
     finding="{path} grows by {growth_gib:,.1f} GiB a day, and {free_gib:,.1f} GiB are free: full in {days} days",
-    advice="move replicas to other disks while there is room (jbod plan balance {broker_id}), or shorten the retention "
-    "of what fills it (jbod sizes names the topics)",
+    advice="while there is room, move replicas to other disks (jbod plan balance {broker_id}; after the loss of a disk "
+    "to other brokers: jbod plan balance), or shorten the retention of what fills it (jbod sizes names the topics)",
     source="KIP-827",
 )
 
@@ -248,7 +248,7 @@ UNEVEN_BYTES = Check(
           AND s.bytes >= s.share + params.skew_bytes
     """,
     finding="{path} holds {gib:,.1f} GiB, its share of what the broker holds is {share_gib:,.1f} GiB",
-    advice="jbod plan balance {broker_id} evens the disks out",
+    advice="jbod plan balance {broker_id} evens the disks out, or says why the broker moves nothing",
     source="KIP-178",
 )
 

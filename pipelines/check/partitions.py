@@ -225,7 +225,7 @@ UNEVEN = Check(
     """,
     finding="replicas: {replicas:,} (mean of the broker's directories {mean_replicas:,}), leaders: {leaders:,} "
     "({mean_leaders:,})",
-    advice="move replicas between the disks of broker {broker_id} (kafka-reassign-partitions with log dirs)",
+    advice="jbod plan balance {broker_id} --by replicas evens the disks out, or says why the broker moves nothing",
     source="KIP-113; LogManager",
 )
 
@@ -268,7 +268,8 @@ CORDONED = Check(
         WHERE h.replicas = 0 OR h.later > 0 OR h.from_time <= params.cordon_time
     """,
     finding="{what}; replicas in it: {replicas:,}, placed there since: {later:,}",
-    advice="remove the disk from broker {broker_id} or lift the cordon; replicas placed since must be moved first",
+    advice="jbod safe-to-remove {broker_id}:{directory_id} says whether the disk can be removed, and what to move "
+    "first; or lift the cordon",
     source="KIP-1066",
 )
 

@@ -146,7 +146,7 @@ LOSSES = pa.schema(
 TIERED = pa.schema([("topic", pa.string())])
 
 LAST_COPIES = pa.schema([("broker_id", pa.int32()), ("keep", pa.string()), ("before_restart", pa.string())])
-"""``keep``: the steps that keep the last copies on the disks that the broker lacks, null if there is none.
+"""``keep``: the steps that keep the last copies of a broker that is down or lacks their disks, null if there is none.
 ``before_restart``: what has to come before a restart, null if nothing has."""
 
 HELD_BACK = pa.schema(
@@ -334,15 +334,17 @@ def _last_copies_rows(lake: Lake, data: Losses) -> Rows:
     """The rows of ``last_copies`` at the lake's offset."""
     last = data.last_copies
     brokers = dict(lake.query(f"SELECT broker_id, NOT fenced FROM {lake.at('brokers')}"))
-    rows = [
-        {
-            "broker_id": broker,
-            "keep": steps_in_words(last.steps(broker, running=brokers.get(broker, False))) or None,
-            "before_restart": steps_in_words([*last.before_start(broker, running=brokers.get(broker, False))]) or None,
-        }
-        for broker in {*brokers, *last.away}
-    ]
-    return [row for row in rows if row["keep"] or row["before_restart"]]
+    rows = []
+    for broker in {*brokers, *last.away}:
+        running = brokers.get(broker, False)
+        kept = last.steps(broker, running=running)
+        if not kept and broker in last.down:
+            kept = last.about_fenced(broker, in_order=False)
+        before = [*last.before_start(broker, running=running)]
+        if kept or before:
+            keep, before_restart = (steps_in_words(steps) or None for steps in (kept, before))
+            rows.append({"broker_id": broker, "keep": keep, "before_restart": before_restart})
+    return rows
 
 
 def _disk_size_rows(lake: Lake) -> Rows:

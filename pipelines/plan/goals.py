@@ -148,6 +148,7 @@ def repair(it: Problem) -> Goal:
     gone = it.state.there & ~it.state.online
     if it.sized:  # sources say more of disks than the log
         closed = np.isin(it.disks.state, (DOWN, OFFLINE))
+        closed &= ~it.disks.nowhere  # a replica without a directory is online (R-INV-22)
         gone |= closed[np.where(it.state.directory >= 0, it.state.directory, 0)] & it.state.there
     stopping = ~it.runs[it.state.replicas] & it.state.online
     return _with(

@@ -14,7 +14,7 @@ from jbod_model.formats.codec import encode
 from jbod_model.formats.log import RECORDS_PER_BATCH, LogWriter
 from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import Record, VersionedRecord
-from jbod_model.ids import Uuid
+from jbod_model.ids import KAFKA_IDS, Uuid
 from pipelines.lake.reader import Lake
 from pipelines.run.log_lake import LogLake
 from pipelines.source.log_options import LogOptions
@@ -57,6 +57,8 @@ class Cluster:
     out_of_sync: dict[Partition, tuple[int, ...]] = field(default_factory=dict)
     future: dict[tuple[Partition, int], tuple[int, int]] = field(default_factory=dict)
     """(partition, broker) -> the disk that a move copies it to, and how many bytes are there."""
+    unassigned: set[tuple[Partition, int]] = field(default_factory=set)
+    """Replicas whose broker has not reported their directory."""
     min_isr: int = 1
     unclean: bool = False
     """Whether its topics elect replicas that were not in sync."""
@@ -110,7 +112,10 @@ class Cluster:
                     adding_replicas=self.adding.get((topic, number), ()),
                     leader_epoch=0,
                     partition_epoch=0,
-                    directories=tuple(disk_id(broker, disk) for broker, disk in placed.items()),
+                    directories=tuple(
+                        KAFKA_IDS.unassigned if ((topic, number), broker) in self.unassigned else disk_id(broker, disk)
+                        for broker, disk in placed.items()
+                    ),
                 )
             )
         return [_entry(at, record) for at, record in enumerate(records)]

@@ -162,6 +162,15 @@ def test_repair_of_a_healthy_cluster_has_nothing_to_do(tmp_path: Path) -> None:
     assert (answer.exit_code, answer.steps, answer.lacks) == (0, [], [])
 
 
+def test_repair_leaves_an_online_replica_alone_whose_directory_is_not_known(tmp_path: Path) -> None:
+    """R-INV-22. With sizes it recreated the replica elsewhere: the reserved id counted as an offline disk."""
+    cluster = skewed()
+    (partition, placed) = next(iter(cluster.placed.items()))
+    cluster.unassigned.add((partition, next(iter(placed))))
+    answer = made(tmp_path, cluster, repair)
+    assert (answer.exit_code, answer.steps, answer.lacks) == (0, [], [])
+
+
 def test_replicas_are_raised_into_new_racks_and_lowered_without_their_leader(tmp_path: Path) -> None:
     cluster = Cluster({1: Broker(1, "x"), 2: Broker(1, "x"), 3: Broker(1, "y"), 4: Broker(1, "z")})
     cluster.put("t-0", {1: 0}).put("t-1", {2: 0}).put("u-0", {1: 0, 2: 0, 3: 0}).put("e-0", {3: 0, 4: 0})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jbod_model.ids import Uuid
+from jbod_model.loss.fate import is_online
 from tests.unit.model.loss.loss_story import LOST, MIGRATING, UNASSIGNED, A, B, C, D, Story, alone, pair
 
 
@@ -154,9 +155,19 @@ def test_unassigned_leader_may_lie_in_a_directory_that_failed_before_it_was_elec
 
 
 def test_migrating_copy_is_found_anywhere() -> None:
-    """R-COPY-5: nothing was known of its place."""
-    story = alone(MIGRATING).broker(1, C, process=2).version({1: C}, isr=(1,), leader=1)
+    """R-COPY-2, R-COPY-5: nothing was known of its place."""
+    story = alone(MIGRATING).broker(1, A, B, C, process=2).version({1: C}, isr=(1,), leader=1)
     assert (story.copy(1).level, story.losses) == ("complete", ())
+
+
+def test_migrating_copy_may_lie_in_the_directory_that_its_broker_lacks() -> None:
+    """R-COPY-2, R-COPY-5: it counted as online whatever failed."""
+    story = alone(MIGRATING).broker(1, B)
+    assert (story.copy(1).places, is_online(story.fate, story.copy(1))) == (frozenset({A, B}), False)
+    story.broker(1, B, process=2).version({1: B}, isr=(1,), leader=1)
+    assert [loss.kind for loss in story.losses] == ["may lack writes"]
+    again = alone(MIGRATING).broker(1, B).broker(1, B, C, process=2).version({1: C}, isr=(1,), leader=1)
+    assert [loss.kind for loss in again.losses] == ["lost"]
 
 
 def test_lost_directory_gives_the_copy_up() -> None:
