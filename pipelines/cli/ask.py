@@ -133,6 +133,7 @@ def image(
     from pipelines.ask.json_values import image_text
 
     opened, _ = open_lake(lake, at_offset, at_time, log_dirs, log)
+    opened.check_files()  # before the first line is printed
     sys.stdout.writelines(image_text(opened))
     sys.stdout.write("\n")
     refuse_damage(opened)

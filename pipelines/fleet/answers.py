@@ -213,13 +213,15 @@ def _kept(question: str, cluster: FleetCluster, stamp: str) -> dict[str, Any]:
     key = json.dumps([question, cluster.lake, asdict(settings.ask), asdict(settings.check), stamp])
     kept = cache_dir() / "fleet" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
     ledger = open_ledger(cluster.lake)
-    newest = [ledger.metadata().id, ledger.version()]  # another lake at the same place has another id
+    files = {file["path"]: file["max.end_offset"] or 0 for file in data_files(ledger)}
+    # A lake that was restored from a backup, and goes on, has the id and perhaps the version, but another newest file.
+    newest = [ledger.metadata().id, ledger.version(), max(files, key=files.__getitem__, default="")]
     answer = None
     with suppress(OSError, ValueError, LookupError, TypeError):
         known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
         if known["version"] == newest:
             return known
-        if known["version"][0] == newest[0] and question != "check":  # checks look at ages, too
+        if known["version"][2] in files and question != "check":  # checks look at ages, too
             answer = _advanced(cluster.lake, ledger, known)
     answer = {**(answer or _answered(question, cluster)), "version": newest}
     with suppress(OSError):  # without a cache, answers only take longer

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from os.path import realpath
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,11 @@ def read_fleet(path: Path) -> list[FleetCluster]:
     clusters: list[FleetCluster] = []
     for number, raw in enumerate(listed, 1):
         clusters += _clusters(path, f"{path}: cluster {number}", raw, common)
+    if not clusters:
+        raise UsageError(f"{path}: its patterns match no folder")
     for what, values in (
         ("name", [cluster.name for cluster in clusters]),
-        ("lake", [cluster.lake for cluster in clusters]),
+        ("lake", [cluster.lake if "://" in cluster.lake else realpath(cluster.lake) for cluster in clusters]),
     ):
         if twice := next((value for value in values if values.count(value) > 1), None):
             raise UsageError(f"{path}: two clusters have the {what} {twice}")
@@ -114,6 +117,14 @@ def _settings(where: str, own: Mapping[str, Any], common: Settings, lake: LakeUr
         raise UsageError(f"{where}: {problem}") from None
 
 
+def _is_folder(path: Path) -> bool:
+    """Whether there is a folder, or may be: the replay says why it cannot be read, and only of this cluster."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return True
+
+
 def _matches(where: str, log: str) -> list[str]:
     """What the pattern's star stands for, sorted: the folders that exist."""
     before, after = log.split(ANY)
@@ -125,7 +136,7 @@ def _matches(where: str, log: str) -> list[str]:
         raise UsageError(f"{where}: {log}: a pattern is of folders on a disk or on S3")
     else:
         try:
-            names = [entry.name for entry in Path(folder or "/").iterdir() if (entry / rest).is_dir()]
+            names = [entry.name for entry in Path(folder or "/").iterdir() if _is_folder(entry / rest)]
         except OSError as problem:
             raise UsageError(f"{where}: {log}: {problem.strerror}") from None
     size = len(begins) + len(ends)

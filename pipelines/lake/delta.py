@@ -85,13 +85,20 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     try:
+        if version is not None:
+            refuse_empty_commit(f"{lake}/{name}", version)
         return delta_at(uri_of(f"{lake}/{name}"), version)
     except (TableNotFoundError, DeltaError, OSError) as problem:
         if fault := fault_of_storage(lake, problem):
             raise fault from None
-        if name == "ledger":
-            raise UsageError(f"{lake}: no lake there: make one with jbod replay LOG_DIR --lake {quote(lake)}") from None
         what = first_line_of(problem)
+        if name == "ledger" and isinstance(problem, TableNotFoundError) and not is_table(f"{lake}/records"):
+            raise UsageError(f"{lake}: no lake there: make one with jbod replay LOG_DIR --lake {quote(lake)}") from None
+        if name == "ledger":
+            raise UsageError(
+                f"{lake}/ledger: is gone or cannot be read ({what}), and the other tables are there: restore it from "
+                "a backup, or replay the log into another --lake"
+            ) from None
         raise UsageError(
             f"{lake}/{name}: cannot be opened at version {version}, which the ledger names ({what}): jbod optimize "
             "searches for a newer one with the same rows, and jbod rebuild recreates the tables from the records"
@@ -128,11 +135,22 @@ class DeltaTables(Mapping[str, "DeltaTable"]):
         return len(self._versions)
 
 
+def refuse_empty_commit(table: str, version: int) -> None:
+    """Raises OSError if the commit of a version is empty. delta-rs takes it for a version without changes."""
+    if _is_empty(commit_path(table, version)):
+        raise OSError("its commit is empty, as after a crash")
+
+
+def _is_empty(commit: str) -> bool:
+    """Whether a commit on a disk has no content. On an object store a commit is written whole."""
+    return "://" not in commit and Path(commit).is_file() and not Path(commit).stat().st_size
+
+
 def _is_there(commit: str) -> bool:
     if is_object(commit):
         return objects.head(commit) is not None
     if "://" not in commit:
-        return Path(commit).is_file()
+        return Path(commit).is_file() and not _is_empty(commit)
     import pyarrow.fs as pafs
 
     from pipelines.storage.filesystem import filesystem_of
@@ -246,7 +264,7 @@ def reading(lake: LakeUri) -> Iterator[None]:
     except (duckdb.Error, JbodError) as problem:
         if fault := fault_of_storage(lake, problem):
             raise fault from None
-        if not isinstance(problem, (duckdb.IOException, duckdb.InvalidInputException)):
+        if isinstance(problem, duckdb.ProgrammingError) and not isinstance(problem, duckdb.InvalidInputException):
             raise
         what = first_line_of(problem)
         raise UsageError(

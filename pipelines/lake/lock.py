@@ -58,7 +58,8 @@ def alone(lake: LakeUri) -> Iterator[None]:
 def _alone_here(lake: LakeUri) -> Iterator[None]:
     """The same among the threads of this process."""
     with _of_leases:
-        lock = _threads.setdefault(lake, threading.RLock())
+        place = lake if "://" in lake else str(Path(lake).resolve())
+        lock = _threads.setdefault(place, threading.RLock())
     if not lock.acquire(timeout=PATIENCE):
         raise UsageError(f"{lake}: this process has been writing for {PATIENCE:.0f} s: try again later")
     try:

@@ -20,12 +20,12 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import FORMAT_VERSION, files
 from pipelines.lake.changes import settle_changes
-from pipelines.lake.delta import delta_at
+from pipelines.lake.delta import delta_at, refuse_empty_commit
 from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import PUBLISHED, RESTORED, CommitsSince, commit_info, last_own, misfit_of, since
 from pipelines.lake.ledger import write_head
 from pipelines.lake.lock import alone
-from pipelines.lake.tables import CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
+from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
 from pipelines.lake.uris import LakeUri
 from pipelines.lake.written_lake import (
     Identity,
@@ -113,11 +113,15 @@ class LakeWriter(WrittenLake):
     def _load(self, *, mending: bool = False) -> None:
         is_new = not self._open_newest(LEDGER, create=False)
         if is_new:
-            self._open(TABLES)
+            self._open(TABLES[:-1])
+            self._refuse_lost_ledger()
+            self._open(TABLES[-1:])
         self._check_identity()
         if mending:
             mend(self, LEDGER)
         read_ledger(self)
+        if not mending:
+            self._refuse_empty_commits()
         if not is_new:
             self._open(TABLES[:-1])
         if REQUESTS[0].name in self.versions:
@@ -125,6 +129,22 @@ class LakeWriter(WrittenLake):
         if not mending and compare(self) and self.ledger is not None:
             # Publish the new versions: the next VACUUM may delete the files of the versions that the ledger names.
             self.publish_rewritten()
+
+    def _refuse_empty_commits(self) -> None:
+        for name, version in self.versions.items():
+            try:
+                refuse_empty_commit(f"{self.path}/{name}", version)
+            except OSError as problem:
+                raise cannot_be_opened(self.path, BY_NAME[name], problem) from None
+
+    def _refuse_lost_ledger(self) -> None:
+        """Raises UsageError if tables have rows. The ledger's table is created before the first of them."""
+        filled = [table.name for table in TABLES[:-1] if self.tables.versions[table.name] > len(table.checks)]
+        if filled:
+            raise UsageError(
+                f"{self.path}: its ledger is gone, and {', '.join(filled)} have rows: restore {self.path}/ledger from "
+                "a backup, or replay the log into another --lake"
+            )
 
     def handed_over(self) -> LakeWriter:
         """Another writer of the lake as it is now, for another thread or process. It takes the open tables."""

@@ -239,6 +239,11 @@ def check_folder(lake: LakeUri) -> None:
     info = fs.get_file_info(root)
     if info.type == pafs.FileType.File:
         raise UsageError(f"{lake}: is a file: name a folder with --lake")
+    within = [] if "://" in lake else [str(parent) for parent in Path(lake).absolute().parents if _is_delta(parent)]
+    if within:
+        raise UsageError(
+            f"{lake}: lies in the Delta table {within[0]}, whose VACUUM would delete it: use another --lake"
+        )
     there = [info.base_name for info in fs.get_file_info(pafs.FileSelector(root, allow_not_found=True))]
     ours = {table.name for table in (*TABLES, *REQUESTS)}
     foreign = sorted(name for name in there if name not in ours and name[0] not in "._" and name != "lost+found")
@@ -247,6 +252,10 @@ def check_folder(lake: LakeUri) -> None:
         raise UsageError(
             f"{lake}: is not a lake and is not empty: it holds {', '.join(foreign[:_NAMED])}{more}: use another --lake"
         )
+
+
+def _is_delta(folder: Path) -> bool:
+    return Path(folder, "_delta_log").is_dir()
 
 
 def remove_lake(lake: LakeUri, home: str, more: Sequence[str]) -> None:

@@ -44,6 +44,16 @@ def test_pattern_names_a_cluster_for_each_folder(tmp_path: Path) -> None:
     ]
 
 
+def test_folder_that_cannot_be_looked_into_costs_no_other_cluster(tmp_path: Path) -> None:
+    (tmp_path / "logs" / "a").mkdir(parents=True)
+    (tmp_path / "logs" / "b").mkdir()
+    name = "too-long" * 50
+    assert [cluster.name for cluster in read_fleet(fleet(tmp_path, f"- {{log: logs/*/{name}, lake: lakes/*}}\n"))] == [
+        "a",
+        "b",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -54,7 +64,9 @@ def test_pattern_names_a_cluster_for_each_folder(tmp_path: Path) -> None:
         ("- {name: a, log: x, lake: y, lags: 1}\n", "cluster 1: lags: no such key; there are name, log, lake"),
         ("- {name: a, log: x, lake: y}\n- {name: a, log: x, lake: z}\n", "two clusters have the name a"),
         ("- {name: a, log: x, lake: y}\n- {name: b, log: x, lake: y}\n", "two clusters have the lake "),
+        ("- {name: a, log: x, lake: y}\n- {name: b, log: x, lake: z/../y}\n", "two clusters have the lake "),
         ("- {log: x/*, lake: y}\n", "cluster 1: a pattern has one"),
+        ("- {log: ./*/metadata, lake: y/*}\n", "its patterns match no folder"),
         ("- {log: kafka://*, lake: y/*}\n", "a pattern is of folders"),
         ("- {log: none/*/metadata, lake: y/*}\n", "No such file or directory"),
         ("- {name: a, log: x, lake: y, settings: {spark: {master: yarn}}}\n", "settings.spark: all clusters share"),

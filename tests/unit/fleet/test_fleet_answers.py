@@ -8,7 +8,7 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
@@ -143,6 +143,28 @@ def test_answer_is_kept_while_only_records_come_that_change_nothing(
     assert bool(questions) == (record is config or question == "check")
     rmtree(tmp_path / "jbod")
     assert [*ask_all(question, [mine])] == [second]
+
+
+@pytest.mark.parametrize("more", [0, 2])
+def test_lake_that_was_restored_and_goes_on_with_another_log_is_answered_anew(
+    lakes: Path, tmp_path: Path, more: int
+) -> None:
+    """It has the same id and the same version: the answer of before the restore was given."""
+    lake, backup, logs = tmp_path / "lake", tmp_path / "backup", [tmp_path / "log", tmp_path / "other"]
+    (named,) = clusters(lakes, "fine")
+    mine = FleetCluster("mine", named.log, type(named.settings)(lake=str(lake)))
+    for log in logs:
+        log.mkdir()
+        log_of(log, BROKER, *CREATED)
+    local.replay(logs[0], lake)
+    copytree(lake, backup)
+    local.replay(log_of(logs[0], BROKER, *CREATED, r.NoOpRecord(), r.NoOpRecord()), lake)
+    (before,) = ask_all("offline", [mine])
+    rmtree(lake)
+    copytree(backup, lake)
+    local.replay(log_of(logs[1], BROKER, *CREATED, r.NoOpRecord(), *[r.NoOpRecord()] * more), lake)
+    (after,) = ask_all("offline", [mine])
+    assert (before.offset, after.offset) == (4, 3 + more)
 
 
 def test_lake_that_hangs_is_unreachable_after_some_time(lakes: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,15 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from itertools import product
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from jbod_model.errors import UsageError
 from pipelines.cli import main
 from pipelines.lake import tables
+from tests.support import local
+from tests.support.paths import metadata_dir
 from tests.support.volume import exhaustive, sampled
 from tests.unit.check.story import Story, disk
 
@@ -110,6 +114,67 @@ def test_command_on_a_damaged_lake_is_one_line_and_2_or_does_not_need_it(
     assert "ledger" in refused
     if words[0] == "check":
         assert refused >= NEEDED
+
+
+@pytest.mark.parametrize("words", [("offline",), ("status",), ("image",)], ids=["offline", "status", "image"])
+def test_table_with_an_empty_newest_commit_is_refused(sound: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """delta-rs takes it for a version without changes: every replica was online."""
+    for table in sorted(NEEDED - {"ledger"}):
+        shutil.copytree(sound, tmp_path / table)
+        max((tmp_path / table / table).glob("_delta_log/*.json")).write_text("")
+        code, out, err = left(tmp_path / table, *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert f"{table}: cannot be opened" in err and "its commit is empty" in err
+
+
+def test_damaged_pages_of_a_table_are_reported_in_one_line(sound: Path, tmp_path: Path) -> None:
+    """DuckDB's errors of such files were tracebacks."""
+    draw = Random(7)
+    for number in range(10):
+        lake = tmp_path / str(number)
+        shutil.copytree(sound, lake)
+        for file in _data(lake / "brokers"):
+            content = bytearray(file.read_bytes())
+            for _ in range(20):
+                content[draw.randrange(4, len(content) - 8)] ^= 1 << draw.randrange(8)
+            file.write_bytes(content)
+        code, _, err = left(lake, "status")
+        assert code == 0 or (code, err.count("\n"), err[:5]) == (2, 1, "jbod:"), err
+
+
+def test_image_of_a_damaged_lake_prints_no_part_of_an_object(sound: Path, tmp_path: Path) -> None:
+    shutil.copytree(sound, tmp_path / "lake")
+    no_data(tmp_path / "lake" / "partitions")
+    code, out, err = left(tmp_path / "lake", "image")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_replay_into_a_lake_whose_ledger_is_gone_is_refused(tmp_path: Path) -> None:
+    """It took the lake for a new one, and threw its history away."""
+    log, lake = metadata_dir("kafka-4.1.2"), tmp_path / "lake"
+    local.replay(log, lake)
+    no_table(lake / "ledger")
+    with pytest.raises(UsageError, match=r"its ledger is gone, and .*partitions.* have rows: restore"):
+        local.replay(log, lake)
+    code, out, err = left(lake, "status")
+    assert (code, out) == (2, "") and "ledger: is gone or cannot be read" in err
+
+
+def test_replay_into_a_table_with_an_empty_commit_is_refused(tmp_path: Path) -> None:
+    """It published on top of it."""
+    log, lake = metadata_dir("kafka-4.1.2"), tmp_path / "lake"
+    local.replay(log, lake)
+    max((lake / "offline_replicas").glob("_delta_log/*.json")).write_text("")
+    with pytest.raises(UsageError, match="offline_replicas: cannot be opened .its commit is empty"):
+        local.replay(log, lake)
+
+
+def test_lake_within_a_table_of_another_one_is_refused(tmp_path: Path) -> None:
+    """jbod vacuum deleted it: its files are none of the table's."""
+    log = metadata_dir("kafka-4.1.2")
+    local.replay(log, tmp_path / "lake")
+    with pytest.raises(UsageError, match="lies in the Delta table"):
+        local.replay(log, tmp_path / "lake" / "records" / "inner")
 
 
 @pytest.mark.parametrize("damage", [no_data, torn_data])
