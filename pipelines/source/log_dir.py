@@ -162,6 +162,9 @@ def _sorted(there: Sequence[pafs.FileInfo]) -> tuple[list[Segment], list[Snapsho
     segments, snapshots = [], []
     for info in there:
         if info.type != pafs.FileType.File:
+            is_there = info.type != pafs.FileType.NotFound  # Kafka may have deleted it since it was listed
+            if is_there and (_SEGMENT.match(info.base_name) or _SNAPSHOT.match(info.base_name)):
+                raise UsageError(f"{info.path}: is no file: restore the file, or remove what has its name")
             continue
         if match := _SEGMENT.match(info.base_name):
             segments.append(Segment(int(match[1]), info.path, info.size))

@@ -165,7 +165,7 @@ def test_replay_into_a_table_with_an_empty_commit_is_refused(tmp_path: Path) -> 
     log, lake = metadata_dir("kafka-4.1.2"), tmp_path / "lake"
     local.replay(log, lake)
     max((lake / "offline_replicas").glob("_delta_log/*.json")).write_text("")
-    with pytest.raises(UsageError, match="offline_replicas: cannot be opened .its commit is empty"):
+    with pytest.raises(UsageError, match=r"offline_replicas: cannot be opened .its commit is empty"):
         local.replay(log, lake)
 
 

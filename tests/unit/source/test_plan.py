@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -148,3 +149,20 @@ def test_noops_of_real_logs_are_recognised_by_their_bytes(kafka: str) -> None:
     alone = [len([e for e in entries if e.batch_offset == entry.batch_offset]) == 1 for entry in entries]
     noops = {e.offset for e, lone in zip(entries, alone, strict=True) if lone and isinstance(e.record, r.NoOpRecord)}
     assert idle_offsets == noops
+
+
+# WHAT IS NO FILE
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_segment_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    """The log ended before it without a word."""
+    folder = write(tmp_path, LONE)
+    (segment,) = folder.rglob("*.log")
+    path = segment.with_name(f"{6:020d}.log")
+    if kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    with pytest.raises(UsageError, match=rf"{path.name}: is no file"):
+        LogDir(str(folder)).files()
