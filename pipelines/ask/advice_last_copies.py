@@ -213,17 +213,37 @@ def forbid_unclean(names: Sequence[str], why: str) -> Advice:
     return Advice(Action.FORBID_UNCLEAN, text, partitions=tuple(names))
 
 
-def elect(partitions: Sequence[tuple[str, int]], broker: int) -> Advice:
-    """An unclean election of the part of the log that is online: ``partitions`` by topic and number."""
+class Election(NamedTuple):
+    """An unclean election, and what it needs."""
+
+    broker_id: int
+    """The broker with the best copy that is online."""
+    whole: bool
+    """Whether that copy is complete."""
+    first: int
+    """The broker that Kafka elects: the first of the replicas that is online (R-ELECT-5)."""
+
+
+def elect(partitions: Sequence[tuple[str, int]], election: Election) -> Advice:
+    """An unclean election of what is online of the log: ``partitions`` by topic and number."""
     names = tuple(f"{topic}-{number}" for topic, number in partitions)
     topic, number = partitions[0]
     more = f", and the same for {few(names[1:])}" if len(names) > 1 else ""
-    text = (
-        f"only if it can never be read again: broker {broker} has a copy of {few(names)} that may lack writes; elect "
-        f"it before the other broker gets a blank disk ({_unclean_election(topic, number)}{more}): this gives up the "
-        "writes that it lacks"
-    )
-    return Advice(Action.ELECT, text, broker, partitions=names, cost=names)
+    broker, command = election.broker_id, f"({_unclean_election(topic, number)}{more})"
+    if election.first != broker:
+        command = (
+            f"{command} after it is the first of the replicas (kafka-reassign-partitions.sh): Kafka would elect broker "
+            f"{election.first}, which has less"
+        )
+    if election.whole:
+        text = f"broker {broker} has a complete copy of {few(names)} too, and is in no list: elect it {command}"
+    else:
+        text = (
+            f"only if it can never be read again: broker {broker} has a copy of {few(names)} that may lack writes; "
+            f"elect it before the other broker gets a blank disk {command}: this gives up the writes that it lacks"
+        )
+    costs = not election.whole or election.first != broker
+    return Advice(Action.ELECT, text, broker, partitions=names, cost=names if costs else ())
 
 
 def elect_any(topic: str, number: int) -> Advice:

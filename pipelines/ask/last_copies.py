@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import get_args
 
 from jbod_model.ids import Uuid
-from jbod_model.loss.copies import Copy
+from jbod_model.loss.copies import Copy, Level
 from jbod_model.loss.fate import Fate, OperatorAction, given_up_by, is_online, last_copies
 from pipelines.ask.advice import Action, Advice, start_or_reassign
 from pipelines.ask.advice_last_copies import (
     ElectedInstead,
+    Election,
     bring_back,
     do_not_replace,
     elect,
@@ -206,17 +208,21 @@ class LastCopies:
             yield forbid_unclean(hit, f"while broker {broker} restarts, a replica that lacks writes would lead")
 
     def _elections(self, broker: int, names: Sequence[str]) -> Iterator[Advice]:
-        """Elections of partial copies that are online, for the partitions whose last copies a broker has."""
+        """Elections of the best copies that are online, for the partitions whose last copies a broker has."""
         wanted = set(names)
-        members_of: dict[int, list[Member]] = {}
+        members_of: dict[Election, list[Member]] = {}
         for fate, members in self.shapes:
-            for copy in fate.copies.values():
-                if copy.broker_id != broker and copy.level != "empty" and is_online(fate, copy):
-                    hit = [member for member in members if _name(member) in wanted]
-                    members_of.setdefault(copy.broker_id, []).extend(hit)
-        for other, hit in sorted(members_of.items()):
-            if hit:
-                yield elect(sorted(hit), other)
+            hit = [member for member in members if _name(member) in wanted]
+            replicas = () if fate.state is None else fate.state.replicas
+            there = [fate.copies[replica] for replica in replicas if replica != broker and replica in fate.copies]
+            online = [copy for copy in there if is_online(fate, copy)]
+            best = min(online, key=lambda copy: get_args(Level).index(copy.level), default=None)
+            if hit and best is not None and best.level != "empty":
+                whole = best.level == "complete" and best in last_copies(fate)
+                election = Election(best.broker_id, whole, online[0].broker_id)
+                members_of.setdefault(election, []).extend(hit)
+        for election, hit in sorted(members_of.items()):
+            yield elect(sorted(hit), election)
 
     # ELECTIONS
 

@@ -157,6 +157,20 @@ def test_last_copy_that_is_online_and_in_no_list_is_saved_before_another_broker_
     assert "the controller elects broker 2, which lacks writes, when it is back" in steps[0].text
 
 
+@pytest.mark.parametrize(("order", "first"), [((2, 3, 1), 3), ((2, 1, 3), 1)])
+def test_election_is_advised_of_the_best_copy_online_and_names_what_kafka_elects_before_it(
+    tmp_path: Path, order: tuple[int, ...], first: int
+) -> None:
+    """R-ELECT-5. It advised one election for each copy: Kafka elects the first replica, and this one lacked writes."""
+    of = {1: "a", 2: "c", 3: "e"}
+    story = Story().broker(1, "ab").broker(2, "cd").broker(3, "ef").topic("t", {broker: of[broker] for broker in order})
+    story.configure("t", "2").change("t", 0, isr=(2, 3)).change("t", 0, isr=(2,)).left(2, "d").change("t", 0, leader=-1)
+    (step,) = [step for step in only_steps(offline(story.lake(tmp_path))) if step.action == Action.ELECT]
+    assert (step.broker_id, step.cost) == (3, () if first == 3 else ("t-0",))
+    assert step.text.startswith("broker 3 has a complete copy of t-0 too, and is in no list: elect it")
+    assert ("Kafka would elect broker 1, which has less" in step.text) == (first == 1)
+
+
 def test_unclean_elections_are_forbidden_before_any_broker_restarts_where_nobody_leads(tmp_path: Path) -> None:
     """The controller looks at every partition without a leader when a broker is unfenced, with or without a replica."""
     story = two_copies().broker(3, "ef")
