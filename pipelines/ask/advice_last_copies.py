@@ -213,7 +213,7 @@ def forbid_unclean(names: Sequence[str], why: str) -> Advice:
     return Advice(Action.FORBID_UNCLEAN, text, partitions=tuple(names))
 
 
-class Election(NamedTuple):
+class UncleanElection(NamedTuple):
     """An unclean election, and what it needs."""
 
     broker_id: int
@@ -224,7 +224,7 @@ class Election(NamedTuple):
     """The broker that Kafka elects: the first of the replicas that is online (R-ELECT-5)."""
 
 
-def elect(partitions: Sequence[tuple[str, int]], election: Election) -> Advice:
+def elect(partitions: Sequence[tuple[str, int]], election: UncleanElection) -> Advice:
     """An unclean election of what is online of the log: ``partitions`` by topic and number."""
     names = tuple(f"{topic}-{number}" for topic, number in partitions)
     topic, number = partitions[0]

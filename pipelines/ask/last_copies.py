@@ -16,7 +16,7 @@ from jbod_model.loss.fate import Fate, OperatorAction, given_up_by, is_online, l
 from pipelines.ask.advice import Action, Advice, start_or_reassign
 from pipelines.ask.advice_last_copies import (
     ElectedInstead,
-    Election,
+    UncleanElection,
     bring_back,
     do_not_replace,
     elect,
@@ -210,7 +210,7 @@ class LastCopies:
     def _elections(self, broker: int, names: Sequence[str]) -> Iterator[Advice]:
         """Elections of the best copies that are online, for the partitions whose last copies a broker has."""
         wanted = set(names)
-        members_of: dict[Election, list[Member]] = {}
+        members_of: dict[UncleanElection, list[Member]] = {}
         for fate, members in self.shapes:
             hit = [member for member in members if _name(member) in wanted]
             replicas = () if fate.state is None else fate.state.replicas
@@ -219,7 +219,7 @@ class LastCopies:
             best = min(online, key=lambda copy: get_args(Level).index(copy.level), default=None)
             if hit and best is not None and best.level != "empty":
                 whole = best.level == "complete" and best in last_copies(fate)
-                election = Election(best.broker_id, whole, online[0].broker_id)
+                election = UncleanElection(best.broker_id, whole, online[0].broker_id)
                 members_of.setdefault(election, []).extend(hit)
         for election, hit in sorted(members_of.items()):
             yield elect(sorted(hit), election)

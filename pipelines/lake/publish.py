@@ -405,7 +405,9 @@ def mend(lake: WrittenLake, table: Table) -> None:
         delta = lake.tables[table.name]
         version = last_own(lake.path, delta) or 0 if table is LEDGER else lake.versions[table.name]
         if delta.version() < version:
-            raise _conflict(lake, table, commits)
+            raise LakeConflict(
+                f"{lake.path}/{table.name}: {commits.refused}: restore it from a backup, or replay into another --lake"
+            )
         _restore(lake, table, version)
 
 

@@ -29,7 +29,7 @@ from pipelines.lake.files import DataFile, partition_values
 from pipelines.lake.foreign import PUBLISHED, STARTED, VERSION, commit_info, last_own
 from pipelines.lake.ledger import HEAD, read_head
 from pipelines.lake.lock import LOCK, RUN, check_held
-from pipelines.lake.tables import BY_NAME, CHANGES, LEDGER, OPEN_SHARD, REQUESTS, TABLES, Table
+from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, LEDGER, OPEN_SHARD, REQUESTS, TABLES, Table
 from pipelines.lake.uris import LakeUri, commit_name, home_of
 from pipelines.storage import objects
 from pipelines.storage.filesystem import filesystem_of
@@ -202,10 +202,12 @@ def cannot_be_opened(lake: LakeUri, table: Table, problem: Exception) -> JbodErr
         return fault
     if nothing_published(lake):
         advice = f"nothing was published into this lake yet: delete {quote(lake)} and run again"
-    elif table is LEDGER:
-        advice = "restore it, or replay into another --lake"
+    elif table in DERIVED:
+        advice = (
+            f"delete {quote(f'{lake}/{table.name}')}, and run jbod rebuild: it makes the table anew from the records"
+        )
     else:
-        advice = "jbod rebuild recreates the tables from the records"
+        advice = "restore it from a backup, or replay into another --lake"
     return UsageError(f"{lake}/{table.name}: cannot be opened ({first_line_of(problem)}): {advice}")
 
 

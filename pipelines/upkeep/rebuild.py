@@ -13,10 +13,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, Self
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jbod_model.errors import UsageError, first_line_of
 from jbod_model.formats.records import API_KEYS, TYPE_NAMES
 from pipelines.fold.rows import record_rows
 from pipelines.fold.rules import rules
@@ -53,7 +55,13 @@ def rebuild(path: LakeUri, *, say: Say, max_records: int = CHUNK) -> dict[str, i
             if table.name in lake.tables:
                 mend(lake, table)
         say(f"reading the records below offset {lake.end_offset}")
-        made = recompute(lake, lake.end_offset, path, max_records=max_records, newly_known=True)
+        try:
+            made = recompute(lake, lake.end_offset, path, max_records=max_records, newly_known=True)
+        except duckdb.Error as problem:
+            raise UsageError(
+                f"{path}/{RECORDS.name}: a file is damaged or gone ({first_line_of(problem)}): restore it from a "
+                "backup, or replay the log into another --lake"
+            ) from None
         names, unnamed = _renamed(lake)
         # A state that was folded by other rules than these tables must not be resumed.
         discard_checkpoint(lake.home)

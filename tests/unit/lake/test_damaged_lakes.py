@@ -201,3 +201,33 @@ def test_check_that_cannot_read_its_findings_names_a_way_to_check_nevertheless(
     assert (code, err.count("\n")) == (2, 1)
     assert err.endswith("--no-keep checks without writing findings\n")
     assert left(lake, "check", "--no-keep") == (0, "", "")
+
+
+@pytest.mark.parametrize("damage", [no_data, torn_data])
+def test_rebuild_without_the_records_says_so_and_changes_nothing(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    """It was DuckDB's traceback."""
+    lake, backup = tmp_path / "lake", tmp_path / "backup"
+    local.replay(metadata_dir("kafka-4.1.2"), lake)
+    shutil.copytree(lake, backup)
+    damage(lake / "records")
+    code, out, err = left(lake, "rebuild")
+    assert (code, out, err.splitlines()[-1][:5]) == (2, "", "jbod:")
+    assert "records: a file is damaged or gone" in err and "restore it from a backup" in err
+    shutil.rmtree(lake / "records")
+    shutil.copytree(backup / "records", lake / "records")
+    assert left(lake, "verify") == (0, "", "")
+
+
+def test_table_whose_log_is_damaged_is_made_anew_as_the_message_says(tmp_path: Path) -> None:
+    """The message of jbod rebuild was to run jbod rebuild."""
+    lake = tmp_path / "lake"
+    local.replay(metadata_dir("kafka-4.1.2"), lake)
+    newest = max((lake / "partitions").glob("_delta_log/*.json"))
+    newest.write_bytes(newest.read_bytes()[:50])
+    code, _, err = left(lake, "rebuild")
+    assert code == 2 and f"delete {lake}/partitions, and run jbod rebuild" in err
+    no_table(lake / "partitions")
+    assert left(lake, "rebuild") == (0, "", "")
+    assert left(lake, "verify") == (0, "", "")
