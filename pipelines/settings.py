@@ -304,10 +304,28 @@ def _parsed(text: str) -> Any:
     """The content of YAML, by libyaml if PyYAML has it: Python's loader takes ten times as long."""
     import yaml
 
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  both are safe
+        content = yaml.load(text, Loader=loader)  # noqa: S506  both are safe
     except yaml.YAMLError:
         return yaml.safe_load(text)  # its errors name the right line
+    _refuse_duplicates(yaml.compose(text, Loader=loader))
+    return content
+
+
+def _refuse_duplicates(node: Any) -> None:
+    """Raises YAMLError for a key that a mapping has twice: PyYAML would drop the first one."""
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        keys = [key.value for key, _ in node.value]
+        for place, (key, value) in enumerate(node.value):
+            if key.value in keys[:place]:
+                raise yaml.MarkedYAMLError(problem=f"{key.value} is there twice", problem_mark=key.start_mark)
+            _refuse_duplicates(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _refuse_duplicates(value)
 
 
 def read_yaml(file: Path, what: str = "settings") -> dict[str, Any]:

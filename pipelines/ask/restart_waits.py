@@ -141,8 +141,8 @@ class Blocking:
             return Advice(Action.LOOK, "jbod quorum shows the voters")
         if self.reason == ELECTION:
             text = (
-                f"first bring back the disks that have every write of {few(names)} (jbod offline); where "
-                "unclean.leader.election.enable is true, set it to false until then"
+                f"jbod offline says which disk or broker has every write of {few(names)}, and how to bring it back; "
+                "where unclean.leader.election.enable is true, set it to false until then"
             )
             return Advice(Action.LOOK, text, partitions=names)
         if self.reason == TOGETHER:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from jbod_model.errors import UsageError
-from pipelines.settings import Settings, load, settings_in_force
+from pipelines.settings import Settings, load, read_yaml, settings_in_force
 from tests.support.paths import ROOT
 
 
@@ -187,3 +187,14 @@ def test_source_of_a_spark_setting_is_the_variable_or_the_file_that_has_it(
     sources = {setting.name: setting.source for setting in settings_in_force() if not setting.is_default}
     assert sources["spark.conf.spark.ui.enabled"] == str(file)
     assert sources["spark.conf.spark.speculation"] == sources["spark.driver_memory"] == "JBOD_SPARK"
+
+
+def test_key_that_is_there_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    """PyYAML keeps the last one: of two lists of clusters the first was never replayed."""
+    file = tmp_path / "fleet.yaml"
+    file.write_text("clusters:\n- {name: a}\nclusters:\n- {name: b}\n")
+    with pytest.raises(UsageError, match=r"fleet\.yaml: line 3: not valid YAML: clusters is there twice"):
+        read_yaml(file)
+    file.write_text("clusters:\n- {name: a, log: x, log: y}\n")
+    with pytest.raises(UsageError, match="log is there twice"):
+        read_yaml(file)
