@@ -162,7 +162,8 @@ def moves(lake: Lake, newest: int | None = None) -> list[Move]:
     """The moves that were accepted up to the lake's offset, oldest first: all of them, or the ``newest``."""
     single = _select_single_moves(lake)
     limit = "" if newest is None else f"LIMIT {newest}"
-    rows = lake.query(f"SELECT {_COLUMNS} FROM {single} WHERE alone ORDER BY at_offset DESC {limit}")
+    newest_first = "at_offset DESC, topic_id DESC, partition DESC, broker_id DESC"
+    rows = lake.query(f"SELECT {_COLUMNS} FROM {single} WHERE alone ORDER BY {newest_first} {limit}")
     accepted = sorted([*map(_move, rows), *_combined_moves(lake)], key=_order)
     return accepted if newest is None else accepted[-newest:]
 
@@ -175,7 +176,7 @@ def count_moves(lake: Lake) -> MoveCounts:
     rows = lake.query(
         f"""
         SELECT {_COLUMNS} FROM {single} WHERE alone AND requested IS NOT NULL
-        ORDER BY greatest(accepted - requested, 0) DESC, at_offset, topic_id, partition LIMIT 1
+        ORDER BY greatest(accepted - requested, 0) DESC, at_offset, topic_id, partition, broker_id LIMIT 1
         """
     )
     candidates = sorted([*map(_move, rows), *combined], key=_order)
@@ -231,8 +232,8 @@ def _combined_moves(lake: Lake) -> list[Move]:
     ]
 
 
-def _order(move: Move) -> tuple[int, str, int]:
-    return move.accepted_offset, move.topic_id, move.partition
+def _order(move: Move) -> tuple[int, str, int, int]:
+    return move.accepted_offset, move.topic_id, move.partition, move.broker_id
 
 
 def _move(row: tuple[Any, ...]) -> Move:
