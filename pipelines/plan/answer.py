@@ -66,6 +66,8 @@ class MovePlan:
     brokers: Sequence[int]
     """Brokers that send or receive, and run."""
     topics: Sequence[str]
+    under_way: bool
+    """Whether other partitions are being reassigned."""
     removed: int
     """Replicas that go without another in their place."""
     undone: int
@@ -107,11 +109,13 @@ class MovePlan:
             if step.waits:
                 lines.append(files.WAIT)
             file = self.path_of(files.STEP.format(step.number))
-            across = step.replicas > step.between_disks
-            lines.append(
-                files.executes(BOOTSTRAP, file, self.rate, across, step.between_disks > 0, throttled=not self.down)
-            )
-            lines.append(files.verifies(BOOTSTRAP, file))
+            rates = {}
+            if step.replicas > step.between_disks and not self.down:
+                rates["--throttle"] = self.rate
+            if step.between_disks and not self.down:
+                rates["--replica-alter-log-dirs-throttle"] = self.rate
+            lines.append(files.executes(BOOTSTRAP, file, rates, additional=self.under_way))
+            lines.append(files.verifies(BOOTSTRAP, file, preserve=bool(self.down)))
         return [*lines, *self.after]
 
     @property
@@ -261,7 +265,7 @@ def _answer(
     down = sorted({*it.state.brokers[_brokers(it, across)].tolist()} - {*it.state.brokers[it.runs].tolist()})
     brokers, topics = [], []
     if down:
-        both = [*_brokers(it, across), *it.disks.broker[solution.target[across][solution.target[across] >= 0]]]
+        both = [*_brokers(it, moved), *it.disks.broker[solution.target[moved][solution.target[moved] >= 0]]]
         brokers = [int(broker_id) for broker_id in it.state.brokers[np.unique(both)] if int(broker_id) not in down]
         topics = sorted({*it.state.table["topic"].take(across).to_pylist()})
         before = [*before, *files.throttles(BOOTSTRAP, brokers, topics, limits.rate)]
@@ -295,6 +299,7 @@ def _answer(
         down=down,
         brokers=brokers,
         topics=topics,
+        under_way=bool((it.state.adding | it.state.removing).any()),
         removed=_removed(it, solution, moved),
         undone=undone,
         paths=written,

@@ -28,6 +28,11 @@ STEP, UNDO = "step-{}.json", "undo.json"
 """The names of the file of a step, by its number, and of what ``jbod plan undo`` writes."""
 WAIT = "sleep 60"
 """Until Kafka has deleted what moved away: by default log.segment.delete.delay.ms is a minute."""
+_RATES = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
 Rows = npt.NDArray[np.int64]
 
 
@@ -133,25 +138,26 @@ def _entries(it: Problem, rows: Rows, disks: Any, moves: Any, order: Any) -> dic
 # THE COMMANDS
 
 
-def executes(bootstrap: str, file: str, rate: int, across: bool, between_disks: bool, throttled: bool) -> str:
-    """What executes a file. ``throttled``: whether the tool sets the rates itself, on every broker of the file."""
+def executes(bootstrap: str, file: str, rates: Mapping[str, int], *, additional: bool) -> str:
+    """What executes a file. ``rates``: option -> bytes a second, which the tool sets on every broker of the file.
+
+    ``additional``: other reassignments are under way. The tool refuses the file otherwise.
+    """
     words = ["kafka-reassign-partitions.sh", "--bootstrap-server", bootstrap, "--execute"]
+    words += ["--additional"] if additional else []
     words += ["--reassignment-json-file", file]
-    if across and throttled:
-        words += ["--throttle", str(rate)]
-    if between_disks:
-        words += ["--replica-alter-log-dirs-throttle", str(rate)]
-    return " ".join(words)
+    return " ".join([*words, *(f"{option} {rate}" for option, rate in rates.items())])
 
 
-def verifies(bootstrap: str, file: str) -> str:
-    """What says whether a file is done, and takes the throttles away if it is."""
-    return f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --verify --reassignment-json-file {file}"
+def verifies(bootstrap: str, file: str, *, preserve: bool = False) -> str:
+    """What says whether a file is done, and takes the throttles of all brokers away if it is, unless ``preserve``."""
+    kept = " --preserve-throttles" if preserve else ""
+    return f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --verify --reassignment-json-file {file}{kept}"
 
 
 def throttles(bootstrap: str, brokers: Sequence[int], topics: Sequence[str], rate: int) -> list[str]:
     """What sets the rates on these brokers only: the tool waits for the brokers that are down (KAFKA-13392)."""
-    rates = f"leader.replication.throttled.rate={rate},follower.replication.throttled.rate={rate}"
+    rates = ",".join(f"{name}={rate}" for name in _RATES)
     every = "'leader.replication.throttled.replicas=*,follower.replication.throttled.replicas=*'"
     return [
         *(_config(bootstrap, "brokers", str(broker), f"--add-config {rates}") for broker in brokers),
@@ -161,7 +167,7 @@ def throttles(bootstrap: str, brokers: Sequence[int], topics: Sequence[str], rat
 
 def unthrottles(bootstrap: str, brokers: Sequence[int], topics: Sequence[str]) -> list[str]:
     """What takes these rates away."""
-    rates = "leader.replication.throttled.rate,follower.replication.throttled.rate"
+    rates = ",".join(_RATES)
     every = "leader.replication.throttled.replicas,follower.replication.throttled.replicas"
     return [
         *(_config(bootstrap, "brokers", str(broker), f"--delete-config {rates}") for broker in brokers),

@@ -16,12 +16,17 @@ from pipelines.lake.reader import Lake
 from pipelines.plan.answer import CHOICE, MovePlan, plan, undo
 from pipelines.plan.goals import Goal, balance, fill, repair, replicas
 from pipelines.plan.problem import Problem
+from pipelines.plan.steps import Limits
 from tests.support.planned import Broker, Cluster, disk_id, replicas_of
 from tests.unit.plan.test_drain import targets
 
+CHANGES = ("--add-config", "--delete-config")
 
-def made(path: Path, cluster: Cluster, goal: Callable[[Problem], Goal], *, sized: bool = True) -> MovePlan:
-    return plan(cluster.lake(), goal, [cluster.sizes(path / "sizes.txt")] if sized else [])
+
+def made(
+    path: Path, cluster: Cluster, goal: Callable[[Problem], Goal], limits: Limits | None = None, *, sized: bool = True
+) -> MovePlan:
+    return plan(cluster.lake(), goal, [cluster.sizes(path / "sizes.txt")] if sized else [], limits)
 
 
 def filled(lake: Lake, broker: int, disk: int) -> Callable[[Problem], Goal]:
@@ -155,6 +160,28 @@ def test_repair_makes_replicas_anew_with_dead_brokers_and_throttles_only_the_liv
     )
     assert not [name for name in answer.documents if name.startswith("undo")], "nothing can go back"
     assert not [note for note in answer.notes if "undone" in note]
+
+
+def test_throttles_that_a_plan_sets_stay_until_its_last_step_is_done(tmp_path: Path) -> None:
+    """The tool's --verify took them away after the first step: the others copied at full speed."""
+    cluster = Cluster({1: Broker(1, fenced=True), 2: Broker(1), 3: Broker(1), 4: Broker(1)})
+    cluster.put("t-0", {1: 0, 2: 0}).put("t-1", {1: 0, 2: 0})
+    commands = made(tmp_path, cluster, repair, Limits(moves=1)).commands
+    steps = [command for command in commands if "kafka-reassign-partitions" in command]
+    assert len(steps) == 4 and not [command for command in steps if "throttle " in command]
+    assert all("--preserve-throttles" in command for command in steps if "--verify" in command)
+    for change in CHANGES:
+        assert [c for c in commands if f"{change} leader.replication.throttled.rate" in c], change
+
+
+def test_plan_beside_another_reassignment_is_executed_in_addition(tmp_path: Path) -> None:
+    """Kafka's tool refuses it otherwise."""
+    cluster = Cluster({1: Broker(1, fenced=True), 2: Broker(1), 3: Broker(1), 4: Broker(1)})
+    cluster.put("t-0", {1: 0, 2: 0}).put("u-0", {2: 0, 3: 0})
+    (alone, _) = [c for c in made(tmp_path, cluster, repair).commands if "kafka-reassign-partitions" in c]
+    cluster.adding["u", 0] = (3,)
+    (beside, _) = [c for c in made(tmp_path, cluster, repair).commands if "kafka-reassign-partitions" in c]
+    assert "--execute --additional" in beside and "--additional" not in alone
 
 
 def test_repair_of_a_healthy_cluster_has_nothing_to_do(tmp_path: Path) -> None:
