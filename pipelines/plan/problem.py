@@ -189,11 +189,11 @@ def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, h
         moving = np.flatnonzero((rows.row >= 0) & rows.future)
         # a move between disks ends with the disk that it copies from
         busy[rows.row[moving[state.online[rows.row[moving], rows.slot[moving]]]]] = True
-    held = state.directory
+    held, ids = state.directory, ID_TABLES[lake.published.ids]
     load = _load(made, source_sizes)
     if source_sizes is not None:
-        _reserve(load, made, source_sizes, rows, bytes_of)
-    disks = made.disks(load, source_sizes is not None, ID_TABLES[lake.published.ids])
+        _reserve(load, made, source_sizes, rows, bytes_of, ids)
+    disks = made.disks(load, source_sizes is not None, ids)
     place = held if not made.merged else np.where(held >= 0, np.array(made.merged_into(), np.int32)[held], -1)
     notes = [] if source_sizes is None else list(source_sizes.notes)
     return Problem(
@@ -319,6 +319,10 @@ class _Table:
                     stand_ins[disk] = into
         return stand_ins
 
+    def nowhere(self, ids: IdTable) -> Flags:
+        """The disks that stand for the replicas of which the log says no directory."""
+        return np.array([bool(name) and ids.kind(Uuid.parse(name)) in NOWHERE for _, name in self.keys], bool)
+
     def disks(self, load: Loads, sized: bool, ids: IdTable) -> PlanDisks:
         closed = np.array(self.closed, np.int8)
         unknown = np.array([not path for path in self.path], bool)
@@ -327,7 +331,7 @@ class _Table:
             described = np.array([key in self.reports and not self.reports[key].error for key in self.keys], bool)
             closed = np.where((closed == OPEN) & ~described, NO_SIZE, closed)
         broker = np.array([number for number, _ in self.keys], np.int32)
-        nowhere = np.array([bool(name) and ids.kind(Uuid.parse(name)) in NOWHERE for _, name in self.keys], bool)
+        nowhere = self.nowhere(ids)
         whole = ~np.isin(broker, [*broker[(closed == OFFLINE) & ~nowhere].tolist(), *self.lost])
         several = np.bincount(broker[closed == OPEN], minlength=len(self.state.brokers))[broker] > 1
         closed = np.where((closed == OPEN) & ~whole & several, HALTED, closed)
@@ -414,11 +418,13 @@ def _load(made: _Table, source_sizes: Sizes | None) -> Loads:
     return load
 
 
-def _reserve(load: Loads, made: _Table, source_sizes: Sizes, rows: _Rows, bytes_of: Bytes) -> None:
-    """Adds what moves under way will add: the rest of replicas that join, and of copies between disks."""
+def _reserve(load: Loads, made: _Table, source_sizes: Sizes, rows: _Rows, bytes_of: Bytes, ids: IdTable) -> None:
+    """Adds what moves under way will add: the rest of replicas that join, and of copies between disks.
+
+    A replica that joins has no directory in the log at first, and often later (R-LOCAL-4): if the sources do not say
+    where it is either, it counts on every disk of its broker.
+    """
     state = made.state
-    rest = np.where(state.adding, bytes_of.max(axis=1, initial=0)[:, None] - bytes_of, 0)
-    np.add.at(load, state.directory[state.there], rest[state.there])
     where = {(report.broker_id, report.path): report.directory_id for report in source_sizes.directories}
     number = {broker: at for at, broker in enumerate(state.brokers.tolist())}
     disk = [
@@ -427,6 +433,19 @@ def _reserve(load: Loads, made: _Table, source_sizes: Sizes, rows: _Rows, bytes_
         )
         for log_dir in source_sizes.log_dirs
     ]
+    known_bytes, place = np.zeros_like(bytes_of), state.directory.copy()
+    nowhere = made.nowhere(ids)
+    current = np.flatnonzero(~rows.future & (rows.row >= 0))
+    at = rows.row[current], rows.slot[current]
+    known_bytes[at] = rows.bytes[current]
+    if len(current):
+        reported = np.array(disk, np.int64)[rows.source[current]]
+        place[at] = np.where(nowhere[place[at]] & (reported >= 0), reported, place[at])
+    rest = np.where(state.adding, bytes_of.max(axis=1, initial=0)[:, None] - known_bytes, 0)
+    unplaced = state.adding & nowhere[place]
+    np.add.at(load, place[state.adding & ~unplaced], rest[state.adding & ~unplaced])
+    of_broker = np.bincount(state.replicas[unplaced], rest[unplaced], minlength=len(state.brokers))
+    load[: len(made.keys)] += of_broker[[broker for broker, _ in made.keys]]
     copying = np.flatnonzero(rows.future & (rows.row >= 0))
     into = np.array(disk, np.int64)[rows.source[copying]] if len(copying) else copying
     own = bytes_of[rows.row[copying], rows.slot[copying]]

@@ -70,8 +70,15 @@ def solve(it: Problem, goal: Goal) -> Solution:
     place = np.pad(it.place, ((0, 0), (0, more)), constant_values=-1)
     bytes_of = np.pad(it.bytes, ((0, 0), (0, more)))
     start = np.where(np.pad(goal.drops, ((0, 0), (0, more))), -1, place)
-    cluster = _cluster(it, goal, start.copy(), bytes_of)
-    lacks = [*barred, *_settle(it, goal, cluster)]
+    lacks = [*barred]
+    while True:
+        cluster = _cluster(it, goal, start.copy(), bytes_of.copy())
+        half, reasons = _settle(it, goal, cluster)
+        lacks += reasons
+        if not len(half):
+            break
+        left = np.isin(np.arange(len(start)), half, invert=True)  # the others find targets without what these took
+        goal = replace(goal, leaves=goal.leaves & left[:, None], adds=goal.adds * left)
     if goal.even:
         _even(it, goal, cluster)
     return Solution(cluster.place, _copies(it, place, cluster), lacks)
@@ -113,8 +120,12 @@ def _cluster(it: Problem, goal: Goal, place: Numbers, bytes_of: Bytes) -> Cluste
 # REPLICAS THAT HAVE TO GO
 
 
-def _settle(it: Problem, goal: Goal, cluster: ClusterArrays) -> list[Lack]:
-    """Finds targets for the replicas that leave or are added. Returns why some have none."""
+def _settle(it: Problem, goal: Goal, cluster: ClusterArrays) -> tuple[Bytes, list[Lack]]:
+    """Finds targets for the replicas that leave or are added. Returns why some have none.
+
+    If there are partitions of which only a part of the replicas has one, returns these, and why the others have none:
+    a file with a part of what such a partition needs may name a broker that is down.
+    """
     free = cluster.place < 0
     padded = np.pad(goal.leaves, ((0, 0), (0, free.shape[1] - goal.leaves.shape[1])))
     new = free & (free.cumsum(axis=1) <= goal.adds[:, None])
@@ -127,9 +138,9 @@ def _settle(it: Problem, goal: Goal, cluster: ClusterArrays) -> list[Lack]:
     rows, slots = rows[order].astype(np.int64), slots[order].astype(np.int64)
     why, lack, near = np.zeros(len(rows), np.int64), np.zeros(len(rows)), np.zeros(len(rows), np.int64)
     settle(cluster, rows, slots, goal.own_first, why, lack, near)
-    half = np.unique(rows[why < 0])  # a file with a part of what such a partition needs may name a broker that is down
-    cluster.place[half] = cluster.began[half]
-    return _reasons(it, goal, rows, why, lack, near)
+    half = np.intersect1d(rows[why < 0], rows[why >= 0])
+    shown = np.isin(rows, half) if len(half) else np.ones(len(rows), bool)
+    return half, _reasons(it, goal, rows[shown], why[shown], lack[shown], near[shown])
 
 
 def _possible(it: Problem, goal: Goal) -> tuple[Goal, list[Lack]]:

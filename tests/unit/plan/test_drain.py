@@ -234,3 +234,26 @@ def test_broker_is_left_out_as_soon_as_its_full_disk_has_the_fewest_replicas(tmp
     answer = drained(tmp_path, cluster, "1")
     assert answer.lacks == []
     assert sorted(str(paths) for paths in targets(answer).values()) == ["{2: '/data/1'}"] * 2 + ["{3: '/data/0'}"] * 3
+
+
+@pytest.mark.parametrize("unassigned", [False, True])
+@pytest.mark.parametrize("copied", [None, 100])
+def test_room_is_kept_for_a_replica_that_joins_whatever_the_source_says_of_it(
+    tmp_path: Path, unassigned: bool, copied: int | None
+) -> None:
+    """R-LOCAL-4. None was kept if the source was older, or the log had no directory of the replica."""
+    cluster = Cluster({1: Broker(2), 2: Broker(2), 3: Broker(1)})
+    cluster.put("u-0", {1: 1, 2: 0}, 800).put("v-0", {2: 1}, 650).put("w-0", {3: 0}, 500)
+    cluster.put("t-0", {1: 0}, 300)
+    cluster.adding["u", 0] = (2,)
+    if unassigned:
+        cluster.unassigned.add((("u", 0), 2))
+    source = Path(cluster.sizes(tmp_path / "sizes.txt"))
+    described = json.loads(source.read_text())
+    (joins,) = [log_dir for log_dir in described["brokers"][1]["logDirs"] if log_dir["logDir"] == "/data/0"]
+    joins["partitions"] = [] if copied is None else [{**joins["partitions"][0], "size": copied}]
+    joins["usableBytes"] = 1_000 - (copied or 0)
+    source.write_text(json.dumps(described))
+    lake = cluster.lake()
+    answer = plan(lake, lambda it: drain(it, find_place(lake, disk(1, 0))), [str(source)])
+    assert targets(answer) == {"t-0": {3: "/data/0"}}

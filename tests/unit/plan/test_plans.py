@@ -300,3 +300,12 @@ def test_leaders_are_handed_on_where_no_neighbour_can_take_them(tmp_path: Path) 
             number += 1
     answer = made(tmp_path, cluster, lambda it: balance(it, None, "leaders"), sized=False)
     assert answer.spread[0] == 9 and answer.spread[1] <= 2
+
+
+def test_repair_of_a_partition_has_the_room_that_another_one_could_not_use(tmp_path: Path) -> None:
+    """big-0 needs two replicas, and one broker is left. The room of its first one counted as used."""
+    cluster = Cluster({broker: Broker(1, fenced=broker < 3) for broker in (1, 2, 3, 4)})
+    cluster.put("big-0", {3: 0, 1: 0, 2: 0}, 450).put("t-0", {3: 0, 1: 0}, 440)
+    answer = made(tmp_path, cluster, repair)
+    assert targets(answer).keys() == {"t-0"}
+    assert [lack.example for lack in answer.lacks] == ["big-0"]
