@@ -318,13 +318,16 @@ class _Watch:
             reason, stuck = self._why_not_done(key, story.now, now.toward)
             waits = [broker for broker in now.toward if broker not in story.now.isr]
             return Work(STUCK if stuck else UNDER_WAY, now.offset, now.time, waits, reason, begun=now.time)
-        last = max((at for at, phase in enumerate(phases) if phase.aims and phase.moving), default=None)
+        # Replicas that are only removed, or have another order, are so with one record.
+        at_once = [at for at in range(1, len(phases)) if phases[at].aims and not phases[at - 1].aims]
+        moving = [at for at, phase in enumerate(phases) if phase.aims and phase.moving]
+        last = max([*at_once, *moving], default=None)
         if last is None:
             other = f"another reassignment is under way, to {brokers_in_words(now.toward)}" if now.moving else ""
             return Work(NOT_BEGUN, reason=other)
         then = next(phase for phase in phases[last + 1 :] if not phase.aims)
         to = f"to {brokers_in_words(then.toward)}"
-        if phases[last + 1].aims:
+        if phases[last + 1].aims or not phases[last].moving:
             return Work(REPLACED, then.offset, then.time, reason=f"it was done, and is reassigned since, {to}")
         if then.moving or not last or {*then.toward} != {*phases[last - 1].toward}:
             return Work(REPLACED, then.offset, then.time, reason=f"another reassignment took its place, {to}")

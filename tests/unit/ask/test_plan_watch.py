@@ -126,6 +126,15 @@ def test_reassignment_after_it_was_done_replaces_it(tmp_path: Path) -> None:
     assert (partition.state, partition.reason) == ("replaced", "it was done, and is reassigned since, to brokers 1, 2")
 
 
+def test_reassignment_after_a_removal_or_another_order_was_done_replaces_it(tmp_path: Path) -> None:
+    """Both are done with one record. Such a file was not begun, and --follow never ended."""
+    removed = begin(end(cluster(), "t", 0, [2]), "t", 0, [2, 3], "d")
+    partition = of(tmp_path / "1", removed, t_0=[2])
+    assert (partition.state, partition.reason) == ("replaced", "it was done, and is reassigned since, to brokers 2, 3")
+    ordered = end(end(cluster(), "t", 0, [2, 1]), "t", 0, [1, 2])
+    assert of(tmp_path / "2", ordered, t_0=[2, 1]).state == "replaced"
+
+
 def test_file_that_undoes_one_is_not_begun_until_it_runs(tmp_path: Path) -> None:
     """What it wants is what was before."""
     story = end(begin(cluster(), "t", 0, [3, 2], "d"), "t", 0, [3, 2])
