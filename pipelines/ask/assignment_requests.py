@@ -367,7 +367,8 @@ def waits(lake: Lake) -> str:
 
 
 def queue(lake: Lake, every: timedelta = timedelta(minutes=1)) -> list[Queue]:
-    """The assignment queue of every broker over time. Steps of ``every`` without requests or waiting are left out.
+    """The assignment queue of every broker over time. Steps of ``every`` in which nothing is requested, and no
+    wait begins or ends, are left out: as many wait as in the step before.
 
     A replica waits from the record that left it without a directory to the record that assigned one.
     """
@@ -387,18 +388,18 @@ def queue(lake: Lake, every: timedelta = timedelta(minutes=1)) -> list[Queue]:
                    max(latency_ms) AS latency_ms
             FROM {rows} GROUP BY ALL
         ), slots AS (
-            SELECT broker_id, from_micros, coalesce(to_micros, {end}) AS to_micros FROM ({waits(lake)})
+            SELECT broker_id, from_micros, to_micros FROM ({waits(lake)})
         ), steps AS (
             SELECT broker_id, step FROM asked
             UNION SELECT broker_id, from_micros // {step} FROM slots
-            UNION SELECT broker_id, to_micros // {step} FROM slots
+            UNION SELECT broker_id, coalesce(to_micros, {end}) // {step} FROM slots
         )
         SELECT s.broker_id, s.step, coalesce(any_value(requests), 0), coalesce(any_value(entries), 0),
                coalesce(any_value(largest), 0), coalesce(any_value(retries), 0), coalesce(any_value(refused), 0),
                coalesce(any_value(answer_ms), 0), any_value(latency_ms), count(w.broker_id)
         FROM steps s LEFT JOIN asked USING (broker_id, step)
         LEFT JOIN slots w ON w.broker_id = s.broker_id AND w.from_micros < (s.step + 1) * {step}
-             AND w.to_micros >= least((s.step + 1) * {step}, {end})
+             AND (w.to_micros IS NULL OR w.to_micros >= (s.step + 1) * {step})
         GROUP BY s.broker_id, s.step ORDER BY s.step, s.broker_id
         """
     )

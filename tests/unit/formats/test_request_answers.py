@@ -104,6 +104,16 @@ def test_the_queue_holds_what_was_asked_in_each_step_and_who_waited_at_its_end(j
     assert {(step.broker_id, step.waiting) for step in begun} == {(1, 9), (2, 9), (4, 9)}
 
 
+def test_the_queue_ends_with_those_who_wait_at_any_offset(joined: JoinedLake) -> None:
+    """Replicas that were placed at the time of the newest record counted as waiting."""
+    end = Lake.open(joined.path).offset
+    for offset in range(30, end, 7):
+        lake = Lake.open(joined.path, offset)
+        newest = {step.broker_id: step.waiting for step in queue(lake, timedelta(seconds=10))}
+        waiting = Counter(row.broker_id for row in assignments(lake).unassigned)
+        assert newest == {broker: waiting[broker] for broker in newest}, offset
+
+
 def test_the_requests_of_a_partition_are_told_in_order_and_a_lake_without_requests_says_so(
     joined: JoinedLake, tmp_path: Path
 ) -> None:
