@@ -98,15 +98,26 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
 
 
 def _select_moved(lake: Lake) -> None:
-    """Creates moved_OFFSET: the assignments that ended with another directory of the broker. DuckDB knows that it is a
-    small table, and reads nothing of the other assignments if it is empty."""
+    """Creates moved_OFFSET: the assignments that ended with another directory of the broker, from where they begin if
+    the replica's position did not count. DuckDB knows that it is a small table, and reads nothing of the other
+    assignments if it is empty."""
     kept = f"moved_{lake.offset}"
     if kept not in lake.made:
         lake.query(
             f"""
             CREATE OR REPLACE TEMP TABLE {kept} AS
-            SELECT topic, topic_id, partition, broker_id, directory_id, from_offset, from_time, to_offset
-            FROM {lake.scan("assignments")} WHERE ended_by = 'moved' AND to_offset <= {lake.offset}
+            WITH parts AS (
+                SELECT *, from_offset IS DISTINCT FROM lag(to_offset) OVER stay AS begins
+                FROM {lake.scan("assignments")}
+                WHERE ended_by IN ('moved', 'reordered') AND to_offset <= {lake.offset}
+                WINDOW stay AS (PARTITION BY topic_id, partition, broker_id, directory_id ORDER BY from_offset)
+            )
+            SELECT topic, topic_id, partition, broker_id, directory_id,
+                   max(CASE WHEN begins THEN from_offset END) OVER stay AS from_offset,
+                   max(CASE WHEN begins THEN from_time END) OVER stay AS from_time, to_offset
+            FROM parts WINDOW stay AS (
+                PARTITION BY topic_id, partition, broker_id, directory_id ORDER BY parts.from_offset
+            ) QUALIFY ended_by = 'moved'
             """
         )
         lake.made.add(kept)

@@ -155,7 +155,7 @@ def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1, weig
         f"""
         SELECT topic, topic_id, partition, replica_index, broker_id, directory_id, reason, from_offset,
                epoch_us(from_time), from_snapshot
-        FROM {lake.at("offline_replicas")} ORDER BY topic, partition, replica_index
+        FROM {lake.since("offline_replicas", "directory_id", "reason")} ORDER BY topic, partition, replica_index
         """
     )
     ((partitions, replicas),) = lake.query(

@@ -153,6 +153,32 @@ class Lake:
             return self.until(table)
         return f"(SELECT * FROM {self._begun(table)} WHERE from_offset <= {self.offset})"
 
+    def since(self, table: str, *same: str) -> str:
+        """SQL for the rows of ``at``, of replicas, each from where it begins if the replica's position did not count.
+
+        A reassignment changes the position of replicas that stay, which ends their rows. ``same``: the columns that
+        have to be equal in the row before.
+        """
+        reordered = f"SELECT 1 FROM {self.scan('assignments')} WHERE ended_by = 'reordered' LIMIT 1"
+        if not self.query(reordered):
+            return self.at(table)
+        replica = ", ".join(("topic_id", "partition", "broker_id", *same))
+        return f"""(
+            WITH now AS (SELECT * FROM {self.at(table)}),
+            parts AS (
+                SELECT *, from_offset IS DISTINCT FROM lag(to_offset) OVER stay AS begins
+                FROM {self.until(table)} SEMI JOIN now USING ({replica})
+                WINDOW stay AS (PARTITION BY {replica} ORDER BY from_offset)
+            ),
+            first AS (
+                SELECT {replica}, max(from_offset) AS o, arg_max(from_time, from_offset) AS t,
+                       arg_max(from_snapshot, from_offset) AS s
+                FROM parts WHERE begins GROUP BY ALL
+            )
+            SELECT * EXCLUDE (o, t, s) REPLACE (o AS from_offset, t AS from_time, s AS from_snapshot)
+            FROM now JOIN first USING ({replica})
+        )"""
+
     def records(self) -> str:
         """SQL for the records up to this offset."""
         rows = self._rows("records", lambda file: _at_most(file["min.log_offset"], self.offset))
