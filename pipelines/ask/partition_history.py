@@ -232,7 +232,7 @@ def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) ->
     """``missed``: offsets where a snapshot replaced records that were deleted before they were read."""
     before: State | None = None
     for state in states:
-        if before is not None and before.to_offset != state.from_offset:
+        if before is not None and (before.to_offset, before.topic_id) != (state.from_offset, state.topic_id):
             yield from _removed(before, missed)
             before = None
         changes = _created(state, names) if before is None else _changes(before, state, names)

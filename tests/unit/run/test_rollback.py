@@ -304,6 +304,24 @@ def retained(log_dir: Path, begins: int, epoch: int, batches: Sequence[Batch], r
     return log_dir
 
 
+def test_topic_that_was_made_anew_behind_retention_is_another_topic(tmp_path: Path) -> None:
+    """Its history went on as if its replicas had another order."""
+    log_dir = write(tmp_path / "log", [(1, [record]) for record in PLACED])
+    local.replay(log_dir, tmp_path / "lake")
+    anew = [
+        r.TopicRecord(name="gone", topic_id=Uuid(7, 3)),
+        r.PartitionRecord(topic_id=Uuid(7, 3), partition_id=0, replicas=(1,), isr=(1,)),
+    ]
+    retained(log_dir, 50, 2, [(2, [r.NoOpRecord()])], [*PLACED[:2], *anew])
+    local.replay(log_dir, tmp_path / "lake")
+    events = ask.history(ask.Lake.open(tmp_path / "lake"), "gone-0").events
+    of_topic = [event.what for event in events if event.offset == 49 and not event.what.startswith("replica on")]
+    assert [what.partition(":")[0] for what in of_topic] == [
+        "gone by this snapshot",
+        f"found in a snapshot as topic {Uuid(7, 3)}",
+    ]
+
+
 def test_reader_behind_retention_goes_on_from_the_snapshot_and_does_not_know_what_was_between(tmp_path: Path) -> None:
     """Reliability test 6."""
     log_dir = write(tmp_path / "log", [(1, [record]) for record in PLACED])
