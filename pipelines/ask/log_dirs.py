@@ -80,12 +80,14 @@ def read_log_dirs(path: Path, text: str) -> Iterator[BrokerLogDir]:
                 for log_dir in broker["logDirs"]:
                     yield BrokerLogDir(
                         source=str(path),
-                        broker_id=int(broker["broker"]),
+                        broker_id=_int32(broker["broker"]),
                         path=str(log_dir["logDir"]),
                         error=str(log_dir.get("error") or ""),
                         replicas=[
                             ReplicaSize(
-                                str(replica["partition"]), int(replica.get("size", 0)), bool(replica.get("isFuture"))
+                                str(replica["partition"]),
+                                _size(replica.get("size", 0)),
+                                bool(replica.get("isFuture")),
                             )
                             for replica in log_dir["partitions"]
                         ],
@@ -93,7 +95,7 @@ def read_log_dirs(path: Path, text: str) -> Iterator[BrokerLogDir]:
                         total_bytes=_bytes(log_dir.get("totalBytes")),
                         free_bytes=_bytes(log_dir.get("usableBytes")),
                     )
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             raise UsageError(f"{path}: not the output of kafka-log-dirs --describe ({problem!r})") from None
 
 
@@ -162,7 +164,19 @@ def _folders(directory: Path) -> Iterator[ReplicaSize]:
 
 def _bytes(value: object) -> int | None:
     """A number of bytes. Kafka says -1 if it does not know."""
-    return value if isinstance(value, int) and value >= 0 else None
+    return value if isinstance(value, int) and 0 <= value < 1 << 63 else None
+
+
+def _size(value: object) -> int:
+    if not isinstance(value, int) or value >= 1 << 63:
+        raise ValueError(f"{value!r} is not a number of bytes")
+    return max(0, value)
+
+
+def _int32(value: object) -> int:
+    if not isinstance(value, int) or not 0 <= value < 1 << 31:
+        raise ValueError(f"{value!r} is not the id of a broker")
+    return value
 
 
 MOUNTED, FILE, LOG_DIRS, LEFT_OVER = "meta.properties", "labels file", "kafka-log-dirs", "elimination"

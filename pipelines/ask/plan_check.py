@@ -222,18 +222,21 @@ def read_plan(file: str) -> dict[Target, ReassignedPartition]:
         text = path.read_text(encoding="utf-8")
         if text.startswith(GENERATED):
             raise UsageError(f"{file}: printed by --generate: keep only the line below 'Proposed partition ...'")
-        listed = json.loads(text)["partitions"]
+        content = json.loads(text)
+        if content.get("version", 1) != 1:
+            raise UsageError(f"{file}: version {content['version']}: kafka-reassign-partitions takes version 1")
+        listed = content["partitions"]
         entries: dict[Target, ReassignedPartition] = {}
         for partition in listed:
             key, entry = _entry(partition)
             if key in entries:
                 raise UsageError(f"{file}: names {key[0]}-{key[1]} twice")
-            if entry.log_dirs and len(entry.log_dirs) != len(entry.replicas):
+            if "log_dirs" in partition and len(entry.log_dirs) != len(entry.replicas):
                 raise UsageError(
                     f"{file}: {key[0]}-{key[1]} has {len(entry.log_dirs)} log_dirs for {len(entry.replicas)} replicas"
                 )
             entries[key] = entry
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise UsageError(f"{file}: not a file that kafka-reassign-partitions takes ({problem!r})") from None
     if not entries:
         raise UsageError(f"{file}: names no partition")

@@ -184,6 +184,12 @@ def test_file_that_is_no_reassignment_is_bad_usage(tmp_path: Path, text: str) ->
             '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["any"]}]}',
             "t-0 has 1 log_dirs for 2 replicas",
         ),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": []}]}',
+            "t-0 has 0 log_dirs for 2 replicas",
+        ),
+        ('{"version": 2, "partitions": []}', "takes version 1"),
+        ('{"partitions": ' + "[" * 200_000 + "]" * 200_000 + "}", "not a file that kafka-reassign-partitions takes"),
     ],
 )
 def test_file_that_kafka_refuses_as_a_whole_is_bad_usage(tmp_path: Path, text: str, why: str) -> None:

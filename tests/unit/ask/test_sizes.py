@@ -320,3 +320,18 @@ def test_command_shows_what_fills_a_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "text"), [(None, "-"), (0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB")])
 def test_bytes_have_units(number: int | None, text: str) -> None:
     assert in_units(number) == text
+
+
+@pytest.mark.parametrize("wrong", ["1e30", "Infinity", str(1 << 63), '"7"', "[" * 200_000 + "]" * 200_000])
+def test_size_that_is_no_number_of_bytes_is_refused_in_one_line(tmp_path: Path, wrong: str) -> None:
+    """It was a traceback. A negative one, which Kafka prints where it does not know, was subtracted."""
+    lake = Story().broker(1, "a").topic("t", {1: "a"}).lake(tmp_path / "lake")
+    file = tmp_path / "sizes.json"
+    of = '{{"brokers": [{{"broker": 1, "logDirs": [{{"logDir": "/a", "partitions": [{}]}}]}}]}}\n'
+    listed = '{{"partition": "t-0", "size": {}}}, {{"partition": "u-0", "size": 5}}'
+    file.write_text(of.format(listed.format(wrong)))
+    with pytest.raises(UsageError, match="not the output of kafka-log-dirs"):
+        sizes(lake, [str(file)])
+    file.write_text(of.format(listed.format(-1)))
+    (directory,) = sizes(lake, [str(file)]).directories
+    assert directory.bytes == 5
