@@ -18,8 +18,9 @@ UNKNOWN_DIRECTORY = Check(
     sql="""
         WITH owners AS (SELECT directory_id, max(broker_id) AS owner FROM directories GROUP BY directory_id)
         SELECT a.broker_id, a.directory_id, a.topic_id, a.topic, a.partition, a.replica_index,
-               greatest(a.from_offset, coalesce(w.to_offset, a.from_offset)) AS from_offset,
-               greatest(a.from_time, coalesce(w.to_time, a.from_time)) AS from_time,
+               greatest(coalesce(y.from_offset, a.from_offset), coalesce(w.to_offset, y.from_offset, a.from_offset))
+                   AS from_offset,
+               greatest(coalesce(y.from_time, a.from_time), coalesce(w.to_time, y.from_time, a.from_time)) AS from_time,
                CASE WHEN o.owner IS NOT NULL THEN concat('is on broker ', CAST(o.owner AS VARCHAR))
                     WHEN w.ended_by = 'failed' THEN 'failed while the broker ran'
                     WHEN w.ended_by IS NULL THEN 'was never registered by the broker'
@@ -31,6 +32,8 @@ UNKNOWN_DIRECTORY = Check(
                    ELSE 'mount the disk again and restart the broker, or reassign the replicas' END)) AS advice
         FROM assignments a
         JOIN brokers b ON b.broker_id = a.broker_id
+        LEFT JOIN stays y ON y.topic_id = a.topic_id AND y.partition = a.partition AND y.broker_id = a.broker_id
+             AND y.directory_id = a.directory_id
         LEFT JOIN directories d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
         LEFT JOIN away w ON w.broker_id = a.broker_id AND w.directory_id = a.directory_id
         LEFT JOIN owners o ON o.directory_id = a.directory_id

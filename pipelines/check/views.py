@@ -72,16 +72,38 @@ DERIVED: Mapping[str, str] = {
     """,
     "error_names": ERROR_NAMES,
     "last_asked": LAST_REQUESTS,
+    # Since when a replica is in its directory, where a reassignment changed its position meanwhile.
+    "stays": """
+        SELECT topic_id, partition, broker_id, directory_id, max(from_offset) AS from_offset,
+               max(from_time) AS from_time
+        FROM (
+            SELECT h.topic_id, h.partition, h.broker_id, h.directory_id, h.from_offset, h.from_time,
+                   lag(h.to_offset) OVER (PARTITION BY h.topic_id, h.partition, h.broker_id, h.directory_id
+                                          ORDER BY h.from_offset) AS before
+            FROM assignments_history h
+            JOIN (SELECT DISTINCT topic_id, partition, broker_id, directory_id
+                  FROM assignments_history WHERE ended_by = 'reordered') r
+                 ON r.topic_id = h.topic_id AND r.partition = h.partition AND r.broker_id = h.broker_id
+                 AND r.directory_id = h.directory_id
+        ) part
+        WHERE before IS NULL OR before <> from_offset
+        GROUP BY topic_id, partition, broker_id, directory_id
+    """,
     # Replicas for whose directory their broker should have asked long ago.
     "stuck_assignments": """
-        SELECT a.*, r.from_offset AS process_offset
+        SELECT a.topic_id, a.topic, a.partition, a.replica_index, a.broker_id, a.from_snapshot,
+               coalesce(y.from_offset, a.from_offset) AS from_offset, coalesce(y.from_time, a.from_time) AS from_time,
+               r.from_offset AS process_offset
         FROM assignments a
+        LEFT JOIN stays y ON y.topic_id = a.topic_id AND y.partition = a.partition AND y.broker_id = a.broker_id
+             AND y.directory_id = a.directory_id
         JOIN brokers b ON b.broker_id = a.broker_id
         JOIN processes r ON r.broker_id = a.broker_id
         CROSS JOIN params
         WHERE a.kind = 'unassigned' AND NOT b.fenced AND array_length(b.log_dirs) > 1
-          AND greatest(a.from_offset, coalesce(r.unfenced_offset, a.from_offset)) <= params.stuck_offset
-          AND greatest(a.from_time, coalesce(r.unfenced_time, a.from_time)) <= params.stuck_time
+          AND greatest(coalesce(y.from_offset, a.from_offset), coalesce(r.unfenced_offset, 0)) <= params.stuck_offset
+          AND greatest(coalesce(y.from_time, a.from_time), coalesce(r.unfenced_time, y.from_time, a.from_time))
+              <= params.stuck_time
     """,
     # How many replicas of a partition are offline, and how many of these count as in sync.
     "offline_counts": """

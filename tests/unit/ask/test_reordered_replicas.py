@@ -7,6 +7,7 @@ from pathlib import Path
 from pipelines.ask.assignment_requests import assignments
 from pipelines.ask.moves import moves
 from pipelines.ask.offline_replicas import offline
+from pipelines.check.catalogue import run_checks
 from tests.unit.check.story import Story, disk
 
 REFUSED = 6
@@ -41,6 +42,20 @@ def test_replica_without_a_directory_keeps_its_requests(tmp_path: Path) -> None:
     (before,) = assignments(story.wait(60).lake(tmp_path / "1")).unassigned
     (after,) = assignments(reordered(story, {1: "unassigned", 2: "c"}).lake(tmp_path / "2")).unassigned
     assert after == before and after.last_request is not None
+
+
+def test_findings_are_of_the_beginning_and_know_its_requests(tmp_path: Path) -> None:
+    """B-01 said that the broker never asked, and B-03 that the directory was gone since the reassignment."""
+    story = cluster("unassigned")
+    for _ in range(3):
+        story.request("t", 0, 1, "a", error=REFUSED)
+    (before,) = run_checks(story.wait(600).lake(tmp_path / "1"), ["B-01"])
+    (after,) = run_checks(reordered(story, {1: "unassigned", 2: "c"}).lake(tmp_path / "2"), ["B-01"])
+    assert (after.from_offset, after.finding) == (before.from_offset, before.finding)
+    story = Story().broker(1, "ab").broker(2, "cd").broker(3, "e").topic("t", {1: "f", 2: "c"}).wait(600)
+    (before,) = run_checks(story.lake(tmp_path / "3"), ["B-03"])
+    (after,) = run_checks(reordered(story, {1: "f", 2: "c"}).lake(tmp_path / "4"), ["B-03"])
+    assert (after.from_offset, after.from_time) == (before.from_offset, before.from_time)
 
 
 def test_move_is_asked_for_since_the_first_request(tmp_path: Path) -> None:
