@@ -264,6 +264,8 @@ def reading(lake: LakeUri) -> Iterator[None]:
     except (duckdb.Error, JbodError) as problem:
         if fault := fault_of_storage(lake, problem):
             raise fault from None
+        if isinstance(problem, JbodError):
+            raise
         if isinstance(problem, duckdb.ProgrammingError) and not isinstance(problem, duckdb.InvalidInputException):
             raise
         what = first_line_of(problem)

@@ -203,11 +203,10 @@ def cannot_be_opened(lake: LakeUri, table: Table, problem: Exception) -> JbodErr
     if nothing_published(lake):
         advice = f"nothing was published into this lake yet: delete {quote(lake)} and run again"
     elif table in DERIVED:
-        advice = (
-            f"delete {quote(f'{lake}/{table.name}')}, and run jbod rebuild: it makes the table anew from the records"
-        )
+        folder = quote(f"{lake}/{table.name}")
+        advice = f"jbod rebuild recreates the tables from the records, once {folder} is moved away"
     else:
-        advice = "restore it from a backup, or replay into another --lake"
+        advice = "restore it, or replay into another --lake"
     return UsageError(f"{lake}/{table.name}: cannot be opened ({first_line_of(problem)}): {advice}")
 
 

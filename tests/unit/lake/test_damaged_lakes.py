@@ -227,7 +227,7 @@ def test_table_whose_log_is_damaged_is_made_anew_as_the_message_says(tmp_path: P
     newest = max((lake / "partitions").glob("_delta_log/*.json"))
     newest.write_bytes(newest.read_bytes()[:50])
     code, _, err = left(lake, "rebuild")
-    assert code == 2 and f"delete {lake}/partitions, and run jbod rebuild" in err
+    assert code == 2 and f"once {lake}/partitions is moved away" in err
     no_table(lake / "partitions")
     assert left(lake, "rebuild") == (0, "", "")
     assert left(lake, "verify") == (0, "", "")
