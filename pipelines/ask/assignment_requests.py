@@ -248,10 +248,11 @@ def _unassigned(lake: Lake, rows: str) -> list[Waiting]:
         WITH newest AS ({_NEWEST.format(rows=rows)})
         SELECT a.topic, a.topic_id, a.partition, a.broker_id, b.fenced, a.from_offset, epoch_us(a.from_time),
                a.from_snapshot, {_REQUEST_COLUMNS}
-        FROM {lake.since("assignments", "directory_id")} a LEFT JOIN {lake.at("brokers")} b USING (broker_id)
+        FROM {lake.since("assignments", "directory_id", of="kind = 'unassigned'")} a
+        LEFT JOIN {lake.at("brokers")} b USING (broker_id)
         LEFT JOIN newest n ON n.topic_id = a.topic_id AND n.partition = a.partition AND n.broker_id = a.broker_id
              AND asked_micros >= epoch_us(a.from_time) - 1_000_000
-        WHERE a.kind = 'unassigned' ORDER BY a.from_offset, a.topic, a.partition, a.broker_id
+        ORDER BY a.from_offset, a.topic, a.partition, a.broker_id
         """
     )
     return [

@@ -153,18 +153,18 @@ class Lake:
             return self.until(table)
         return f"(SELECT * FROM {self._begun(table)} WHERE from_offset <= {self.offset})"
 
-    def since(self, table: str, *same: str) -> str:
+    def since(self, table: str, *same: str, of: str = "true") -> str:
         """SQL for the rows of ``at``, of replicas, each from where it begins if the replica's position did not count.
 
         A reassignment changes the position of replicas that stay, which ends their rows. ``same``: the columns that
-        have to be equal in the row before.
+        have to be equal in the row before. ``of``: a condition on the rows.
         """
         reordered = f"SELECT 1 FROM {self.scan('assignments')} WHERE ended_by = 'reordered' LIMIT 1"
         if not self.query(reordered):
-            return self.at(table)
+            return f"(SELECT * FROM {self.at(table)} WHERE {of})"
         replica = ", ".join(("topic_id", "partition", "broker_id", *same))
         return f"""(
-            WITH now AS (SELECT * FROM {self.at(table)}),
+            WITH now AS (SELECT * FROM {self.at(table)} WHERE {of}),
             parts AS (
                 SELECT *, from_offset IS DISTINCT FROM lag(to_offset) OVER stay AS begins
                 FROM {self.until(table)} SEMI JOIN now USING ({replica})
