@@ -277,7 +277,8 @@ def _refused(lake: Lake, rows: str) -> list[Refused]:
         WITH newest AS ({_NEWEST.format(rows=rows)})
         SELECT a.topic, a.topic_id, a.partition, a.broker_id, a.directory_id, {_REQUEST_COLUMNS}
         FROM {lake.at("assignments")} a JOIN newest n USING (topic_id, partition, broker_id)
-        WHERE error <> 0 AND asked_id <> a.directory_id ORDER BY a.topic, a.partition, a.broker_id
+        WHERE kind <> 'unassigned' AND error <> 0 AND asked_id <> a.directory_id
+        ORDER BY a.topic, a.partition, a.broker_id
         """
     )
     return [
@@ -316,20 +317,17 @@ class Request:
     last_request: LastRequest
 
 
-def requests_of(lake: Lake, name: str) -> list[Request]:
-    """A request about one partition."""
+def requests_of(lake: Lake, topic: str, partition: int) -> list[Request]:
+    """The requests about a partition. Raises UsageError if the lake has no requests."""
     rows = requests_until(lake)
     if rows is None:
         raise UsageError(f"{lake.path}: no requests in this lake: jbod replay LOG_DIR --requests FILE")
-    topic, _, number = name.rpartition("-")
-    if not topic or not number.isascii() or not number.isdigit() or len(number) > 9:
-        raise UsageError(f"{name}: no partition; write for instance orders-3")
     requests = lake.query(
         f"""
         SELECT broker_id, directory_id, epoch_us(requested_time), outcome, error, attempt, realised_offset, latency_ms
         FROM {rows} WHERE topic = $1 AND partition = $2 ORDER BY requested_time, broker_id, entry
         """,
-        [topic, int(number)],
+        [topic, partition],
     )
     return [Request(broker, request) for broker, *last in requests if (request := _last_request(*last)) is not None]
 

@@ -88,7 +88,7 @@ class PartitionHistory:
 
 def history(lake: Lake, name: str, default_min_isr: int = 1) -> PartitionHistory:
     """The history of ``topic-0``. Raises UsageError, with similar names, if the lake never knew it."""
-    return _history(lake, *_parse(lake, name), every_loss(lake, default_min_isr))
+    return _history(lake, *partition_named(lake, name), every_loss(lake, default_min_isr))
 
 
 def histories(lake: Lake, name: str, default_min_isr: int = 1) -> list[PartitionHistory]:
@@ -142,13 +142,14 @@ def _history(lake: Lake, topic: str, partition: int, losses: Sequence[DataLoss])
     lost = [loss for loss in losses if (loss.topic, loss.partition) == (topic, partition)]
     # A change of the partition comes before its effects on replicas and data.
     events = sorted(
-        [*_state_events(states, wording, missed), *_offline_events(spells), *_loss_events(lake, states, lost)],
+        [*_state_events(states, wording, missed), *_offline_events(spells, states), *_loss_events(lake, states, lost)],
         key=lambda event: event.offset,
     )
     return PartitionHistory(f"{topic}-{partition}", states, spells, events)
 
 
-def _parse(lake: Lake, name: str) -> tuple[str, int]:
+def partition_named(lake: Lake, name: str) -> tuple[str, int]:
+    """Topic and number of ``topic-0``. Raises UsageError, with similar names, if the lake never knew it."""
     topic, _, number = name.rpartition("-")
     if topic and number.isascii() and number.isdigit() and len(number) < 10:
         rows = lake.query(
@@ -286,9 +287,15 @@ def _replica_changes(before: State, after: State, names: _Wording) -> Iterator[s
         yield f"replicas in another order: {_ints(before.replicas)} -> {_ints(after.replicas)}"
 
 
-def _offline_events(spells: Sequence[OfflineSpell]) -> Iterator[HistoryEvent]:
+def _offline_events(spells: Sequence[OfflineSpell], states: Sequence[State]) -> Iterator[HistoryEvent]:
     starts = {(spell.topic_id, spell.broker_id, spell.from_offset) for spell in spells}
     ends = {(spell.topic_id, spell.broker_id, spell.to_offset, spell.reason) for spell in spells}
+
+    def removed(spell: OfflineSpell, at: int) -> bool:
+        after = (state for state in states if state.topic_id == spell.topic_id and state.from_offset <= at)
+        last = max(after, key=lambda state: state.from_offset)
+        return spell.broker_id not in last.replicas or last.to_offset == at
+
     for spell in spells:
         # If only the directory changed, the replica was already offline for this reason, and still is.
         if (spell.topic_id, spell.broker_id, spell.from_offset, spell.reason) not in ends:
@@ -299,6 +306,7 @@ def _offline_events(spells: Sequence[OfflineSpell]) -> Iterator[HistoryEvent]:
             spell.to_offset is not None
             and spell.to_time is not None
             and (spell.topic_id, spell.broker_id, spell.to_offset) not in starts
+            and not removed(spell, spell.to_offset)
         ):
             yield HistoryEvent(spell.to_offset, spell.to_time, f"replica on {spell.broker_id} is offline no more")
 

@@ -125,7 +125,7 @@ def zone_of(name: str | None) -> tzinfo:
 def assignments(
     query: Inquiry,
     partition: Annotated[
-        str | None, typer.Argument(metavar="TOPIC-PARTITION", help="Only the requests about this topic or partition.")
+        str | None, typer.Argument(metavar="TOPIC-PARTITION", help="Only the requests about this partition.")
     ] = None,
     queue: Annotated[
         float | None, typer.Option("--queue", metavar="SECONDS", help="The queue of each broker, in such steps.")
@@ -137,13 +137,14 @@ def assignments(
     """
     from pipelines.ask import assignment_requests as ask
     from pipelines.ask.json_values import jsonable
+    from pipelines.ask.partition_history import partition_named
 
     if queue is not None and not 0.001 <= queue <= 10**9:
         raise UsageError(f"--queue {queue}: seconds from 0.001 on")
     if partition is not None and queue is not None:
         raise UsageError("--queue is about brokers, not about a partition: give one of them")
     if partition is not None:
-        chosen_requests = query.choose(REQUESTS, ask.requests_of(query.lake, partition))
+        chosen_requests = query.choose(REQUESTS, ask.requests_of(query.lake, *partition_named(query.lake, partition)))
         return Reply(
             chosen_requests,
             lambda: {**query.position, "requests": query.objects(chosen_requests)},

@@ -99,8 +99,9 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
                 f"{lake}/ledger: is gone or cannot be read ({what}), and the other tables are there: restore it from "
                 "a backup, or replay the log into another --lake"
             ) from None
+        which = "" if version is None else f" at version {version}, which the ledger names"
         raise UsageError(
-            f"{lake}/{name}: cannot be opened at version {version}, which the ledger names ({what}): jbod optimize "
+            f"{lake}/{name}: cannot be opened{which} ({what}): jbod optimize "
             "searches for a newer one with the same rows, and jbod rebuild recreates the tables from the records"
         ) from None
 

@@ -270,11 +270,18 @@ def test_history_tells_every_change_of_a_partition(tmp_path: Path) -> None:
             "and the directory failed (LOST)",
         ),
         (9, "removed with its topic"),
-        (9, "replica on 2 is offline no more"),
         (11, f"created as topic {AGAIN}: replicas 1 in {A}; leader 1"),
         (11, "replica on 1 is offline: directory offline"),
     ]
     assert [event.offset for event in history(Lake.open(tmp_path / "lake", at_offset=5), "orders-0").events] == [3, 5]
+
+
+def test_history_of_an_offline_replica_that_is_reassigned_away_never_says_offline_no_more(tmp_path: Path) -> None:
+    moved = PartitionChangeRecord(partition_id=0, topic_id=TOPIC, replicas=(2,), directories=(C,), isr=(2,), leader=2)
+    write_lake(tmp_path / "lake", entries(*FAILURE, moved))
+    answer = history(Lake.open(tmp_path / "lake"), "orders-0")
+    last = [event.what for event in answer.events if event.offset == 8]
+    assert last == [f"replica on 1 removed from {A}", "leader stays 2 (leader epoch 2)"]
 
 
 @pytest.mark.parametrize(
