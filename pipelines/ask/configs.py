@@ -79,12 +79,17 @@ def setting(lake: Lake, name: str) -> ConfigValues:
     return ConfigValues(values, cluster, {broker: value for broker, value in single.items() if value is not None})
 
 
+def is_true(value: str | None) -> bool:
+    """Whether a boolean setting is true, in any case (``Boolean.parseBoolean``)."""
+    return value is not None and value.lower() == "true"
+
+
 def tiered_topics(lake: Lake) -> frozenset[str]:
     """Topics that keep the older part of their log in remote storage.
 
     A disk failure affects only the local part of their data, which was not copied to remote storage yet.
     """
-    return frozenset(topic for topic, value in setting(lake, TIERED).topics.items() if value == "true")
+    return frozenset(topic for topic, value in setting(lake, TIERED).topics.items() if is_true(value))
 
 
 @dataclass(frozen=True)

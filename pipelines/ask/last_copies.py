@@ -29,7 +29,7 @@ from pipelines.ask.advice_last_copies import (
     wait_and_keep,
     wait_until_in_sync,
 )
-from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, setting
+from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, is_true, setting
 from pipelines.ask.loss import Followed
 from pipelines.lake.reader import Lake
 
@@ -231,7 +231,7 @@ class LastCopies:
         return setting(self.lake, UNCLEAN_ELECTION)
 
     def _may_elect(self, topic: str) -> bool:
-        return self._unclean.topics.get(topic, self._unclean.cluster) == "true"
+        return is_true(self._unclean.topics.get(topic, self._unclean.cluster))
 
     def _elected_at_start(self, broker: int, *, running: bool) -> list[str]:
         """Partitions that a broker would lead without a complete copy as soon as it starts, or is back from a restart
@@ -299,7 +299,7 @@ class LastCopies:
 
     def elected_at_stop(self, broker: int) -> list[str]:
         """Partitions that would get a leader without a complete copy as soon as a broker stops."""
-        if self._unclean.cluster != "true" and "true" not in self._unclean.topics.values():
+        if not any(map(is_true, (self._unclean.cluster, *self._unclean.topics.values()))):
             return []
         return [name for name in self._last_online.get(broker, ()) if self._may_elect(name.rpartition("-")[0])]
 

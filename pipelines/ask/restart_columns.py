@@ -22,7 +22,7 @@ from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.profiles import PROFILES, Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from jbod_model.replay.offline import has_online_dir
-from pipelines.ask.configs import UNCLEAN_ELECTION, features, min_isr, setting
+from pipelines.ask.configs import UNCLEAN_ELECTION, features, is_true, min_isr, setting
 from pipelines.ask.whatif_places import registrations
 from pipelines.lake.delta import reading
 from pipelines.lake.reader import Lake
@@ -399,13 +399,12 @@ def _settings(
     zero = _numbers(table["partition"]) == 0
     first[topic[zero]] = (replicas[zero] >= 0).sum(axis=1)
     known: dict[TopicSettings, int] = {}
-    otherwise = unclean.cluster or ""
     of_topic = [
         known.setdefault(
             TopicSettings(
                 wanted.topics.get(name, wanted.default),
                 replicas_of_first,
-                unclean.topics.get(name, otherwise).lower() == "true",
+                is_true(unclean.topics.get(name, unclean.cluster)),
             ),
             len(known),
         )

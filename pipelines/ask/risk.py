@@ -16,7 +16,16 @@ from typing import Any
 
 from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION, directories_supported
 from jbod_model.ids import ID_TABLES
-from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, MinIsr, features, min_isr, setting, tiered_topics
+from pipelines.ask.configs import (
+    UNCLEAN_ELECTION,
+    ConfigValues,
+    MinIsr,
+    features,
+    is_true,
+    min_isr,
+    setting,
+    tiered_topics,
+)
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.weights import COPY_RATE, Weights, alone
@@ -267,7 +276,7 @@ def strays(lake: Lake, rules: RiskRules, owners: Mapping[str, int]) -> str:
 def _partitions(lake: Lake, rules: RiskRules) -> str:
     """Every partition with the replicas that may lead it, in the order of election."""
     wanted = _by_topic(rules.min_isr.topics, str(rules.min_isr.default))
-    unclean = {topic: str(_is_true(value)) for topic, value in rules.unclean.topics.items()}
+    unclean = {topic: str(is_true(value)) for topic, value in rules.unclean.topics.items()}
     stopping = "".join(f", {broker}" for broker in rules.stopping)
     return f"""
         o AS (
@@ -275,7 +284,7 @@ def _partitions(lake: Lake, rules: RiskRules) -> str:
         ),
         p AS (
             SELECT p.*, complete, least({wanted}, len(replicas)) AS wanted,
-                   {_by_topic(unclean, str(_is_true(rules.unclean.cluster or "")))} AS unclean,
+                   {_by_topic(unclean, str(is_true(rules.unclean.cluster or "")))} AS unclean,
                    CASE WHEN down IS NULL THEN replicas
                         ELSE list_filter(replicas, lambda b, i: NOT list_contains(down, i)) END AS online
             FROM {lake.at("partitions")} p LEFT JOIN o USING (topic_id, partition)
@@ -354,7 +363,3 @@ def _by_topic(values: Mapping[str, object], otherwise: str) -> str:
     names = ", ".join(literal(topic) for topic in values)
     chosen = ", ".join(str(value) for value in values.values())
     return f"coalesce(map([{names}], [{chosen}])[p.topic], {otherwise})"
-
-
-def _is_true(value: str) -> bool:
-    return value.lower() == "true"

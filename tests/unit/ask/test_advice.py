@@ -46,8 +46,8 @@ def elsewhere() -> Story:
     return story.left(1, "b").change("t", 0, isr=(2,), leader=2)
 
 
-def unclean_on(story: Story) -> Story:
-    record = r.ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value="true")
+def unclean_on(story: Story, value: str = "true") -> Story:
+    record = r.ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value=value)
     return story.append(record, 0)
 
 
@@ -110,10 +110,13 @@ def test_failed_disk_that_may_have_the_log_of_a_leader_without_a_directory_is_no
     assert not offline(lake).data.at_risk
 
 
-def test_unclean_elections_are_forbidden_before_a_broker_with_the_last_copy_online_restarts(tmp_path: Path) -> None:
-    """While it restarted, Kafka elected the follower that lacked writes."""
+@pytest.mark.parametrize("value", ["true", "True", "TRUE"])
+def test_unclean_elections_are_forbidden_before_a_broker_with_the_last_copy_online_restarts(
+    tmp_path: Path, value: str
+) -> None:
+    """While it restarted, Kafka elected the follower that lacked writes. Kafka takes the value in any case."""
     story = Story().broker(1, "abe").broker(2, "cd").topic("t", {1: "a", 2: "c"}).topic("u", {1: "b", 2: "d"})
-    story = unclean_on(story.change("t", 0, isr=(1,)).left(1, "ae").change("u", 0, isr=(2,), leader=2))
+    story = unclean_on(story.change("t", 0, isr=(1,)).left(1, "ae").change("u", 0, isr=(2,), leader=2), value)
     steps = only_steps(offline(story.lake(tmp_path)))
     assert actions(steps) == [Action.FORBID_UNCLEAN, Action.REPLACE]
     assert "--entity-name t " in steps[0].text
