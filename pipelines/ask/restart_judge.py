@@ -86,8 +86,10 @@ class Judge:
         if not len(rows):
             return replace(outcome, next_leaders=dict(sorted(leaders.items())))
         played = self._played(kinds, Restart(brokers=tuple(brokers), kill=kill, unclean=self._unclean(brokers)))
-        reasons = [why(it, row, frozenset(brokers)) for row in kinds.tolist()]
         every = [partition.judged() for partition in played]
+        reasons = [
+            why(it, row, frozenset(brokers), effect.caused) for row, effect in zip(kinds.tolist(), every, strict=True)
+        ]
         uncleanly = np.array([Harm.UNCLEAN in effect.caused for effect in every], bool)
         kept = touched[rows] | uncleanly[kind]
         rows, kind = rows[kept], kind[kept]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from jbod_model.restart import Harm
 from pipelines.ask.advice import Action, Advice, few
 from pipelines.ask.restart_columns import Columns
 
@@ -27,6 +28,9 @@ WAITS = (CATCHING_UP, REASSIGNMENT, BROKER_DOWN, DIRECTORY_OFFLINE)
 REASONS = (*WAITS, ONE_REPLICA, MIN_ISR, TOGETHER, LAST_COPY, RETURN, ELECTION, QUORUM, FAULT)
 
 
+_UNLED = {Harm.NO_LEADER, Harm.LAST_REPLICA, Harm.LAST_COPY, Harm.UNCLEAN}
+
+
 @dataclass(frozen=True)
 class Why:
     """Why a partition cannot spare the brokers."""
@@ -36,15 +40,19 @@ class Why:
     """The brokers whose replicas would make the difference."""
 
 
-def why(columns: Columns, row: int, brokers: frozenset[int]) -> Why:
-    """The smallest reason why a partition cannot spare ``brokers``."""
-    size = int(columns.count[row])
-    replicas = [int(broker_id) for broker_id in columns.brokers[columns.replicas[row, :size]]]
-    wanted = max(1, int(columns.min_isr[row]))
-    others = [slot for slot, broker in enumerate(replicas) if broker not in brokers]
-    if size == 1:
+def why(columns: Columns, row: int, brokers: frozenset[int], caused: Collection[Harm] = ()) -> Why:
+    """The smallest reason why a partition cannot spare ``brokers``. A reassignment counts as complete.
+
+    ``caused``: what the restart does. If clients would have no leader that is complete, one such replica is the first
+    thing that lacks, and not those of min.insync.replicas.
+    """
+    replicas = [int(broker_id) for broker_id in columns.brokers[columns.replicas[row, : int(columns.count[row])]]]
+    staying = [slot for slot in range(len(replicas)) if not columns.removing[row, slot]]
+    others = [slot for slot in staying if replicas[slot] not in brokers]
+    if len(staying) == 1 and not others:
         return Why(ONE_REPLICA)
-    if size - 1 < wanted:
+    wanted = 1 if _UNLED & {*caused} else max(1, min(int(columns.min_isr[row]), len(staying)))
+    if len(staying) - 1 < wanted and len(others) < len(staying):
         return Why(MIN_ISR)
     if len(others) < wanted:
         return Why(TOGETHER)

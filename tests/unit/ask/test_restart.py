@@ -121,7 +121,22 @@ def test_eligible_leader_that_is_down_does_not_take_over() -> None:
     )
     answer = ask(with_elr(made))
     assert "no_leader" in answer.stakes[0].harms
-    assert reasons(answer) == {"min.insync.replicas": ()}
+    assert reasons(answer) == {"broker down": (2,)}
+
+
+def test_min_insync_replicas_is_no_reason_while_the_partition_would_have_no_leader() -> None:
+    """It said to accept that writes with acks=all are refused: they were already, and the partition went down."""
+    lagging = image(partition((1, A), (2, B), isr=(1,)), min_insync_replicas="2")
+    assert (ask(lagging).verdict, reasons(ask(lagging))) == ("not now", {"catching up": (2,)})
+
+
+def test_reason_during_a_reassignment_is_that_of_the_replicas_that_stay() -> None:
+    """It said to wait, and was not safe after the wait; or the reverse."""
+    moving = partition((3, C), (2, B), (1, A), isr=(1, 2), leader=1, adding_replicas=(3,), removing_replicas=(1,))
+    assert reasons(ask(image(moving, min_insync_replicas="2"), 2)) == {"min.insync.replicas": ()}
+    alone = partition((2, B), (1, A), isr=(1,), leader=1, adding_replicas=(2,), removing_replicas=(1,))
+    answer = ask(image(alone, min_insync_replicas="2"), 1)
+    assert (answer.verdict, reasons(answer)) == ("not now", {"reassignment": (2,)})
 
 
 def test_kill_takes_the_only_eligible_leader_off_the_lists_when_it_is_back() -> None:
