@@ -84,7 +84,9 @@ class StartOutcome:
     leads_empty: Sequence[str]
     """Partitions that it leads with a log that it created empty."""
     without_leader: Sequence[str]
-    """Partitions without a leader afterwards."""
+    """Partitions of the broker without a leader afterwards."""
+    perhaps_without_leader: Sequence[str]
+    """Those among them that are without a leader in some of the ways only."""
     gives_up: Sequence[GivenUp]
     """Partitions whose last complete copy is given up."""
     perhaps_gives_up: Sequence[str]
@@ -109,7 +111,7 @@ class NextStarts:
     broker: str
     """online, fenced or missing."""
     away: Sequence[str]
-    """Directories that the broker does not list and that may have replicas."""
+    """Directories that the broker does not list, and that may have replicas or that its last process lost."""
     starts: Sequence[StartOutcome]
     """If directories were named: the start with them blank or gone. Else what becomes of ``away``: it comes back, comes
     back blank, is taken out of log.dirs, stays broken. Empty if no directory is away."""
@@ -184,6 +186,24 @@ def starts_of(lake: Lake, brokers: Sequence[int], default_min_isr: int = 1) -> l
 # DISKS
 
 
+def lost_directories(lake: Lake) -> dict[int, set[str]]:
+    """Registered broker -> the directories that its present or last process listed and does not list any more.
+
+    They are in its log.dirs, so the marks of a shutdown in order are not on every disk (R-RESTART-3).
+    """
+    lost: dict[int, set[str]] = {}
+    for broker, directory in lake.query(
+        f"""
+        SELECT DISTINCT broker_id, directory_id FROM (
+            SELECT b.broker_id, unnest(h.log_dirs) AS directory_id, b.log_dirs
+            FROM {lake.at("brokers")} b JOIN {lake.until("brokers")} h USING (broker_id, incarnation_id)
+        ) WHERE NOT list_contains(log_dirs, directory_id)
+        """
+    ):
+        lost.setdefault(broker, set()).add(directory)
+    return lost
+
+
 @dataclass(frozen=True)
 class _Disks:
     """What the log says about a broker's directories."""
@@ -193,7 +213,7 @@ class _Disks:
     listed: Sequence[str]
     """The directories in its registration."""
     away: Sequence[str]
-    """Further directories that may have replicas. All of them, if the broker is not registered."""
+    """Further directories that may have replicas, or that its last process lost. All, if it is not registered."""
     in_order: bool | None
     """Whether its last process was shut down in order. None: it is not known, or it runs."""
 
@@ -217,6 +237,7 @@ def _disks(lake: Lake, broker: int, data: Losses) -> _Disks:
         "AND kind = 'assigned'"
     )
     known = {directory for (directory,) in assigned} | {*data.last_copies.away.get(broker, {})} - {""}
+    known |= lost_directories(lake).get(broker, set())
     state = "missing" if not registered else "fenced" if fenced else "online"
     if not registered:
         return _Disks(state, (), sorted(known | {*listed}), None)
@@ -255,8 +276,10 @@ class _Player:
         led = [{*self._led(started)} - {*self._led(None)} for started in played]
         back = become("back")
         twice = sorted({name for directory in back for name in data.last_copies.twice(self.broker, directory)})
-        without = {key for started in played for key, leader in _leaders(started.image) if leader < 0}
-        replica_keys = {key for key, _ in _leaders(self.image) if self.has_replica(key)}
+        without = [
+            {key for key, leader in _leaders(started.image) if leader < 0 and self.has_replica(key)}
+            for started in played
+        ]
 
         return StartOutcome(
             back=become("back"),
@@ -269,7 +292,8 @@ class _Player:
             leads=self._names(set().union(*led)),
             perhaps_leads=self._names(set().union(*led) - led[0].intersection(*led)),
             leads_empty=self._names(key for started in played for key in {*self._led(started)} & started.recreated),
-            without_leader=self._names(without & replica_keys),
+            without_leader=self._names(set().union(*without)),
+            perhaps_without_leader=self._names(set().union(*without) - without[0].intersection(*without)),
             gives_up=sorted(
                 {name: partition for names in lost for name, partition in names.items()}.values(),
                 key=lambda partition: (partition.topic, partition.partition),

@@ -259,7 +259,7 @@ def safe_to_restart(
     known = nodes(lake)
     judge = Judge(lake, columns(lake, default_min_isr), default_min_isr)
     registered = [broker for broker in ids if broker in judge.columns.registered]
-    judgement = judge.judge(registered, kill=kill)
+    judgement = judge.judge(registered, kill=kill, marked=None if not (blank or gone) else not blank)
     effect = quorum_effect(known, ids)
     now = now or datetime.now(UTC)
     missing = known.missing(ids)

@@ -7,9 +7,9 @@ once for each kind (``jbod_model.restart``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from jbod_model.profiles import Profile
 from jbod_model.replay.image import Image
 from jbod_model.restart import DECIDING, Course, Harm, Restart, RestartEffect, course, in_any_order, judged
 from pipelines.ask.lost_data import complete_copies
+from pipelines.ask.next_start import lost_directories
 from pipelines.ask.restart_columns import Columns, Flags
 from pipelines.ask.restart_waits import ELECTION, RETURN, Blocking, Why, why
 from pipelines.lake.reader import Lake
@@ -71,9 +72,13 @@ class Judge:
     known_complete: bool = True
     """Whether the lists of the lake are those of ``columns``, so that the copies can be asked about (R-LOSS-6)."""
 
-    def judge(self, brokers: Sequence[int], *, kill: bool = False) -> RestartOutcome:
+    def judge(self, brokers: Sequence[int], *, kill: bool = False, marked: bool | None = None) -> RestartOutcome:
         """What a restart of these registered brokers does to every partition, also to those of other brokers that
-        elect when these are back (R-RESTART-3)."""
+        elect when these are back (R-RESTART-3).
+
+        ``marked``: whether every directory of the start has the mark of a shutdown in order. None: as the directories
+        are now.
+        """
         it = self.columns
         stopping = it.on(brokers)
         touched: Flags = np.asarray(stopping.any(axis=1))
@@ -85,7 +90,7 @@ class Judge:
         outcome = RestartOutcome(it, frozenset(brokers), kill, rows, kind, _led(it, moved, stopping) if kill else None)
         if not len(rows):
             return replace(outcome, next_leaders=dict(sorted(leaders.items())))
-        played = self._played(kinds, Restart(brokers=tuple(brokers), kill=kill, unclean=self._unclean(brokers)))
+        played = self._played(kinds, Restart(brokers=tuple(brokers), kill=kill, unclean=self._unclean(brokers, marked)))
         every = [partition.judged() for partition in played]
         reasons = [
             why(it, row, frozenset(brokers), effect.caused) for row, effect in zip(kinds.tolist(), every, strict=True)
@@ -113,15 +118,23 @@ class Judge:
         return replace(outcome, next_leaders=dict(sorted(leaders.items())))
 
     def with_disks_away(self, brokers: Sequence[int]) -> list[int]:
-        """The brokers with a replica in a directory that is not online."""
+        """The brokers that lost a directory, or have a replica in one that is not online."""
         away = self.columns.there & ~self.columns.placed
-        return [broker for broker in brokers if bool((self.columns.on([broker]) & away).any())]
+        return [
+            broker
+            for broker in brokers
+            if broker in self._lost_directories or bool((self.columns.on([broker]) & away).any())
+        ]
 
-    def _unclean(self, brokers: Sequence[int]) -> frozenset[int]:
-        """Brokers whose shutdown is not clean, or was not: they are down, and did not stop in order, or a replica is in
-        a directory that is not online (R-RESTART-3)."""
+    @cached_property
+    def _lost_directories(self) -> Mapping[int, Collection[str]]:
+        return lost_directories(self.lake)
+
+    def _unclean(self, brokers: Sequence[int], marked: bool | None) -> frozenset[int]:
+        """Brokers whose shutdown is not clean, or was not: they are down, and did not stop in order, or a directory is
+        not online (R-RESTART-3)."""
         it = self.columns
-        unclean_brokers = {*self.with_disks_away(brokers)}
+        unclean_brokers = {*(self.with_disks_away(brokers) if marked is None else () if marked else brokers)}
         for broker in brokers:
             registration = it.registered[broker]
             if registration.fenced and not registration.in_controlled_shutdown:

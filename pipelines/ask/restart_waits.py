@@ -50,7 +50,7 @@ def why(columns: Columns, row: int, brokers: frozenset[int], caused: Collection[
     staying = [slot for slot in range(len(replicas)) if not columns.removing[row, slot]]
     others = [slot for slot in staying if replicas[slot] not in brokers]
     if len(staying) == 1 and not others:
-        return Why(ONE_REPLICA)
+        return Why(RETURN if Harm.UNCLEAN in caused else ONE_REPLICA)
     wanted = 1 if _UNLED & {*caused} else max(1, min(int(columns.min_isr[row]), len(staying)))
     if len(staying) - 1 < wanted and len(others) < len(staying):
         return Why(MIN_ISR)
@@ -119,8 +119,8 @@ class Blocking:
             FAULT: "Kafka's own controller would fail on it, or never let the broker stop",
             QUORUM: "the quorum of controllers would have no majority",
             LAST_COPY: f"{many} {_have(self.partitions)} {its} last complete copy there",
-            RETURN: f"{many} would come to harm when a broker is back: after a kill, or with a directory offline, the "
-            "controller no longer counts its replicas as complete",
+            RETURN: f"{many} would come to harm when a broker is back: after a kill, or with a directory that is "
+            "offline or blank, the controller no longer counts its replicas as complete",
             ELECTION: f"{many} {_have(self.partitions)} no leader, and the controller elects a replica that lacks "
             "writes as soon as a broker is back",
         }[self.reason]
@@ -155,7 +155,14 @@ class Blocking:
             return Advice(Action.LOOK, text, partitions=names)
         if self.reason == TOGETHER:
             return Advice(Action.LOOK, "restart fewer of them at once: jbod restart-plan has the batches")
-        if self.reason in (LAST_COPY, RETURN):
+        if self.reason == RETURN:
+            text = (
+                f"add a replica of {few(names)} on another broker (kafka-reassign-partitions); or, if no step forbids "
+                "it, stop the broker in order, and take every directory that is not online or is blank out of log.dirs "
+                "before it starts"
+            )
+            return Advice(Action.REASSIGN, text, partitions=names)
+        if self.reason == LAST_COPY:
             return Advice(
                 Action.LOOK, f"first see which disk holds the data of {few(names)}: jbod offline", partitions=names
             )

@@ -173,8 +173,9 @@ def show_next_starts(out: Screen, answer: NextStarts, every: bool = False) -> No
     for outcome in answer.starts:
         given_up = [lost.name for lost in outcome.gives_up]
         say(out, f"  {_case(outcome)}: {_consequence(outcome)}", "bold red" if given_up else "", hang=4)
-        if given_up:
-            say(out, f"    {listed(given_up, len(given_up) if every else 8)}", hang=4)
+        names = given_up or sorted({*outcome.without_leader} - {*outcome.perhaps_without_leader})
+        if names:
+            say(out, f"    {listed(names, len(names) if every else 8)}", hang=4)
     show_fault(out, answer.fault)
     show_steps(out, (step.text for step in answer.steps), "Before the start")
 
@@ -200,7 +201,7 @@ def _consequence(outcome: StartOutcome) -> str:
         return f"the broker does not start ({outcome.refused})"
     losses = list(_losses(outcome))
     if not losses:
-        return "no replica is recreated" + (f", and {gains[0]}" if (gains := list(_gains(outcome))) else "")
+        return " and ".join(["no replica is recreated", *_gains(outcome)])
     return "; ".join([*losses, *_gains(outcome)])
 
 
@@ -224,6 +225,9 @@ def _losses(outcome: StartOutcome) -> Iterator[str]:
 
 
 def _gains(outcome: StartOutcome) -> Iterator[str]:
+    unled = {*outcome.without_leader} - {*outcome.perhaps_without_leader}
+    if unled:
+        yield f"{many(len(unled), 'partition')} of the broker {'has' if len(unled) == 1 else 'have'} no leader"
     led = sorted({*outcome.leads} - {*outcome.leads_empty})
     if led:
         yield f"the broker {_leads(outcome, led)} {many(len(led), 'partition')} that it does not lead now"

@@ -12,13 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.formats.metadata_version import ELR_FEATURE
+from jbod_model.formats.records import BrokerRegistrationChangeRecord, FeatureLevelRecord, PartitionChangeRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
 from pipelines.ask.restart import RestartVerdict, safe_to_restart
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, in_memory_of, lake_of, one_topic, partition
-from tests.unit.check.story import Story
+from tests.unit.check.story import Story, disk, topic_id
 
 A, B, C, D = Uuid(1, 1000), Uuid(2, 1000), Uuid(3, 1000), Uuid(4, 1000)
 REGISTERED = brokers((A,), (B,), (C,), (D,))
@@ -158,6 +159,40 @@ def test_directory_that_is_offline_makes_the_return_unclean() -> None:
     assert ask(with_elr(image(held, registered=registered))).verdict == "safe"
     answer = ask(with_elr(image(held, spared, registered=registered)))
     assert [(stake.partition, stake.harms) for stake in answer.stakes if stake.harms] == [(0, ["last_complete_copy"])]
+
+
+def test_directory_that_failed_makes_the_return_unclean_after_its_replicas_were_moved_away(tmp_path: Path) -> None:
+    """R-RESTART-3, R-RESTART-5: it said safe, and t-0 came back without a leader."""
+    story = Story().broker(1, "ab").broker(2, "c").topic("t", {1: "a"})
+    story = story.append(FeatureLevelRecord(name=ELR_FEATURE, feature_level=1), 0)
+    lake = story.lake(tmp_path / "both")
+    assert reasons(safe_to_restart(lake, [1])) == {"one replica": ()}
+    lake = story.left(1, "a").lake(tmp_path / "failed")
+    assert reasons(safe_to_restart(lake, [1])) == {"return": ()}
+    assert reasons(safe_to_restart(lake, [1], gone=[str(disk("b"))])) == {"one replica": ()}
+    stopping = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=story.epochs[1], in_controlled_shutdown=1)
+    eligible = PartitionChangeRecord(
+        topic_id=topic_id("t"), partition_id=0, isr=(), leader=-1, eligible_leader_replicas=(1,)
+    )
+    story.append(stopping, 1).append(eligible, 2).fence(1)
+    lake = story.lake(tmp_path / "stopped")
+    answer = safe_to_restart(lake, [1])
+    assert (answer.verdict, reasons(answer)) == ("not safe", {"return": ()})
+    assert [(start.gone, start.without_leader) for start in answer.starts[0].starts] == [
+        ([], ["t-0"]),
+        ([], ["t-0"]),
+        ([str(disk("b"))], []),
+        ([], ["t-0"]),
+    ]
+    assert safe_to_restart(lake, [1], gone=[str(disk("b"))]).verdict == "safe"
+
+
+def test_blank_disk_makes_the_return_unclean(tmp_path: Path) -> None:
+    """R-RESTART-3: no disk that is blank has the mark of a shutdown in order."""
+    story = Story().broker(1, "ab").topic("t", {1: "a"})
+    story = story.append(FeatureLevelRecord(name=ELR_FEATURE, feature_level=1), 0)
+    answer = safe_to_restart(story.lake(tmp_path), [1], blank=[str(disk("b"))])
+    assert (answer.verdict, reasons(answer)) == ("not safe", {"return": ()})
 
 
 # WHO COUNTS
