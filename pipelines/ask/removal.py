@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
@@ -14,6 +14,7 @@ from pipelines.ask.advice import (
     Action,
     Advice,
     drain,
+    few,
     look,
     reassign_or_start,
     reassign_or_take_out,
@@ -83,6 +84,7 @@ def reasons_against(
         *_about_last_offline(place, last),
         *_about_lost(place, [loss for loss in lost if loss.name not in offline]),
         *_about_replicas(lake, place, held, last),
+        *_about_other_brokers(lake, place),
         *_about_broker(place, last),
         *_about_last(place, held, offline),
     ]
@@ -189,6 +191,24 @@ def _about_replicas(lake: Lake, place: Place, held: Sequence[Held], last: LastCo
         ),
     ]
     return [reason for reason in reasons if reason is not None]
+
+
+def _about_other_brokers(lake: Lake, place: Place) -> Iterator[Reason]:
+    """Replicas that the directory had when another broker listed it: its disk was moved."""
+    for broker, count, names in lake.query(
+        f"""
+        SELECT broker_id, count(*), list(topic || '-' || partition ORDER BY topic, partition)
+        FROM {lake.at("assignments")} WHERE directory_id = $1 AND broker_id <> $2 GROUP BY ALL ORDER BY ALL
+        """,
+        [place.directory_id, place.broker_id],
+    ):
+        yield Reason(
+            True,
+            f"{count:,} {'replica' if count == 1 else 'replicas'} of broker {broker} in it: it was a disk of broker "
+            f"{broker}",
+            look(f"bring the disk back to broker {broker}, or save {few(names)} from it (a folder may end in -stray)"),
+            tuple(names),
+        )
 
 
 def _restart(last: LastCopies, broker: int, text: str) -> list[Advice]:

@@ -123,6 +123,15 @@ def test_directory_that_moved_is_asked_about_where_it_is(tmp_path: Path) -> None
     assert f"ask about it there: 2:{moved}" in [reason.advice for reason in answer.reasons]
 
 
+def test_directory_that_moved_keeps_what_its_first_broker_has_in_it(tmp_path: Path) -> None:
+    """It was safe: no replica of the second broker was in it."""
+    answer = ask(tmp_path, one_topic(partition((1, A)), registered=brokers((B,), (C, A))), f"2:{A}")
+    assert not answer.safe
+    (reason,) = [reason for reason in answer.reasons if reason.blocks]
+    assert (reason.finding, reason.partitions) == ("1 replica of broker 1 in it: it was a disk of broker 1", ("t-0",))
+    assert "bring the disk back to broker 1" in reason.advice
+
+
 def test_broker_without_a_directory_named_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="write BROKER:DIRECTORY"):
         ask(tmp_path, one_topic(partition((1, A)), registered=REGISTERED), "1")
