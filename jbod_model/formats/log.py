@@ -109,7 +109,8 @@ class MetadataLog:
 
 
 class LogReader:
-    """Iterates over the entries of a log once: a snapshot if one is needed, then the log after it (R-LOG-4).
+    """Iterates over the entries of a log once: a snapshot if one is needed, then the log after it (R-LOG-4), then a
+    snapshot whose end is after the log's.
 
     ``start``: ``earliest`` reads the log from offset 0 if the log still begins there, ``snapshot`` starts from the
     newest snapshot if there is one. After the iteration ``tail`` has the remaining bytes and ``next_offset`` the end.
@@ -123,6 +124,7 @@ class LogReader:
         from_zero = start == "earliest" and first == 0
         self.snapshot = None if from_zero else log.newest_snapshot()
         self.next_offset = self.snapshot.end_offset if self.snapshot else 0
+        self._epoch = self.snapshot.epoch if self.snapshot else 0
         if first is not None and first > self.next_offset:
             raise MalformedLog(
                 str(log.segments[0].path),
@@ -134,6 +136,10 @@ class LogReader:
         if self.snapshot is not None:
             yield from self._read_snapshot(self.snapshot)
         yield from self._read_segments(self.next_offset)
+        newest = self.log.newest_snapshot()
+        if newest is not None and newest.end_offset > self.next_offset and newest.epoch >= self._epoch:
+            self.snapshot, self.next_offset = newest, newest.end_offset
+            yield from self._read_snapshot(newest)
 
     def _read_snapshot(self, snapshot: SnapshotFile) -> Iterator[LogEntry]:
         timestamp = 0
@@ -154,7 +160,6 @@ class LogReader:
                 )
 
     def _read_segments(self, start: int) -> Iterator[LogEntry]:
-        epoch = self.snapshot.epoch if self.snapshot else 0
         expected: int | None = None
         for index, segment in enumerate(self.log.segments):
             file = str(segment.path)
@@ -169,14 +174,14 @@ class LogReader:
                 # VALIDATE
                 if header.base_offset != expected:
                     raise MalformedLog(file, expected, f"the next batch starts at {header.base_offset}")
-                if header.last_offset >= start and header.epoch < epoch:
-                    raise MalformedLog(file, header.base_offset, f"epoch {header.epoch} follows epoch {epoch}")
+                if header.last_offset >= start and header.epoch < self._epoch:
+                    raise MalformedLog(file, header.base_offset, f"epoch {header.epoch} follows epoch {self._epoch}")
                 if header.base_offset < start <= header.last_offset:
                     raise MalformedLog(file, header.base_offset, f"the snapshot ends inside this batch, at {start}")
                 # APPLY
                 expected = header.last_offset + 1
                 if header.base_offset >= start:
-                    epoch = header.epoch
+                    self._epoch = header.epoch
                     yield from self._entries(batch, file)
                     self.next_offset = expected
 

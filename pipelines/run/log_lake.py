@@ -127,6 +127,8 @@ def _plan(options: LogOptions, refusal: JbodError | None) -> _LogPlan:
     pieces: list[Slice] = []
     try:
         for _, slices in planner.micro_batches(planner.begin(options.start)):
+            if slices[0].snapshot >= 0:  # it replaces everything before it
+                pieces.clear()
             pieces += slices
     except LogChanged:
         raise

@@ -61,6 +61,8 @@ def parting(lake: LakeWriter, planner: Planner) -> int:
     first = planner.first_offset()
     if first >= lake.end_offset or first < 0:
         return _by_epoch_alone(lake, planner)
+    if newest["from_snapshot"] == lake.end_offset > planner.scan.next_offset:
+        return lake.end_offset  # the log ends before the snapshot that the lake went on with (R-LOG-4)
     if _is_in_log(newest, planner):
         return lake.end_offset
     return _last_common(lake, planner, first)
@@ -315,4 +317,6 @@ def _position(lake: LakeWriter, planner: Planner) -> Position:
     whole = _scanned(planner, lake.end_offset - 1)
     if whole.scan.next_offset >= lake.end_offset:
         return whole.scan.position(lake.end_offset, -1)
+    if (lake.ledger or {})["from_snapshot"] == lake.end_offset:
+        return Position(lake.end_offset, epoch=epoch)
     return Position(lake.end_offset, _last_batch_below(lake, lake.end_offset), epoch, crc)

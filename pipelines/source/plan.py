@@ -155,7 +155,8 @@ class Planner:
     def advance(self, position: Position, max_records: int | None = None) -> Position:
         """Returns the end of the next micro-batch, or ``position`` itself if there is nothing new.
 
-        A reader without a position, or below the first offset on disk, begins with the newest snapshot.
+        A reader without a position, or below the first offset on disk, begins with the newest snapshot. So does one at
+        the end of a log that ends before it.
         Raises LogChanged if history below ``position`` was rewritten. If nothing more may be read and the log is
         damaged, raises ``problem``.
         """
@@ -182,7 +183,17 @@ class Planner:
             return self.scan.position(end, position.snapshot)
         if begun is None and self.problem is not None:
             raise self.problem
-        return position
+        beyond = self._snapshot_beyond(position)
+        return position if beyond is None else Position(beyond, snapshot=beyond)
+
+    def _snapshot_beyond(self, position: Position) -> int | None:
+        """The end of a complete snapshot that is after the log's: Kafka truncates the log to it (R-LOG-4)."""
+        newest = self._newest_snapshot()
+        if newest is None or newest.epoch < max(self.scan.epoch, position.epoch):
+            return None
+        end = newest.end_offset
+        read = max(self.scan.next_offset, position.offset)
+        return end if end > read and (self.limit is None or end <= self.limit) else None
 
     @property
     def problem(self) -> JbodError | None:

@@ -24,7 +24,9 @@ from pipelines.cli import main
 from pipelines.lake.publish import LakeWriter
 from pipelines.run import rebuild_states as from_records
 from pipelines.run import rollback
+from pipelines.run.log_lake import LogLake
 from pipelines.run.seed import OF_REQUESTS
+from pipelines.source.log_options import LogOptions
 from tests.crash import loop
 from tests.support import local
 from tests.support.paths import metadata_dir
@@ -343,6 +345,36 @@ def test_reader_behind_retention_goes_on_from_the_snapshot_and_does_not_know_wha
             UsageError, match=f"offset {unknown} was never read: the log went from 3 to the snapshot at 49"
         ):
             ask.Lake.open(tmp_path / "lake", at_offset=unknown)
+
+
+@pytest.mark.parametrize("begins", [0, 2, None])
+def test_snapshot_after_the_end_of_the_log_is_gone_on_with(tmp_path: Path, begins: int | None) -> None:
+    """R-LOG-4: it was not looked at, and the answer was that of the log's end, without a word. ``begins``: the first
+    offset of the log beside it; None: there is only the snapshot."""
+    log_dir = write(tmp_path / "log", [(1, [record]) for record in PLACED])
+    local.replay(log_dir, tmp_path / "lake")
+    if begins != 0:
+        for path in (log_dir / LOG).glob("*"):
+            path.unlink()
+    if begins:
+        writer = LogWriter(base_offset=begins)
+        for number, record in enumerate(PLACED[begins:], begins):
+            writer.append([VersionedRecord(record, LAST[type(record)])], epoch=1, timestamp=TIME + 10 * number + 1)
+        writer.write(log_dir / LOG)
+    state = [VersionedRecord(record, LAST[type(record)]) for record in PLACED[:2]]
+    write_snapshot(log_dir / LOG, state, end_offset=50, epoch=1, timestamp=TIME + 999)
+    names = ["lake", "fresh"]
+    for name in names:
+        local.replay(log_dir, tmp_path / name)
+        assert ask.Lake.open(tmp_path / name).offset == 49
+        assert local.replay(log_dir, tmp_path / name) is None, "and again nothing is taken back"
+    assert LogLake.of(LogOptions(path=str(log_dir))).offset == 49
+    retained(log_dir, 50, 1, [(1, [r.NoOpRecord()])], PLACED[:2])
+    for name in names:
+        assert local.replay(log_dir, tmp_path / name) is None
+        assert ask.Lake.open(tmp_path / name).offset == 50
+        open_topics = {row["topic"] for row in rows_of(tmp_path / name)["partitions"] if row["to_offset"] is None}
+        assert open_topics == {"t"}
 
 
 def test_fork_after_a_snapshot_is_taken_back_to_it(tmp_path: Path) -> None:

@@ -166,6 +166,22 @@ def test_snapshot_alone_and_snapshot_past_the_log_are_enough(tmp_path: Path) -> 
     assert (names(entries), reader.next_offset) == ([(8, "a")], 9)
 
 
+def test_snapshot_past_a_log_from_zero_comes_after_it(tmp_path: Path) -> None:
+    """R-LOG-4: between the end of a fetch of a snapshot and the truncation, and in a copy that is not complete."""
+    segment(tmp_path, 0, features("a", "b"))
+    write_snapshot(tmp_path, features("b", "c"), end_offset=9, epoch=1, timestamp=1)
+    entries, reader = read(tmp_path)
+    assert (names(entries), reader.next_offset) == ([(0, "a"), (1, "b"), (8, "b"), (8, "c")], 9)
+    assert image_at(tmp_path)[1].features == {"b": 1, "c": 1}
+
+
+def test_snapshot_past_the_log_of_an_older_epoch_does_not_count(tmp_path: Path) -> None:
+    """R-LOG-4."""
+    segment(tmp_path, 0, features("a"), epoch=3)
+    write_snapshot(tmp_path, features("b"), end_offset=9, epoch=2, timestamp=1)
+    assert names(read(tmp_path)[0]) == [(0, "a")]
+
+
 def test_history_out_of_order_is_refused(tmp_path: Path) -> None:
     """R-LOG-5."""
 
