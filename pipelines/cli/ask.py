@@ -256,12 +256,7 @@ def _failures(query: Inquiry, fail: Sequence[str]) -> Reply:
     from pipelines.show.risk import show_whatif
 
     answer = ask(query.lake, fail, query.min_isr)
-    chosen = query.choose(WHATIF, answer.changes)
-    return Reply(
-        chosen,
-        lambda: {**answer.as_json(), "changes": query.objects(chosen)},
-        lambda out: show_whatif(out, answer, chosen, query.every),
-    )
+    return query.reply(WHATIF, answer, "changes", show_whatif)
 
 
 def _config_changes(query: Inquiry, config: str) -> Reply:
@@ -270,12 +265,7 @@ def _config_changes(query: Inquiry, config: str) -> Reply:
 
     wanted = query.wanted
     answer = ask(query.lake, config, wanted.topics, wanted.brokers, query.min_isr)
-    chosen = query.choose(CONFIG, answer.changes)
-    return Reply(
-        chosen,
-        lambda: {**answer.as_json(), "changes": query.objects(chosen)},
-        lambda out: show_config(out, answer, chosen, query.every),
-    )
+    return query.reply(CONFIG, answer, "changes", show_config)
 
 
 @question(REMOVAL)
@@ -288,13 +278,7 @@ def safe_to_remove(
     from pipelines.show.risk import show_removal
 
     answer = ask(query.lake, directory, query.min_isr)
-    chosen = query.choose(REMOVAL, answer.held)
-    return Reply(
-        chosen,
-        lambda: {**answer.as_json(), "held": query.objects(chosen)},
-        lambda out: show_removal(out, answer, chosen, query.every),
-        exit_code=0 if answer.safe else 1,
-    )
+    return query.reply(REMOVAL, answer, "held", show_removal, 0 if answer.safe else 1)
 
 
 @question(QUORUM, log_argument=True)
@@ -438,9 +422,4 @@ def sizes(
     if keep:
         new = keep_in_lake(query.lake, answer)
         progress.notice(f"sizes of {new:,} directories are kept" if new else "these sizes were kept before")
-    chosen = query.choose(SIZES, answer.directories)
-    return Reply(
-        chosen,
-        lambda: {**answer.as_json(), "directories": query.objects(chosen)},
-        lambda out: show_sizes(out, answer, chosen, query.every),
-    )
+    return query.reply(SIZES, answer, "directories", show_sizes)

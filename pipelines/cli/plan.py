@@ -103,13 +103,7 @@ def made(
     answer = ask(query.lake, aim, sizes or (), limits, query.min_isr, headroom, into)
     for line in answer.notes:
         progress.notice(f"plan: {line}")
-    chosen = query.choose(STEPS, answer.steps)
-    return Reply(
-        chosen,
-        lambda: {**answer.as_json(), "steps": query.objects(chosen)},
-        lambda out: show_move_plan(out, answer, chosen, query.every),
-        exit_code=answer.exit_code,
-    )
+    return query.reply(STEPS, answer, "steps", show_move_plan, answer.exit_code)
 
 
 def makes(aim_of: Callable[..., Aim]) -> Callable[..., None]:
@@ -195,13 +189,7 @@ def undo(
     from pipelines.show.plan import show_undo
 
     answer = ask(query.lake, file, sizes or (), into)
-    chosen = query.choose(UNDO, answer.partitions)
-    return Reply(
-        chosen,
-        lambda: {**answer.as_json(), "partitions": query.objects(chosen)},
-        lambda out: show_undo(out, answer),
-        exit_code=1 if answer.left_out else 0,
-    )
+    return query.reply(UNDO, answer, "partitions", show_undo, 1 if answer.left_out else 0)
 
 
 def _topic(text: str) -> tuple[str, int]:
@@ -264,13 +252,7 @@ def check_plan(
         answer = ask(query.lake, file, query.min_isr)
     for line in answer.notes:
         progress.notice(f"plan: {line}")
-    chosen = query.choose(PLAN, answer.partitions)
-    return Reply(
-        chosen,
-        lambda: {**answer.as_json(), "partitions": query.objects(chosen)},
-        lambda out: show_plan_check(out, answer, chosen, query.every),
-        exit_code=0 if answer.ok else 1,
-    )
+    return query.reply(PLAN, answer, "partitions", show_plan_check, 0 if answer.ok else 1)
 
 
 @question(WATCH)
@@ -295,13 +277,7 @@ def watch_plan(
         answer, query = _followed(query, files, sizes or ())
     else:
         answer = ask(query.lake, files, query.min_isr, sizes or ())
-    chosen = query.choose(WATCH, answer.partitions)
-    return Reply(
-        chosen,
-        lambda: {**answer.as_json(), "partitions": query.objects(chosen)},
-        lambda out: show_plan_watch(out, answer, chosen, query.every),
-        exit_code=0 if answer.done else 1,
-    )
+    return query.reply(WATCH, answer, "partitions", show_plan_watch, 0 if answer.done else 1)
 
 
 def _followed(query: Inquiry, files: Sequence[str], sources: Sequence[str]) -> tuple[PlanWatch, Inquiry]:

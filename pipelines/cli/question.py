@@ -192,6 +192,16 @@ class Inquiry:
         """The rows that the filters of the command line choose."""
         return self.wanted.choose(table, rows, self.lake)
 
+    def reply(self, table: RowTable, answer: Any, rows: str, show: Callable[..., None], exit_code: int = 0) -> Reply:
+        """The reply whose rows are the attribute ``rows`` of the answer, and a key of its JSON."""
+        chosen = self.choose(table, getattr(answer, rows))
+        return Reply(
+            chosen,
+            lambda: {**answer.as_json(), rows: self.objects(chosen)},
+            lambda out: show(out, answer, chosen, self.every),
+            exit_code,
+        )
+
 
 @dataclass(frozen=True)
 class Reply:

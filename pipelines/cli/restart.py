@@ -59,13 +59,7 @@ def safe_to_restart(
     nodes = node_ids(brokers)
     seconds = parse_span("--max-age", max_age)
     answer, query = _waited(query, nodes, _Manner(kill, blank or (), gone or ()), seconds, wait)
-    chosen = query.choose(RESTART, answer.stakes)
-    return Reply(
-        chosen,
-        lambda: {**answer.as_json(), "stakes": query.objects(chosen)},
-        lambda out: show_verdict(out, answer, chosen, query.every),
-        exit_code=answer.exit_code,
-    )
+    return query.reply(RESTART, answer, "stakes", show_verdict, answer.exit_code)
 
 
 class _Manner(NamedTuple):
@@ -148,10 +142,4 @@ def restart_plan(
         if answer.next.batch:
             typer.echo(",".join(map(str, answer.next.batch)))
         raise typer.Exit(answer.next.exit_code)
-    chosen = query.choose(RESTART_PLAN, answer.nodes)
-    return Reply(
-        chosen,
-        lambda: {**answer.as_json(), "nodes": query.objects(chosen)},
-        lambda out: show_plan(out, answer, chosen, query.every),
-        exit_code=1 if answer.impossible or answer.down else 0,
-    )
+    return query.reply(RESTART_PLAN, answer, "nodes", show_plan, 1 if answer.impossible or answer.down else 0)

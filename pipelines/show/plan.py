@@ -386,7 +386,7 @@ def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
         say(out, "  It cannot be undone: the brokers or disks of before are down.")
 
 
-def show_undo(out: Screen, answer: Undo) -> None:
+def show_undo(out: Screen, answer: Undo, _chosen: Chosen, _every: bool = False) -> None:
     """What it brings back, and what it cannot."""
     number = len(answer.partitions)
     say(out, f"{many(number, 'partition')} would be as at offset {answer.offset}, {when(answer.time)}.", "bold")
