@@ -27,6 +27,7 @@ from pipelines.show.text import (
     show_rest,
     show_selection,
     show_table,
+    show_title,
     when,
 )
 
@@ -55,8 +56,7 @@ def show_losses(out: Screen, answer: Losses, time: datetime, every: bool = False
     """Lost data, the disks that may still have a copy, and what to do; then the disks that must not be wiped."""
     groups = answer.groups if every else answer.groups[:MOST_GROUPS]
     if groups:
-        say(out)
-        say(out, "Data", "bold")
+        show_title(out, "Data")
     for group in groups:
         _show_group(out, group[0], group, group[0].offset, group[0].time, time)
     show_rest(out, len(answer.groups) - len(groups), "group", "  ")
@@ -64,8 +64,7 @@ def show_losses(out: Screen, answer: Losses, time: datetime, every: bool = False
         say(out, f"Lost data that was accepted (check.losses_accepted_until): {answer.accepted:,}", "dim")
     held = answer.held if every else answer.held[:MOST_GROUPS]
     if held:
-        say(out)
-        say(out, "Do not wipe", "bold")
+        show_title(out, "Do not wipe")
     for copies, members in held:
         single_copy = len(copies) == 1 or not members[0].certain
         where = (" and " if members[0].certain else " or ").join(copy.where for copy in copies)
@@ -139,8 +138,7 @@ def show_offline(out: Screen, answer: Offline, chosen: Chosen, every: bool = Fal
 
 def _show_causes(out: Screen, answer: Offline, every: bool) -> None:
     """Why, since when, and what to do."""
-    say(out)
-    say(out, "Why", "bold")
+    show_title(out, "Why")
     causes = answer.causes if every else answer.causes[:MOST_CAUSES]
     width = max(len(many(cause.replicas, "replica")) for cause in causes)
     for cause in causes:
@@ -154,8 +152,7 @@ def _show_causes(out: Screen, answer: Offline, every: bool) -> None:
         if cause.bytes is not None and cause.copy_seconds is not None:
             say(out, f"  {'':<{width}}  {copying(cause.bytes, cause.copy_seconds)}", hang=width + 4)
     show_rest(out, len(answer.causes) - len(causes), "cause", "  ")
-    say(out)
-    say(out, "What to do", "bold")
+    show_title(out, "What to do")
     for number, advice in enumerate(dict.fromkeys(cause.advice for cause in answer.causes), 1):
         same = [cause for cause in answer.causes if cause.advice == advice]
         brokers = dict.fromkeys(str(cause.broker_id) for cause in same)
@@ -172,8 +169,7 @@ def _show_leaderless(out: Screen, answer: Offline, every: bool) -> None:
         groups.setdefault((partition.finding, steps_in_words(partition.steps)), []).append(partition)
     shown = list(groups.values()) if every else list(groups.values())[:MOST_CAUSES]
     if shown:
-        say(out)
-        say(out, "Without a leader, although every replica is online", "bold")
+        show_title(out, "Without a leader, although every replica is online")
     for group in shown:
         first = min(group, key=lambda partition: partition.from_offset)
         _show_group(out, first, group, first.from_offset, first.from_time, answer.time)

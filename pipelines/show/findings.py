@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pipelines.check.catalogue import CHECKS, ELSEWHERE
 from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, show_title, when
 
 if TYPE_CHECKING:
     from pipelines.check.expectations.validate import Validation
@@ -95,8 +95,7 @@ def show_validation(out: Screen, validation: Validation) -> None:
 def show_catalogue(out: Screen) -> None:
     """Every check, and the commands for those that the tables cannot decide."""
     show_table(out, ("ID", "NAME", "SEVERITY", "WHAT IT FINDS"), ((c.id, c.name, c.severity, c.title) for c in CHECKS))
-    say(out)
-    say(out, "The tables cannot decide these:", "bold")
+    show_title(out, "The tables cannot decide these:")
     show_table(out, ("ID", "NAME", "WHAT", "DECIDED BY"), ((e.id, e.name, e.title, e.decided_by) for e in ELSEWHERE))
 
 

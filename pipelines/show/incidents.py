@@ -24,6 +24,7 @@ from pipelines.show.text import (
     show_list,
     show_selection,
     show_table,
+    show_title,
     when,
 )
 
@@ -252,8 +253,7 @@ def show_details(out: Screen, answer: Details, chosen: Chosen, time: datetime, e
     """One incident with all its replicas and leaders. ``time`` is that of the lake's offset."""
     show_story(out, answer.incident)
     if answer.leader_losses:
-        say(out)
-        say(out, "Leaders", "bold")
+        show_title(out, "Leaders")
         show_list(
             out,
             ("PARTITION", "OFFSET", "LED BY", "THEN", "LED AGAIN", "AFTER"),
@@ -263,8 +263,7 @@ def show_details(out: Screen, answer: Details, chosen: Chosen, time: datetime, e
             numbers=(1, 5),
         )
     if answer.outages:
-        say(out)
-        say(out, "Replicas", "bold")
+        show_title(out, "Replicas")
         show_selection(out, chosen)
         show_list(
             out,

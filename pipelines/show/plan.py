@@ -29,6 +29,7 @@ from pipelines.show.text import (
     show_rest,
     show_selection,
     show_steps,
+    show_title,
     when,
 )
 
@@ -364,8 +365,7 @@ def _cost(failure: WorstFailure) -> str:
 
 
 def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
-    say(out)
-    say(out, "What to do", "bold")
+    show_title(out, "What to do")
     if not answer.paths:
         say(out, "  --into DIR writes the files; --json prints them.", "yellow")
     most = None if every else MOST_STEPS

@@ -10,7 +10,7 @@ from pipelines.ask.quorum import ALIVE, GHOST, Moment, Node, QuorumAnswer
 from pipelines.ask.upgrade import JBOD, Blocker, UpgradeCheck, named
 from pipelines.quorum.live import LiveQuorum
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, when
+from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, show_title, when
 
 
 def show_quorum(out: Screen, answer: QuorumAnswer, chosen: Chosen) -> None:
@@ -119,8 +119,7 @@ def show_upgrade_check(out: Screen, answer: UpgradeCheck, chosen: Chosen) -> Non
     if answer.blockers:
         _show_blockers(out, answer)
     elif answer.command:
-        say(out)
-        say(out, "What to do", "bold")
+        show_title(out, "What to do")
         say(out, f"  {answer.command}")
     say(out)
     show_table(
@@ -160,13 +159,11 @@ def _verdict(answer: UpgradeCheck) -> str:
 
 
 def _show_blockers(out: Screen, answer: UpgradeCheck) -> None:
-    say(out)
-    say(out, "Why", "bold")
+    show_title(out, "Why")
     for blocker in answer.blockers:
         say(out, f"  {blocker.finding}", hang=4)
         say(out, f"    {_seen(blocker, answer)}", "dim", 4) if blocker.kind != JBOD else None
-    say(out)
-    say(out, "What to do", "bold")
+    show_title(out, "What to do")
     for number, blocker in enumerate(answer.blockers, 1):
         say(out, f"  {number}. {blocker.advice}", hang=5)
         if blocker.command:

@@ -27,6 +27,7 @@ from pipelines.show.text import (
     show_selection,
     show_steps,
     show_table,
+    show_title,
     when,
 )
 
@@ -60,8 +61,7 @@ def show_verdict(out: Screen, answer: RestartVerdict, chosen: Chosen, every: boo
         say(out)
         show_next_starts(out, replace(start, steps=()), every)
     if answer.blocking or (answer.quorum is not None and not answer.quorum.safe):
-        say(out)
-        say(out, "Why", "bold")
+        show_title(out, "Why")
         for group in answer.blocking:
             say(out, f"  {group.finding}: {_some(group)}", hang=4)
         if answer.quorum is not None and not answer.quorum.safe:
@@ -278,8 +278,7 @@ def show_plan(out: Screen, answer: RestartPlan, chosen: Chosen, every: bool = Fa
         )
         say(out, "After each batch wait until every replica is in sync again: --next does.", "dim")
     if answer.impossible:
-        say(out)
-        say(out, "In no batch", "bold")
+        show_title(out, "In no batch")
         for group in _by_finding(answer):
             say(out, f"  {listed([*map(str, group)])}: {_reason(answer, group[0])}", hang=4)
     if chosen.line:

@@ -28,6 +28,7 @@ from pipelines.show.text import (
     show_rest,
     show_selection,
     show_steps,
+    show_title,
     when,
 )
 
@@ -344,8 +345,7 @@ def show_removal(out: Screen, answer: Removal, chosen: Chosen, every: bool = Fal
         _show_reasons(out, blocking, every)
     rest = [reason for reason in answer.reasons if not reason.blocks]
     if rest:
-        say(out)
-        say(out, "Before you pull it" if answer.safe else "Also", "bold")
+        show_title(out, "Before you pull it" if answer.safe else "Also")
         for reason in rest:
             say(out, f"  {reason.finding}", hang=4)
             if reason.advice:
@@ -358,8 +358,7 @@ def show_removal(out: Screen, answer: Removal, chosen: Chosen, every: bool = Fal
 
 
 def _show_reasons(out: Screen, reasons: Sequence[Reason], every: bool) -> None:
-    say(out)
-    say(out, "Why", "bold")
+    show_title(out, "Why")
     for reason in reasons:
         say(out, f"  {reason.finding}", hang=4)
         if reason.partitions:

@@ -104,6 +104,12 @@ def say(out: Screen, text: str = "", style: str = "", hang: int = 0) -> None:
     out.print(Text(text, style))
 
 
+def show_title(out: Screen, title: str) -> None:
+    """An empty line, and what the lines below it are."""
+    say(out)
+    say(out, title, "bold")
+
+
 def show_selection(out: Screen, chosen: Chosen) -> None:
     """How many rows are shown because of filters and a limit, if there are any."""
     if chosen.line:
@@ -180,8 +186,7 @@ def show_steps(out: Screen, steps: Iterable[str], title: str = "What to do") -> 
     """The steps in order, each of them once. Nothing if there are none."""
     for number, text in enumerate(dict.fromkeys(steps), 1):
         if number == 1:
-            say(out)
-            say(out, title, "bold")
+            show_title(out, title)
         say(out, f"  {number}. {text}", hang=5)
 
 
