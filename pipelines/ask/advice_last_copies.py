@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pipelines.ask.advice import (
@@ -316,18 +315,30 @@ def about_crash(led: bool) -> Advice:
     return Advice(Action.LOOK, f"compare with what producers and consumers know: {then}")
 
 
-@dataclass(frozen=True)
-class CopyPlace:
-    """The place of a copy that held everything before its partition lost data."""
+class LastCopy(NamedTuple):
+    """A copy that held every acknowledged write."""
 
     broker_id: int
     directory_id: str | None
+    """None if no record names it."""
+    given_up: str | None
+    """recreated, removed, lost or unregistered. None: it is still in use."""
+    away_offset: int | None
+    """Offset of the record that gave it up."""
+    place: str
+    """The present state of its directory: online, offline, or unregistered with its broker."""
+    overwritten_offset: int | None
+    """Offset since which its replica follows the leader without the data, and was truncated to its log."""
 
     @property
     def where(self) -> str:
         """``directory D of broker 1``"""
-        named = "a directory" if self.directory_id is None else f"directory {self.directory_id}"
-        return f"{named} of broker {self.broker_id}"
+        return f"{'a directory' if self.directory_id is None else f'directory {self.directory_id}'} of {self.broker}"
+
+    @property
+    def broker(self) -> str:
+        """``broker 1``"""
+        return f"broker {self.broker_id}"
 
     def was_truncated(self) -> Advice:
         """Its broker ran again and followed the new leader."""

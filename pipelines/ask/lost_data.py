@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jbod_model.loss.copies import Copy, Loss
 from jbod_model.loss.fate import last_copies, may_be_online
 from pipelines.ask.advice import Advice, steps_in_words
-from pipelines.ask.advice_last_copies import CopyPlace, about_crash
+from pipelines.ask.advice_last_copies import LastCopy, about_crash
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies, last_copies_of
@@ -20,32 +20,6 @@ from pipelines.ask.loss import Followed, followed
 from pipelines.lake.reader import Lake
 
 LOST, MAY_LACK, UNREACHABLE = "lost", "may lack writes", "unreachable"
-
-
-class LastCopy(NamedTuple):
-    """A copy that held every acknowledged write."""
-
-    broker_id: int
-    directory_id: str | None
-    """None if no record names it."""
-    given_up: str | None
-    """recreated, removed, lost or unregistered. None: it is still in use."""
-    away_offset: int | None
-    """Offset of the record that gave it up."""
-    place: str
-    """The present state of its directory: online, offline, or unregistered with its broker."""
-    overwritten_offset: int | None
-    """Offset since which its replica follows the leader without the data, and was truncated to its log."""
-
-    @property
-    def where(self) -> str:
-        """``directory D of broker 1``"""
-        return f"{'a directory' if self.directory_id is None else f'directory {self.directory_id}'} of {self.broker}"
-
-    @property
-    def broker(self) -> str:
-        """``broker 1``"""
-        return f"broker {self.broker_id}"
 
 
 class DataLoss(NamedTuple):
@@ -152,18 +126,17 @@ def _leads(leader: int | None) -> str:
 
 def _step(name: str, copy: LastCopy, went_on: bool) -> Advice:
     """``went_on``: a replica leads without the data, so the copy is truncated when its replica follows again."""
-    disk = CopyPlace(copy.broker_id, copy.directory_id)
     if copy.overwritten_offset is not None or (copy.given_up is None and copy.place == "online"):
-        return disk.was_truncated()
+        return copy.was_truncated()
     if copy.given_up in (None, "unregistered") and (went_on or copy.given_up is None):
-        return disk.save_before_start()
+        return copy.save_before_start()
     if copy.given_up == "unregistered":
-        return disk.start_again()
+        return copy.start_again()
     if copy.given_up == "removed":
-        return disk.look_before_deletion()
+        return copy.look_before_deletion()
     if copy.place == "online":
-        return disk.look_at_once()
-    return disk.keep_folder(name, went_on=went_on)
+        return copy.look_at_once()
+    return copy.keep_folder(name, went_on=went_on)
 
 
 class AtRisk(NamedTuple):
