@@ -242,9 +242,9 @@ def _superseded(lake: Lake) -> tuple[list[int], list[int]]:
 _EVENTS = f"""
     WITH superseded AS (SELECT unnest($1::BIGINT[]) AS from_offset, unnest($2::BIGINT[]) AS next_offset)
     SELECT topic_id, topic, partition, from_offset AS o, {_VERSION} AS what,
-           {{'replicas': replicas, 'directories': directories, 'isr': isr, 'elr': elr, 'last': last_known_elr,
+           {{'replicas': replicas, 'directories': directories, 'isr': isr, 'elr': elr, 'last_known_elr': last_known_elr,
              'adding': adding, 'removing': removing,
-             'leader': leader, 'recovery': leader_recovery, 'in_snapshot': from_snapshot,
+             'leader': leader, 'leader_recovery': leader_recovery, 'in_snapshot': from_snapshot,
              'superseded': superseded.next_offset IS NOT NULL}} AS said
     FROM loss_versions LEFT JOIN superseded USING (from_offset, next_offset)
     UNION ALL
@@ -314,16 +314,22 @@ def _model_events(
     return [event for *_, event in sorted(timeline, key=lambda place: place[:2])]
 
 
-def _version(offset: int, statement: Mapping[str, Any]) -> Version:
-    state = Partition(
-        replicas=tuple(statement["replicas"]),
-        directories=tuple(map(_uuid, statement["directories"])),
-        isr=tuple(statement["isr"]),
-        eligible_leader_replicas=tuple(statement["elr"]),
-        last_known_elr=tuple(statement["last"]),
-        adding_replicas=tuple(statement["adding"]),
-        removing_replicas=tuple(statement["removing"]),
-        leader=statement["leader"],
-        leader_recovery_state=_RECOVERY_STATES[statement["recovery"]],
+def _version(offset: int, row: Mapping[str, Any]) -> Version:
+    return Version(offset=offset, state=partition_of(row), in_snapshot=row["in_snapshot"], superseded=row["superseded"])
+
+
+def partition_of(row: Mapping[str, Any]) -> Partition:
+    """The model's state of a partition, from columns of the table partitions; -1 for epochs that are not among them."""
+    return Partition(
+        replicas=tuple(row["replicas"]),
+        directories=tuple(map(_uuid, row["directories"])),
+        isr=tuple(row["isr"]),
+        eligible_leader_replicas=tuple(row["elr"]),
+        last_known_elr=tuple(row["last_known_elr"]),
+        adding_replicas=tuple(row["adding"]),
+        removing_replicas=tuple(row["removing"]),
+        leader=row["leader"],
+        leader_recovery_state=_RECOVERY_STATES[row["leader_recovery"]],
+        leader_epoch=row.get("leader_epoch", -1),
+        partition_epoch=row.get("partition_epoch", -1),
     )
-    return Version(offset=offset, state=state, in_snapshot=statement["in_snapshot"], superseded=statement["superseded"])

@@ -17,6 +17,7 @@ from jbod_model.formats.requests import BROKER_RESOURCE, TOPIC_RESOURCE
 from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from pipelines.ask.configs import UNCLEAN_ELECTION, features, setting
+from pipelines.ask.loss import partition_of
 from pipelines.lake.ledger import time_if_any
 from pipelines.lake.reader import Lake
 
@@ -158,8 +159,10 @@ def _fenced_since(lake: Lake, broker: int) -> tuple[int, int]:
     return row
 
 
-RECOVERY_STATES = {"RECOVERED": 0, "RECOVERING": 1}
-
+_STATE = (
+    *("replicas", "directories", "isr", "removing", "adding", "elr", "last_known_elr", "leader", "leader_recovery"),
+    *("leader_epoch", "partition_epoch"),
+)
 _uuid = cache(Uuid.parse)
 
 
@@ -206,46 +209,14 @@ def _partitions(lake: Lake, condition: str) -> Iterable[tuple[str, str, int, Par
     rows = lake.query(
         f"""
         WITH p AS (SELECT * FROM {lake.at("partitions")})
-        SELECT topic, topic_id, partition, replicas, directories, isr, removing, adding, elr, last_known_elr, leader,
-               leader_recovery, leader_epoch, partition_epoch
+        SELECT topic, topic_id, partition, {", ".join(_STATE)}
         FROM p
         WHERE {condition} OR (partition = 0 AND topic_id IN (SELECT topic_id FROM p WHERE {condition}))
         ORDER BY topic, partition
         """
     )
-    for (
-        topic,
-        topic_id,
-        number,
-        replicas,
-        directories,
-        isr,
-        removing,
-        adding,
-        elr,
-        known,
-        leader,
-        recovery,
-        *epochs,
-    ) in rows:
-        yield (
-            topic,
-            topic_id,
-            number,
-            Partition(
-                replicas=tuple(replicas),
-                directories=tuple(map(_uuid, directories)),
-                isr=tuple(isr),
-                removing_replicas=tuple(removing),
-                adding_replicas=tuple(adding),
-                eligible_leader_replicas=tuple(elr),
-                last_known_elr=tuple(known),
-                leader=leader,
-                leader_recovery_state=RECOVERY_STATES[recovery],
-                leader_epoch=epochs[0],
-                partition_epoch=epochs[1],
-            ),
-        )
+    for topic, topic_id, number, *state in rows:
+        yield topic, topic_id, number, partition_of(dict(zip(_STATE, state, strict=True)))
 
 
 def registrations(lake: Lake) -> Iterable[BrokerRegistration]:
