@@ -21,7 +21,6 @@ from pipelines.cli.question import print_json
 if TYPE_CHECKING:
     from pipelines.fleet.answers import FleetAnswer
     from pipelines.fleet.replay import Done
-    from pipelines.settings import Settings
 
 _MOST_TODO = 10
 """Commands that are listed."""
@@ -55,6 +54,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Replay what is new in every cluster, in one process. Exit code: the highest of any cluster's replay."""
+    from pipelines.cli.replay import relabel
     from pipelines.fleet.answers import keep_status
     from pipelines.fleet.clusters import read_fleet
     from pipelines.fleet.replay import Fleet
@@ -65,7 +65,7 @@ def replay(
     settings = load()
     choose(settings.spark.fast_start)
     clusters = read_fleet(file)
-    run = Fleet(clusters, settings.spark, parallel, _relabel, keep=keep_status, brief=not follow)
+    run = Fleet(clusters, settings.spark, parallel, relabel, keep=keep_status, brief=not follow)
     rounds = run.rounds(settings.replay.follow_seconds) if follow else run.round()
     with Interrupts() as interrupts:
         interrupts.stop = run.stop
@@ -255,14 +255,3 @@ def _report(outcomes: Sequence[Done], as_json: bool) -> None:
             progress.decision(str(done))
         else:
             typer.echo(f"  {done}")
-
-
-def _relabel(settings: Settings) -> Sequence[str]:
-    from jbod_model.errors import JbodError
-    from pipelines.cli.replay import relabel
-    from pipelines.lake.reader import Lake
-
-    try:
-        return relabel(Lake.open(settings.lake), settings.labels.sources)
-    except JbodError as problem:
-        return [str(problem)]

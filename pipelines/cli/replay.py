@@ -127,7 +127,8 @@ def replay(
         request_query = None if runner is None else runner.requests
         _report(outcome, settings.lake, time.monotonic() - started, as_json, request_query, ended_well)
     if runner is not None and runner.lake.ledger is not None and settings.labels.sources:
-        _relabel(settings)
+        for line in relabel(settings):
+            progress.notice(f"labels: {line}")
     if runner is not None and runner.outcome.batches and not interrupts.signal:
         _tell_of_warm(settings)
     if not ended_well:
@@ -161,18 +162,6 @@ def _tell_of_warm(settings: Settings) -> None:
     java = find_java() if is_of_this_process(settings.spark) else None
     if java is not None and is_new_advice(java):
         progress.notice("jbod warm, run once, makes every start of Spark on this machine faster")
-
-
-def _relabel(settings: Settings) -> None:
-    """Reads the names of directories again. A problem with them is reported, and does not fail the replay."""
-    from jbod_model.errors import JbodError
-    from pipelines.lake.reader import Lake
-
-    try:
-        for line in relabel(Lake.open(settings.lake), settings.labels.sources):
-            progress.notice(f"labels: {line}")
-    except JbodError as problem:
-        progress.notice(f"labels: {problem}")
 
 
 def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | None, interrupts: Interrupts) -> None:
@@ -313,14 +302,22 @@ def label(
         _show(kept, names)
 
 
-def relabel(lake: Lake, sources: Sequence[str]) -> list[str]:
-    """Reads the sources into the lake again. Returns what could not be used or disagrees, a line each."""
+def relabel(settings: Settings) -> list[str]:
+    """Reads the names of directories into the lake again. Returns what could not be used or disagrees, a line each.
+
+    A problem with the names is such a line, too: it does not fail a replay.
+    """
     from pipelines.lake.labels import write_statements
     from pipelines.lake.names import Names
+    from pipelines.lake.reader import Lake
 
-    read, kept = _read(lake, sources, lake.kept_names())
-    if kept != [*lake.kept_names()]:
-        write_statements(lake.path, kept)
+    try:
+        lake = Lake.open(settings.lake)
+        read, kept = _read(lake, settings.labels.sources, lake.kept_names())
+        if kept != [*lake.kept_names()]:
+            write_statements(lake.path, kept)
+    except JbodError as problem:
+        return [str(problem)]
     return [*read.notes, *Names.of(kept).conflicts]
 
 
