@@ -208,17 +208,6 @@ def parse_bytes(option: str, text: str) -> int:
     return number
 
 
-MADE = {
-    "drain": drain,
-    "fill": fill,
-    "balance": balance,
-    "repair": repair,
-    "replicas": replicas,
-    "undo": undo,
-}
-"""Name -> command."""
-
-
 def plan() -> typer.Typer:
     """The group of commands."""
     group = typer.Typer(
@@ -226,8 +215,8 @@ def plan() -> typer.Typer:
     )
     group.command("check")(check_plan)
     group.command("watch")(watch_plan)
-    for name, command in MADE.items():
-        group.command(name)(command)
+    for command in (drain, fill, balance, repair, replicas, undo):
+        group.command(command.__name__)(command)
     return group
 
 

@@ -11,10 +11,9 @@ from jbod_model.errors import UsageError
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.ask.whatif_places import Place, find_place
 from pipelines.lake.reader import Lake
-from pipelines.plan.problem import ANY, DOWN, MOST_NAMED, NO_PATH, NO_SIZE, OFFLINE, OPEN, Problem
+from pipelines.plan.problem import ANY, DOWN, NO_PATH, NO_SIZE, OFFLINE, OPEN, Problem
 
 BYTES, REPLICAS, LEADERS = "bytes", "replicas", "leaders"
-MEASURES = (BYTES, REPLICAS, LEADERS)
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Goal:
     own_first: bool = False
     """Whether a disk of the same broker is better than any other."""
     even: str = ""
-    """What is to be even over ``gives`` and ``takes``: one of MEASURES."""
+    """What is to be even over ``gives`` and ``takes``: BYTES, REPLICAS or LEADERS."""
     notes: Sequence[str] = ()
     """What is to be said of it."""
     partial: bool = False
@@ -74,7 +73,7 @@ def drain(it: Problem, place: Place) -> Goal:
     takes = (it.disks.state == OPEN) & ~away
     if not whole:
         _never_onto_itself(it, emptied, takes)
-    return _with(
+    return replace(
         Goal.of(it, f"leave {_named(it, place)}", f"empty {_named(it, place)}"),
         leaves=leaves,
         takes=takes,
@@ -114,7 +113,7 @@ def fill(it: Problem, place: Place) -> Goal:
     mine = able & (it.disks.broker == it.disks.broker[disk]) & ~takes
     holds = np.bincount(it.place[it.place >= 0], minlength=len(it.disks)) > 0
     gives = mine if (mine & holds).any() else able & ~takes
-    return _with(
+    return replace(
         Goal.of(it, f"move to {it.disk_name(disk)}", f"fill {it.disk_name(disk)}"),
         takes=takes,
         gives=gives,
@@ -140,7 +139,7 @@ def balance(it: Problem, broker: int | None, by: str) -> Goal:
     pool &= mine
     if pool.sum() < 2:
         raise UsageError(f"{where}: fewer than two of its disks can be compared: {_closed(it, mine)}")
-    return _with(Goal.of(it, title, f"even {where}"), takes=pool & (it.disks.state == OPEN), gives=pool, even=by)
+    return replace(Goal.of(it, title, f"even {where}"), takes=pool & (it.disks.state == OPEN), gives=pool, even=by)
 
 
 def repair(it: Problem) -> Goal:
@@ -151,7 +150,7 @@ def repair(it: Problem) -> Goal:
         closed &= ~it.disks.nowhere  # a replica without a directory is online (R-INV-22)
         gone |= closed[np.where(it.state.directory >= 0, it.state.directory, 0)] & it.state.there
     stopping = ~it.runs[it.state.replicas] & it.state.online
-    return _with(
+    return replace(
         Goal.of(it, "are recreated in place of those that are gone", "recreate the replicas that are gone"),
         leaves=gone & ~stopping,
         partial=True,
@@ -173,7 +172,7 @@ def replicas(it: Problem, wanted: Mapping[str, int]) -> Goal:
             raise UsageError(f"{topic}={number}: only {brokers} brokers run")
     counts = ", ".join(f"{topic}={number}" for topic, number in wanted.items())
     done = " or ".join(word for word, some in (("made", (more > 0).any()), ("removed", (more < 0).any())) if some)
-    return _with(
+    return replace(
         Goal.of(it, f"are {done} for {counts}", f"have {counts}"),
         adds=np.maximum(more, 0),
         drops=_dropped(it, np.maximum(-more, 0)),
@@ -228,10 +227,7 @@ def _solved(it: Problem) -> Flags:
 
 
 def _closed(it: Problem, mine: Flags) -> str:
-    shut = np.flatnonzero(mine & (it.disks.state != OPEN)).tolist()
-    reasons = [it.why_closed(disk) for disk in shut[:MOST_NAMED]]
-    reasons += [f"and {len(shut) - MOST_NAMED:,} more"] if len(shut) > MOST_NAMED else []
-    return "; ".join(reasons) or "it has one"
+    return it.why_all_closed(np.flatnonzero(mine & (it.disks.state != OPEN)).tolist()) or "it has one"
 
 
 def _bytes(it: Problem) -> str:
@@ -243,7 +239,3 @@ def _named(it: Problem, place: Place) -> str:
         return f"broker {place.broker_id}"
     (disk,) = _disks(it, place)
     return it.disk_name(disk)
-
-
-def _with(goal: Goal, **changed: object) -> Goal:
-    return replace(goal, **changed)  # type: ignore[arg-type]

@@ -170,6 +170,11 @@ class Problem:
         """``/data/a of broker 1: it is offline``"""
         return f"{self.disk_name(disk)}: {CLOSED[int(self.disks.state[disk])]}"
 
+    def why_all_closed(self, disks: Sequence[int]) -> str:
+        """The same of the first disks, and how many more there are; empty if there are none."""
+        more = [f"and {len(disks) - MOST_NAMED:,} more"] if len(disks) > MOST_NAMED else []
+        return "; ".join([*map(self.why_closed, disks[:MOST_NAMED]), *more])
+
 
 def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, headroom: int = HEADROOM) -> Problem:
     """The cluster at the lake's offset. ``sources``: of sizes, as for jbod sizes; without any, replicas are counted."""

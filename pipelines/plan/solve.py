@@ -15,7 +15,7 @@ import numpy as np
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.plan.goals import LEADERS, REPLICAS, Goal
 from pipelines.plan.kernels import NO_BROKER, NO_RACK, NO_ROOM, ClusterArrays, even, lead, settle
-from pipelines.plan.problem import MOST_NAMED, OPEN, Bytes, Loads, Problem
+from pipelines.plan.problem import OPEN, Bytes, Loads, Problem
 
 SPREAD = 0.02
 """How far apart the levels of even disks may be: a part of a disk's size; of the fullest if sizes are not known."""
@@ -196,9 +196,7 @@ def _reasons(it: Problem, goal: Goal, rows: Bytes, why: Bytes, lack: Loads, near
 def _closed(it: Problem, goal: Goal) -> str:
     """The disks that would be asked if their state allowed it."""
     shut = [disk for disk in np.flatnonzero(it.disks.state != OPEN).tolist() if disk not in goal.emptied]
-    reasons = [it.why_closed(disk) for disk in shut[:MOST_NAMED]]
-    more = f"; and {len(shut) - len(reasons):,} more" if len(shut) > len(reasons) else ""
-    return f" ({'; '.join(reasons)}{more})" if reasons else ""
+    return f" ({it.why_all_closed(shut)})" if shut else ""
 
 
 # EVEN DISKS
