@@ -221,28 +221,19 @@ def merged(before: Iterable[Statement], new: Sequence[Statement]) -> list[Statem
     A file of labels replaces all its earlier statements. A disk that is no longer mounted keeps its name.
     """
     files = {_file(statement) for statement in new if statement.kind == FILE}
-    about = {
-        (
-            statement.kind,
-            statement.broker_id,
-            statement.directory_id,
-            statement.path if statement.directory_id is None else "",
-        )
-        for statement in new
-    }
+    about = {*map(_about, new)}
     kept = [
         statement
         for statement in before
-        if not (statement.kind == FILE and _file(statement) in files)
-        and (
-            statement.kind,
-            statement.broker_id,
-            statement.directory_id,
-            statement.path if statement.directory_id is None else "",
-        )
-        not in about
+        if not (statement.kind == FILE and _file(statement) in files) and _about(statement) not in about
     ]
     return [*kept, *new]
+
+
+def _about(statement: Statement) -> tuple[object, ...]:
+    """Its kind, and the directory that it is about."""
+    path = statement.path if statement.directory_id is None else ""
+    return statement.kind, statement.broker_id, statement.directory_id, path
 
 
 def _file(statement: Statement) -> str:
