@@ -26,6 +26,7 @@ from pipelines.lake.ledger import time_of
 from pipelines.lake.names import Names
 from pipelines.lake.reader import Lake
 from pipelines.settings import Settings
+from pipelines.show.answers import by_effect
 from pipelines.show.columns import CHECK, INCIDENTS, MOVES, OFFLINE
 from pipelines.show.text import many
 
@@ -179,7 +180,7 @@ def gather(lake: Lake, settings: Settings, sources: Sequence[str] = ()) -> Conte
         status=counts,
         causes=answer.causes,
         data=answer.data,
-        hurt=_hurt(troubled(lake, default_min_isr)),
+        hurt=by_effect(troubled(lake, default_min_isr)),
         cells=cells,
         over_time=series,
         offline=answer.replicas[:MOST_ROWS],
@@ -260,15 +261,3 @@ def _state(directory: Directory) -> str:
     if directory.state != "online":
         return "gone"
     return "fenced" if directory.broker == "fenced" else "online"
-
-
-def _hurt(partitions: Sequence[Troubled]) -> list[tuple[str, Sequence[Troubled]]]:
-    kinds = (
-        ("without a leader: no reads, no writes", "without_leader"),
-        ("led by a replica that is offline: reads and writes fail until another leads", "led_from_offline"),
-        ("under min.insync.replicas: writes with acks=all fail", "under_min_isr"),
-    )
-    effects = [
-        (effect, [partition for partition in partitions if getattr(partition, chosen)]) for effect, chosen in kinds
-    ]
-    return [(effect, members) for effect, members in effects if members]

@@ -62,8 +62,8 @@ def _table(
     rest: str = "",
 ) -> ChartTable:
     """Without ``in_all``, ``rows`` are all rows."""
-    shown = [["" if cell is None else str(cell) for cell in row] for row in rows][:MOST_ROWS]
-    whole = len(shown) if in_all is None else in_all
+    every = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    shown, whole = every[:MOST_ROWS], len(every) if in_all is None else in_all
     return ChartTable(
         name, caption, columns, frozenset(numbers), shown, list(kinds[: len(shown)]), whole, rest * (whole > len(shown))
     )
@@ -91,7 +91,6 @@ def _directories(content: Content) -> ChartTable:
         ),
         numbers=(0, 4, 5, 6, 7),
         kinds=[cell.state for cell in trouble_first],
-        in_all=len(content.cells),
         rest="Those with trouble come first; jbod directories lists all.",
     )
 
@@ -183,7 +182,6 @@ def _incidents(content: Content) -> ChartTable:
         ),
         numbers=(0, 3, 5, 8, 10, 11, 12, 13),
         kinds=[kind_of(incident) for incident in content.incidents],
-        in_all=len(content.incidents),
         rest="jbod incidents lists all.",
     )
 
@@ -233,7 +231,6 @@ def _queue(content: Content) -> ChartTable:
             for queue in reversed(content.queue)
         ),
         numbers=range(1, 8),
-        in_all=len(content.queue),
         rest="jbod assignments --queue SECONDS lists all.",
     )
 
@@ -282,7 +279,6 @@ def _risk(content: Content) -> ChartTable:
         ),
         numbers=(0, *range(2, 11 if sized else 9)),
         kinds=["broker" if exposure.directory_id is None else "directory" for exposure in exposures],
-        in_all=len(exposures),
         rest="jbod risk lists all.",
     )
 

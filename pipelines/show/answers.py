@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import steps_in_words
-from pipelines.ask.lake_status import Directory, Leaderless, Status
+from pipelines.ask.lake_status import Directory, Leaderless, Status, Troubled
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, DataLoss, Losses
 from pipelines.ask.offline_replicas import Offline, OfflineReplica
 from pipelines.ask.partition_history import PartitionHistory
@@ -212,20 +212,25 @@ def _worst_first(answer: Offline) -> Sequence[OfflineReplica]:
 
 def _show_hurt(out: Screen, answer: Offline) -> None:
     """What clients notice."""
-    lines = (
-        ("without_leader", "without a leader: no reads, no writes"),
-        ("led_from_offline", "led by a replica that is offline: reads and writes fail until another leads"),
-        ("under_min_isr", "under min.insync.replicas: writes with acks=all fail"),
-    )
-    fine = True
-    for chosen, meaning in lines:
-        names = [partition.name for partition in answer.partitions if getattr(partition, chosen)]
-        if names:
-            fine = False
-            say(out, f"{many(len(names), 'partition')} {meaning}:", "red")
-            say(out, f"  {listed(names)}")
-    if fine:
+    effects = by_effect(answer.partitions)
+    for effect, members in effects:
+        say(out, f"{many(len(members), 'partition')} {effect}:", "red")
+        say(out, f"  {listed([partition.name for partition in members])}")
+    if not effects:
         say(out, "All of these partitions still have a leader and enough in-sync replicas.")
+
+
+def by_effect(partitions: Sequence[Troubled]) -> list[tuple[str, Sequence[Troubled]]]:
+    """The effects on clients, each with its partitions."""
+    kinds = (
+        ("without a leader: no reads, no writes", "without_leader"),
+        ("led by a replica that is offline: reads and writes fail until another leads", "led_from_offline"),
+        ("under min.insync.replicas: writes with acks=all fail", "under_min_isr"),
+    )
+    effects = [
+        (effect, [partition for partition in partitions if getattr(partition, chosen)]) for effect, chosen in kinds
+    ]
+    return [(effect, members) for effect, members in effects if members]
 
 
 def show_status(out: Screen, answer: Status) -> None:
