@@ -39,6 +39,19 @@ def members(answer: Any, *names: str) -> dict[str, Any]:
     return {name: jsonable(getattr(answer, name)) for name in names}
 
 
+@dataclasses.dataclass(frozen=True)
+class NamedPartition:
+    """How a row about a partition begins."""
+
+    topic: str
+    partition: int
+
+    @property
+    def name(self) -> str:
+        """``topic-0``"""
+        return f"{self.topic}-{self.partition}"
+
+
 _PARTITION = """json_object(
     'topic', p.topic, 'topicId', p.topic_id, 'partition', p.partition, 'replicas', p.replicas, 'isr', p.isr,
     'elr', p.elr, 'adding', p.adding, 'removing', p.removing, 'leader', p.leader, 'leaderEpoch', p.leader_epoch,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pipelines.ask.advice import Advice, few, restart_to_elect, steps_in_words
 from pipelines.ask.advice_last_copies import elect_any
 from pipelines.ask.configs import features, min_isr
-from pipelines.ask.json_values import jsonable
+from pipelines.ask.json_values import NamedPartition, jsonable
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, count_lost
 from pipelines.lake.ledger import time_of
@@ -186,11 +186,9 @@ def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> St
 
 
 @dataclass(frozen=True)
-class Leaderless:
+class Leaderless(NamedPartition):
     """A partition that no replica leads, although every replica is online."""
 
-    topic: str
-    partition: int
     replicas: Sequence[int]
     named: Sequence[int]
     """The replicas that are in sync or eligible."""
@@ -198,11 +196,6 @@ class Leaderless:
     from_time: datetime
     finding: str
     steps: Sequence[Advice]
-
-    @property
-    def name(self) -> str:
-        """``topic-0``"""
-        return f"{self.topic}-{self.partition}"
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""

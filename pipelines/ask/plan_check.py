@@ -20,7 +20,7 @@ from jbod_model.plan import Outcome, Target, outcomes
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
 from pipelines.ask.configs import MinIsr, min_isr
-from pipelines.ask.json_values import members
+from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.lost_data import losses
 from pipelines.ask.whatif_places import image_of
 from pipelines.lake.kept_sizes import kept_sizes
@@ -52,11 +52,9 @@ RACKS, FEWER, REPLACES, CANCEL, PATH, NOTHING = (
 
 
 @dataclass(frozen=True)
-class Planned:
+class Planned(NamedPartition):
     """A partition of the file."""
 
-    topic: str
-    partition: int
     replicas: Sequence[int]
     target: Sequence[int]
     leader: int = -1
@@ -84,11 +82,6 @@ class Planned:
     def reason(self) -> str:
         """What all findings are about."""
         return "; ".join(dict.fromkeys(why for why in self.why.values() if why))
-
-    @property
-    def name(self) -> str:
-        """``topic-0``"""
-        return f"{self.topic}-{self.partition}"
 
     @property
     def adds(self) -> Sequence[int]:

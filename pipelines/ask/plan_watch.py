@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from pipelines.ask.json_values import jsonable, members
+from pipelines.ask.json_values import NamedPartition, jsonable, members
 from pipelines.ask.log_dirs import BrokerLogDir
 from pipelines.ask.plan_check import (
     ReassignedPartition,
@@ -140,11 +140,9 @@ PENDING = (STUCK, NOT_BEGUN, UNDER_WAY)
 
 
 @dataclass(frozen=True)
-class Watched:
+class Watched(NamedPartition):
     """A partition of the files."""
 
-    topic: str
-    partition: int
     replicas: Sequence[int]
     target: Sequence[int]
     state: str
@@ -154,11 +152,6 @@ class Watched:
     waits_for: Sequence[int] = ()
     """Brokers whose replicas are not yet where, or what, they should be."""
     reason: str = ""
-
-    @property
-    def name(self) -> str:
-        """``topic-0``"""
-        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True)

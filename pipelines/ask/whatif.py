@@ -18,7 +18,7 @@ from jbod_model.replay.image import Image, Partition
 from jbod_model.replay.offline import offline_replicas
 from jbod_model.whatif import Failures, after
 from pipelines.ask.configs import MinIsr, min_isr, tiered_topics
-from pipelines.ask.json_values import members
+from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import AtRisk, Losses, complete_copies, losses, places_of
 from pipelines.ask.whatif_places import Already, Place, already, find_place, touched
@@ -26,11 +26,9 @@ from pipelines.lake.reader import Lake
 
 
 @dataclass(frozen=True)
-class LeaderChange:
+class LeaderChange(NamedPartition):
     """A partition that would get another leader, or lose something."""
 
-    topic: str
-    partition: int
     replicas: Sequence[int]
     leader: int
     leader_after: int
@@ -47,11 +45,6 @@ class LeaderChange:
     """The last online replica with every acknowledged write would fail. Empty or incomplete replicas may be left."""
     tiered: bool = False
     """Whether only the local part of its data is at stake, which was not copied to remote storage yet."""
-
-    @property
-    def name(self) -> str:
-        """``topic-0``"""
-        return f"{self.topic}-{self.partition}"
 
     @property
     def without_leader(self) -> bool:

@@ -32,7 +32,7 @@ from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image, Partition
 from jbod_model.whatif import configured
 from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, features, setting, tiered_topics
-from pipelines.ask.json_values import members
+from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.whatif_places import image_of
 from pipelines.lake.delta import literal
@@ -42,11 +42,9 @@ KNOWN = (MIN_ISR, UNCLEAN_ELECTION, ELR_FEATURE)
 
 
 @dataclass(frozen=True)
-class ReconfiguredPartition:
+class ReconfiguredPartition(NamedPartition):
     """A partition that the change matters to."""
 
-    topic: str
-    partition: int
     replicas: Sequence[int]
     leader: int
     leader_after: int
@@ -62,11 +60,6 @@ class ReconfiguredPartition:
     """A replica would be elected that does not have every acknowledged write."""
     tiered: bool = False
     """Whether only the local part of its data is at stake, which was not copied to remote storage yet."""
-
-    @property
-    def name(self) -> str:
-        """``topic-0``"""
-        return f"{self.topic}-{self.partition}"
 
     @property
     def refuses_writes(self) -> bool:
