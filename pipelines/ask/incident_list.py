@@ -34,7 +34,7 @@ from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
 from pipelines.ask.starting import starts
-from pipelines.lake.ledger import time_if_any, time_of
+from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
 
@@ -159,25 +159,8 @@ def details(lake: Lake, number: int, default_min_isr: int = 1) -> Details:
 
 
 def _stories(lake: Lake) -> list[Story]:
-    registrations = [
-        BrokerRow._make([*row[:7], time_of(row[7]), row[8], time_if_any(row[9]), *row[10:]])
-        for row in lake.query(
-            f"""
-            SELECT broker_id, broker_epoch, incarnation_id, fenced, in_controlled_shutdown, log_dirs, from_offset,
-                   epoch_us(from_time), to_offset, epoch_us(to_time), from_snapshot, ended_by
-            FROM {lake.until("brokers")} ORDER BY broker_id, from_offset
-            """
-        )
-    ]
-    directories = [
-        Online._make([*row[:3], time_of(row[3]), row[4], time_if_any(row[5]), row[6]])
-        for row in lake.query(
-            f"""
-            SELECT broker_id, directory_id, from_offset, epoch_us(from_time), to_offset, epoch_us(to_time), ended_by
-            FROM {lake.until("directories")} ORDER BY from_offset, broker_id, directory_id
-            """
-        )
-    ]
+    registrations = lake.named_rows(BrokerRow, f"{lake.until('brokers')} ORDER BY broker_id, from_offset")
+    directories = lake.named_rows(Online, f"{lake.until('directories')} ORDER BY from_offset, broker_id, directory_id")
     missed = [
         Online._make([*row[:3], time_of(row[3]), None, None, UNKNOWN_SINCE_SNAPSHOT if row[4] else UNKNOWN])
         for row in lake.query(

@@ -134,16 +134,9 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
 def outages(lake: Lake, stories: Sequence[Story], story: int) -> list[Outage]:
     """The replicas that one incident took offline."""
     _select_outages(lake, stories)
-    return [
-        Outage._make([*row[:6], time_of(row[6]), row[7], time_if_any(row[8])])
-        for row in lake.query(
-            f"""
-            SELECT topic, partition, broker_id, directory_id, already, from_offset, epoch_us(from_time),
-                   to_offset, epoch_us(to_time)
-            FROM incident_outages WHERE story = {story} ORDER BY topic, partition, broker_id, from_offset
-            """
-        )
-    ]
+    return lake.named_rows(
+        Outage, f"incident_outages WHERE story = {story} ORDER BY topic, partition, broker_id, from_offset"
+    )
 
 
 def leader_losses(lake: Lake, stories: Sequence[Story], story: int, lost: Sequence[DataLoss] = ()) -> list[LeaderLoss]:

@@ -24,7 +24,6 @@ from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.starting import under_way
 from pipelines.ask.weights import COPY_RATE, Weights, alone
-from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
 
@@ -151,17 +150,11 @@ class Offline:
 
 def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1, weights: Weights | None = None) -> Offline:
     """Offline replicas at the lake's offset. Lost data up to the offset ``accepted_until`` is accepted."""
-    rows = lake.query(
-        f"""
-        SELECT topic, topic_id, partition, replica_index, broker_id, directory_id, reason, from_offset,
-               epoch_us(from_time), from_snapshot
-        FROM {lake.since("offline_replicas", "directory_id", "reason")} ORDER BY topic, partition, replica_index
-        """
-    )
+    replicas_offline = lake.since("offline_replicas", "directory_id", "reason")
+    offline_replicas = lake.named_rows(OfflineReplica, f"{replicas_offline} ORDER BY topic, partition, replica_index")
     ((partitions, replicas),) = lake.query(
         f"SELECT count(*), coalesce(sum(len(replicas)), 0)::BIGINT FROM {lake.at('partitions')}"
     )
-    offline_replicas = [OfflineReplica._make((*row[:8], time_of(row[8]), row[9])) for row in rows]
     hit = troubled(lake, default_min_isr, offline_only=True) if offline_replicas else []
     data = losses(lake, default_min_isr, accepted_until)
     last = data.last_copies

@@ -13,7 +13,6 @@ from jbod_model.ids import ID_TABLES
 from pipelines.ask.lost_data import DataLoss, every_loss
 from pipelines.ask.moves import MOVED, RECREATED, RETURNED, UNDECIDED, directory_changes
 from pipelines.lake.delta import literal
-from pipelines.lake.ledger import time_if_any, time_of
 from pipelines.lake.reader import Lake
 
 
@@ -104,30 +103,9 @@ def histories(lake: Lake, name: str, default_min_isr: int = 1) -> list[Partition
 
 def _history(lake: Lake, topic: str, partition: int, losses: Sequence[DataLoss]) -> PartitionHistory:
     wanted: list[object] = [topic, partition]
-    states = [
-        State._make([*row[:12], time_of(row[12]), row[13], time_if_any(row[14]), row[15]])
-        for row in lake.query(
-            f"""
-            SELECT topic_id, replicas, isr, elr, adding, removing, leader, leader_epoch, partition_epoch,
-                   leader_recovery, directories, from_offset, epoch_us(from_time), to_offset, epoch_us(to_time),
-                   from_snapshot
-            FROM {lake.until("partitions")} WHERE topic = $1 AND partition = $2 ORDER BY from_offset
-            """,
-            wanted,
-        )
-    ]
-    spells = [
-        OfflineSpell._make([*row[:5], time_of(row[5]), row[6], time_if_any(row[7]), row[8]])
-        for row in lake.query(
-            f"""
-            SELECT topic_id, broker_id, directory_id, reason, from_offset, epoch_us(from_time), to_offset,
-                   epoch_us(to_time), from_snapshot
-            FROM {lake.until("offline_replicas")} WHERE topic = $1 AND partition = $2
-            ORDER BY from_offset, replica_index
-            """,
-            wanted,
-        )
-    ]
+    those = "WHERE topic = $1 AND partition = $2 ORDER BY from_offset"
+    states = lake.named_rows(State, f"{lake.until('partitions')} {those}", wanted)
+    spells = lake.named_rows(OfflineSpell, f"{lake.until('offline_replicas')} {those}, replica_index", wanted)
     missed = {
         offset
         for (offset,) in lake.query(

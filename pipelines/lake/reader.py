@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import duckdb
 
@@ -37,6 +37,7 @@ from pipelines.lake.uris import LakeUri
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+Named = TypeVar("Named", bound=NamedTuple)
 
 ADVICE = "the record is kept as it is, and answers from there on say that they are incomplete; jbod rebuild by a later \
 jbod that knows it makes them complete"
@@ -268,6 +269,17 @@ class Lake:
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query."""
         return run_query(self.path, self.connection, sql, parameters)
+
+    def named_rows(self, kind: type[Named], source: str, parameters: Sequence[object] = ()) -> list[Named]:
+        """The rows of what follows FROM in a query, as named tuples: their fields are its columns."""
+        columns = [f"epoch_us({name})" if name.endswith("_time") else name for name in kind._fields]
+        times = [place for place, name in enumerate(kind._fields) if name.endswith("_time")]
+        rows = []
+        for row in map(list, self.query(f"SELECT {', '.join(columns)} FROM {source}", parameters)):
+            for place in times:
+                row[place] = None if row[place] is None else time_of(row[place])
+            rows.append(kind._make(row))
+        return rows
 
     def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a query in batches, for large answers. No other query before the last batch."""
