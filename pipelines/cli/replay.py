@@ -61,7 +61,9 @@ def replay(
         Literal["wait", "stop"] | None, typer.Option(help="What follows a batch that is cut off at the end.")
     ] = None,
     settle: Annotated[str, typer.Option(help="Stay behind the end of the log: 100 (records) or 2s.")] = "0",
-    shards: Annotated[int | None, typer.Option(help="Shards of a new lake. Default: by the size of the log.")] = None,
+    shards: Annotated[
+        int | None, typer.Option(min=1, help="Shards of a new lake. Default: by the size of the log.")
+    ] = None,
     requests: Annotated[
         list[str] | None,
         typer.Option(metavar="FILE", help="A controller's request log, or a glob of rotated ones; may be repeated."),

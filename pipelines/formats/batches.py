@@ -129,9 +129,12 @@ def scan(data: np.ndarray, file: str, start: int = 0, *, next_offset: int = -1, 
 
 
 def scan_sound(
-    data: np.ndarray, file: str, start: int = 0, *, next_offset: int = -1, most: int = 1 << 16
+    data: np.ndarray, file: str, start: int = 0, *, next_offset: int = -1, most: int = 1 << 16, begin: int = 0
 ) -> tuple[Batches, MalformedLog | None]:
-    """As ``scan``, but returns the error (None if there is none) with the batches before it."""
+    """As ``scan``, but returns the error (None if there is none) with the batches before it.
+
+    ``data`` begins at byte ``begin`` of the file.
+    """
     parts: list[np.ndarray] = []
     at, status = start, _COMPLETE
     problem = None
@@ -143,7 +146,7 @@ def scan_sound(
             next_offset = int(headers[rows - 1]["base_offset"]) + int(headers[rows - 1]["count"])
         if status not in (_COMPLETE, _INCOMPLETE):
             reason = _PROBLEMS.get(status) or compression_problem(int(data[at + 22]) & CODEC_BITS)
-            problem = MalformedLog(file, max(next_offset, 0), f"{reason} (byte {at})")
+            problem = MalformedLog(file, max(next_offset, 0), f"{reason} (byte {begin + at})")
         if status != _COMPLETE or at == len(data):
             return Batches(np.concatenate(parts), at, complete=status == _COMPLETE), problem
 

@@ -275,6 +275,10 @@ class LogLake(Lake):
             at_offset = lake._offset_at(at_time)
         if at_offset is None:
             return lake
+        if at_offset > newest:
+            raise log.refusal or UsageError(
+                f"{options.path}: the log ends with offset {newest}: ask for {newest} or less"
+            )
         check_known(options.path, [(first, log.end_offset)], at_offset)
         return lake._at(at_offset)
 

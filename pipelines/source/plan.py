@@ -136,8 +136,10 @@ class Planner:
         end = 0 if newest is None else newest.end_offset
         first = self.first_offset()
         if first > end:
+            cut = [snapshot.path for snapshot in self.snapshots if snapshot.end_offset >= first]
+            why = f" ({', '.join(cut)} is not complete: take it from another controller)" if cut else ""
             raise MalformedLog(
-                self.segments[0].path, end, f"gap: the log begins at {first} and no complete snapshot reaches it"
+                self.segments[0].path, end, f"gap: the log begins at {first} and no complete snapshot reaches it{why}"
             )
         if end < least:
             raise MalformedLog(self.log.log_dir, least, f"gap: no snapshot reaches offset {least}")
@@ -200,7 +202,17 @@ class Planner:
         """The error to raise after all that may be read was read, None if the log is sound so far."""
         error = self.scan.transactions.violation or self.damage
         at = self.scan.next_offset if error is self.damage else error.offset  # type: ignore[union-attr]
-        return error if self.limit is None or self.limit > at else None
+        return self._with_a_way_out(error) if self.limit is None or self.limit > at else None
+
+    def _with_a_way_out(self, error: JbodError | None) -> JbodError | None:
+        """The error, and what to do about damage."""
+        if not isinstance(error, MalformedLog):
+            return error
+        todo = "take the file from another controller"
+        newest = self._newest_snapshot()
+        if newest is not None and newest.end_offset > error.offset:
+            todo += f", or begin a new lake with the snapshot at {newest.end_offset}: jbod replay --start snapshot"
+        return MalformedLog(error.file, error.offset, f"{error.problem}: {todo}")
 
     def check(self, offset: int) -> None:
         """Raises the error of the log if it is below ``offset``."""

@@ -165,12 +165,13 @@ class Sound:
     """The damage after the sound batches, if any."""
 
 
-def sound(data: np.ndarray, path: str, *, next_offset: int, epoch: int) -> Sound:
+def sound(data: np.ndarray, path: str, begin: int, *, next_offset: int, epoch: int) -> Sound:
     """The sound batches at the beginning of ``data`` (uint8), the first at ``next_offset``, epochs from ``epoch`` on.
+    ``data`` begins at byte ``begin`` of the file.
 
     This checks headers, checksums, transaction markers and the order of epochs. The workers check records.
     """
-    batches, problem = scan_sound(data, path, next_offset=next_offset)
+    batches, problem = scan_sound(data, path, next_offset=next_offset, begin=begin)
     headers = batches.headers
     while True:
         try:
@@ -352,7 +353,7 @@ class Scan:
             if file.scanned + len(data) < wanted:
                 raise LogChanged(path, self.next_offset, "the file was cut off while it was read")
             # Verify the bytes: the decisions below, above all about transactions, depend on them.
-            sound_batches = sound(data, path, next_offset=self.next_offset, epoch=self.epoch)
+            sound_batches = sound(data, path, file.scanned, next_offset=self.next_offset, epoch=self.epoch)
             if len(sound_batches.headers):
                 self._take(file, data, sound_batches.headers, sound_batches.marks, floor)
             if sound_batches.problem is not None:

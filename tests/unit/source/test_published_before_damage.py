@@ -9,7 +9,7 @@ from shutil import copy, copytree, rmtree
 
 import pytest
 
-from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation
+from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
 from jbod_model.formats import records as r
 from jbod_model.formats.batch import Batch, read_batch, write_batch
 from jbod_model.formats.codec import decode, encode
@@ -17,9 +17,11 @@ from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import Uuid
 from jbod_model.replay.transactions import images
+from pipelines.run.log_lake import LogLake
 from pipelines.run.options import Replay
 from pipelines.run.runner import Runner
 from pipelines.source.log_dir import LogDir
+from pipelines.source.log_options import LogOptions
 from pipelines.source.plan import Planner
 from tests.support import local
 from tests.support.paths import metadata_dir
@@ -257,3 +259,55 @@ def test_log_damaged_after_a_snapshot_is_published_up_to_there(tmp_path: Path) -
     with pytest.raises(ReplayViolation, match="offset 51"):
         Runner(Replay(str(log_dir), str(tmp_path / "lake"))).load()
     assert max(row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]) == 50
+
+
+# WHAT AN ANSWER SAYS
+
+
+def damaged(target: Path) -> Path:
+    """A bit in the segment from 175 on is flipped; a snapshot at 406 and the log after it are sound."""
+    copytree(metadata_dir("kafka-4.1.2"), target)
+    path = target / LOG / f"{175:020d}.log"
+    raw = bytearray(path.read_bytes())
+    raw[2000] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(raw)
+    return target
+
+
+def test_question_about_an_offset_behind_damage_names_the_damage_and_the_way_out(tmp_path: Path) -> None:
+    """It said only that the offset is after the newest one, as if the log ended there."""
+    log_dir = damaged(tmp_path / "log")
+    assert LogLake.of(LogOptions(path=str(log_dir)), 191).offset == 191
+    with pytest.raises(MalformedLog, match=r"175\.log: offset 192: CRC-32C .*: take the file from another") as refused:
+        LogLake.of(LogOptions(path=str(log_dir)), 200)
+    assert "the snapshot at 406: jbod replay --start snapshot" in str(refused.value)
+
+
+def test_question_about_an_offset_after_the_end_of_a_sound_log_says_where_it_ends() -> None:
+    with pytest.raises(UsageError, match="the log ends with offset 629: ask for 629 or less"):
+        LogLake.of(LogOptions(path=str(metadata_dir("kafka-4.1.2"))), 700)
+
+
+def test_damage_is_named_by_its_byte_in_the_file(tmp_path: Path) -> None:
+    """It was counted from where the last read began."""
+    log_dir = tmp_path / "log"
+    copytree(metadata_dir("kafka-4.1.2"), log_dir)
+    path = log_dir / LOG / f"{540:020d}.log"
+    size = path.stat().st_size
+    path.chmod(0o600)
+    with path.open("ab") as segment:
+        segment.write(bytes(4096))
+    with pytest.raises(MalformedLog, match=rf"offset 630: .*\(byte {size}\)"):
+        LogLake.of(LogOptions(path=str(log_dir)), 630)
+
+
+def test_gap_names_the_snapshot_that_is_not_complete(tmp_path: Path) -> None:
+    log_dir = tmp_path / "log"
+    copytree(metadata_dir("kafka-4.1.2"), log_dir)
+    (log_dir / LOG / f"{0:020d}.log").unlink()
+    for path in (log_dir / LOG).glob("*.checkpoint"):
+        path.chmod(0o600)
+        path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(MalformedLog, match=r"no complete snapshot reaches it \(.*406-0000000001\.checkpoint is not"):
+        LogLake.of(LogOptions(path=str(log_dir)))
