@@ -172,6 +172,8 @@ class Assignments:
     slowest_ms: int | None
     unreadable: int
     """Lines of request logs that could not be read."""
+    migrating: int
+    """Replicas from before directories were recorded (MIGRATING): their brokers report them when they start."""
     unassigned: Sequence[Waiting]
     refused: Sequence[Refused]
     retry_loops: Sequence[RetryLoop]
@@ -214,6 +216,7 @@ def assignments(lake: Lake, refusals: int = 3, window: timedelta = timedelta(day
         median_ms=median,
         slowest_ms=slowest,
         unreadable=unreadable,
+        migrating=lake.query(f"SELECT count(*) FROM {lake.at('assignments')} WHERE kind = 'migrating'")[0][0],
         unassigned=_unassigned(lake, rows),
         refused=_refused(lake, rows),
         retry_loops=retry_loops(lake, refusals, window),

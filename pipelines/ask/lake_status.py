@@ -6,7 +6,7 @@ leader, a replica or in-sync replicas, and those without a leader though all are
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import itemgetter
@@ -203,6 +203,12 @@ class Leaderless(NamedPartition):
         return {**answer, "advice": steps_in_words(self.steps)}
 
 
+def shutting_down(lake: Lake) -> set[int]:
+    """Brokers that are being shut down in order, or were: no replica on them is elected."""
+    rows = lake.query(f"SELECT broker_id FROM {lake.at('brokers')} WHERE in_controlled_shutdown")
+    return {broker for (broker,) in rows}
+
+
 def leaderless(lake: Lake, last: LastCopies) -> list[Leaderless]:
     """These partitions at the lake's offset, by topic and number."""
     rows = lake.query(
@@ -219,16 +225,23 @@ def leaderless(lake: Lake, last: LastCopies) -> list[Leaderless]:
         GROUP BY ALL ORDER BY p.topic, p.partition
         """
     )
+    stopping = shutting_down(lake) if rows else set()
     return [
         Leaderless(
-            topic, number, replicas, named, since, time_of(micros), *_about(topic, number, replicas, named, last)
+            topic,
+            number,
+            replicas,
+            named,
+            since,
+            time_of(micros),
+            *_about(topic, number, replicas, named, last, stopping),
         )
         for topic, number, replicas, named, since, micros in rows
     ]
 
 
 def _about(
-    topic: str, number: int, replicas: Sequence[int], named: Sequence[int], last: LastCopies
+    topic: str, number: int, replicas: Sequence[int], named: Sequence[int], last: LastCopies, stopping: Collection[int]
 ) -> tuple[str, Sequence[Advice]]:
     name = f"{topic}-{number}"
     for broker, held in last.away.items():
@@ -236,7 +249,12 @@ def _about(
         if directories:
             finding = f"no replica leads: the last complete copy is in directory {few(directories)} of broker {broker}"
             return finding, last.steps(broker, running=broker in replicas) or last.about_missing(broker)
-    electable = [broker for broker in replicas if broker in named]
+    complete = [broker for broker in replicas if broker in named]
+    electable = [broker for broker in complete if broker not in stopping]
+    if complete and not electable:
+        broker = complete[0]
+        finding = f"no replica leads: broker {broker} is being shut down in order, and leads again when it is back"
+        return finding, last.about_fenced(broker, in_order=True)
     if electable:
         broker = electable[0]
         finding = f"no replica leads, although broker {broker} could: the controller has not elected it"

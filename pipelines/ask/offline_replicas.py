@@ -19,7 +19,7 @@ from pipelines.ask.advice import (
     wait_for_registration,
 )
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lake_status import Leaderless, Troubled, leaderless, troubled
+from pipelines.ask.lake_status import Leaderless, Troubled, leaderless, shutting_down, troubled
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.starting import under_way
@@ -183,7 +183,7 @@ def causes(
         directory = replica.directory_id if alone or before else None
         groups.setdefault((replica.reason, replica.broker_id, directory), []).append(replica)
     begun = under_way(lake) if groups else {}
-    stopping = _shutting_down(lake) if any(reason == "broker fenced" for reason, _, _ in groups) else set()
+    stopping = shutting_down(lake) if any(reason == "broker fenced" for reason, _, _ in groups) else set()
     answer = []
     for (reason, broker, directory), members in groups.items():
         oldest = min(members, key=attrgetter("from_offset"))
@@ -299,8 +299,3 @@ def _directory_ends(lake: Lake) -> dict[str, _End]:
         """
     )
     return {directory: _End(*end) for directory, *end in rows}
-
-
-def _shutting_down(lake: Lake) -> set[int]:
-    rows = lake.query(f"SELECT broker_id FROM {lake.at('brokers')} WHERE in_controlled_shutdown")
-    return {broker for (broker,) in rows}

@@ -181,6 +181,9 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
         f"At offset {answer.offset}, {when(answer.time)}: the controller does not know the directory of {waiting}.",
         "bold red" if chosen.of else "green",
     )
+    if answer.migrating:
+        before = many(answer.migrating, "more replica")
+        say(out, f"{before} from before directories were recorded (MIGRATING): the brokers report them at a start.")
     if chosen.line:
         say(out, f"{chosen.line}.", "bold yellow")
     if not answer.seen:

@@ -81,14 +81,15 @@ def node_rows(answer: QuorumAnswer) -> list[NodeRow]:
         NodeRow(
             "controller",
             voter_node.node_id,
-            "voter, not registered",
-            voter_node.since.offset,
+            f"{'leader' if leads else 'voter'}, not registered",
+            answer.leader_since.offset if leads and answer.leader_since else voter_node.since.offset,
             None,
             voter_node.directory_id,
             tuple(voter_node.endpoints),
         )
         for voter_node in answer.voters
         if voter_node.node_id not in registered
+        for leads in [voter_node.node_id == answer.leader_id]
     ]
     return [*rows, *(_row("broker", broker, None) for broker in answer.brokers)]
 

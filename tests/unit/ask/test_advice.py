@@ -454,6 +454,16 @@ def test_partition_without_a_leader_whose_replicas_are_online_is_reported_with_w
     assert "every replica is online; but 1 partition has no leader." in capsys.readouterr().out
 
 
+def test_partition_whose_only_replica_that_could_lead_is_being_shut_down_needs_no_restart(tmp_path: Path) -> None:
+    """It blamed the controller, and said to restart the broker that somebody was shutting down."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"})
+    stopping = r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=story.epochs[1], in_controlled_shutdown=1)
+    story.append(stopping, 1).change("t", 0, isr=(1,), leader=-1)
+    (partition,) = offline(story.lake(tmp_path)).leaderless
+    assert "broker 1 is being shut down in order" in partition.finding
+    assert actions(partition.steps) == [Action.START]
+
+
 def test_group_of_losses_names_a_partition_once(tmp_path: Path) -> None:
     """A partition with two losses of one cause was counted twice ("5 of 3")."""
     story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))

@@ -26,6 +26,7 @@ from pipelines.ask.quorum import Levels, QuorumAnswer, quorum
 from pipelines.ask.upgrade import upgrade_check
 from pipelines.cli import main
 from pipelines.run.log_lake import LogLake
+from pipelines.show.quorum import node_rows
 from pipelines.source.log_options import LogOptions
 from tests.support.lakes import write_lake
 from tests.support.logs import Entry
@@ -97,6 +98,14 @@ def test_controllers_at_an_offset_have_the_states_of_their_story(
     assert [
         (controller.node_id, controller.registered.offset, controller.gone.offset) for controller in answer.gone
     ] == ([(102, 12, 439)] if offset >= 439 else [])
+
+
+def test_leader_that_never_registered_is_the_leader_among_the_rows() -> None:
+    """Below 3.7-IV0 no controller registers: the row said "voter", and --reason leader listed nobody."""
+    rows = node_rows(of_log(20, "kafka-3.9.2-upgrade"))
+    assert [(row.node_id, row.state, row.from_offset) for row in rows if row.kind == "controller"] == [
+        (100, "leader, not registered", 0)
+    ]
 
 
 def test_log_and_lake_give_the_same_quorum(lake: Path) -> None:

@@ -13,6 +13,9 @@ from jbod_model.errors import UsageError
 from pipelines.ask.assignment_requests import assignments, error_name, queue, requests_of
 from pipelines.cli.main import main
 from pipelines.lake.reader import Lake
+from pipelines.run.log_lake import LogLake
+from pipelines.source.log_options import LogOptions
+from tests.support.paths import metadata_dir
 from tests.support.request_lakes import JoinedLake, request_lines
 
 KAFKA = "kafka-3.7.2"
@@ -75,6 +78,13 @@ def test_a_refusal_is_told_where_the_log_has_the_replica_elsewhere(joined: Joine
     assert not answer.unassigned
     assert {replica.last_request.error for replica in answer.refused} == {"NOT_LEADER_OR_FOLLOWER"}
     assert all(replica.directory_id != replica.last_request.directory_id for replica in answer.refused)
+
+
+def test_replicas_from_before_directories_were_recorded_are_counted_besides() -> None:
+    """During an upgrade the answer was "0 replicas" while every one of them was MIGRATING."""
+    log = LogOptions(path=str(metadata_dir("kafka-3.9.2-zk-migration")))
+    answer = assignments(LogLake.of(log, 103))
+    assert (answer.migrating, len(answer.unassigned)) == (15, 3)
 
 
 def test_an_assignment_refused_three_times_in_a_row_is_a_loop_until_it_is_accepted(tmp_path: Path) -> None:
