@@ -359,6 +359,14 @@ class _Judge:
             yield STUCK, f"{brokers_in_words(dead) if dead else 'a replica that stays'} is not in sync"
         if partition.in_sync_after < partition.min_isr_after <= partition.in_sync:
             yield UNDER_MIN_ISR, f"{partition.in_sync_after} in sync, {partition.min_isr_after} needed"
+        # Replicas that are being added count: Kafka's effectiveMinIsr is at most the number of all replicas.
+        needed = self.min_isr.of(partition.topic, len({*was.replicas, *partition.target}))
+        if partition.adds and self.min_isr.of(partition.topic, len(was.replicas)) <= partition.in_sync < needed:
+            yield (
+                UNDER_MIN_ISR,
+                f"{partition.in_sync} in sync, {needed} needed until the copy is done: set min.insync.replicas of "
+                f"{partition.topic} to {partition.in_sync} before it begins",
+            )
         if partition.racks_after < partition.racks:
             yield RACKS, f"{partition.racks_after} in place of {partition.racks}"
         size = len(was.replicas) - len(was.adding_replicas)

@@ -420,8 +420,8 @@ def blocked(
     for number, row in enumerate(first.tolist()):
         partition = by_name[it.state.name(row)]
         if partition.blocks:
-            why = ", ".join(finding for finding in partition.findings if finding in BLOCKING)
-            reasons.setdefault(f"{why}: {partition.refused or partition.reason}", []).append(number)
+            why = {finding: about for finding, about in partition.why.items() if finding in BLOCKING}
+            reasons.setdefault(f"{', '.join(why)}: {'; '.join(filter(None, why.values()))}", []).append(number)
     lacks, bad = [], np.zeros(len(first), bool)
     for reason, numbers in reasons.items():
         bad[numbers] = True

@@ -71,6 +71,18 @@ def test_fenced_broker_never_copies(tmp_path: Path) -> None:
     )
 
 
+def test_copy_for_a_topic_that_wants_more_in_sync_than_its_replicas_would_refuse_writes_until_it_is_done(
+    tmp_path: Path,
+) -> None:
+    """``Partition.effectiveMinIsr``: the replica that is added counts at once, and is in sync at the end only."""
+    story = cluster().topic("w", {1: "a"}).configure("w", "2")
+    partitions = check(tmp_path / "one", story, w_0=[3], t_0=[1, 3])
+    assert (partitions["w-0"].blocks, partitions["t-0"].blocks) == (True, False)
+    assert "set min.insync.replicas of w to 1 before it begins" in partitions["w-0"].reason
+    story = story.configure("w", "1")
+    assert not check(tmp_path / "after", story, w_0=[3])["w-0"].blocks
+
+
 def test_partition_without_a_complete_copy_online_is_not_reassigned(tmp_path: Path) -> None:
     """R-ACT-6: with unclean elections, the empty new replica leads at once."""
     story = cluster().left(1, "a").change("u", 0, leader=-1)
