@@ -297,9 +297,10 @@ def safe_to_restart(
 
 
 def verdict_of(judgement: RestartOutcome, effect: QuorumEffect | None, starts: Sequence[NextStarts] = ()) -> str:
-    """safe, not now or not safe."""
+    """safe, not now or not safe. Of what a start gives up, that counts which no replica that catches up saves."""
     if any(
-        broker_starts.gives_up or (broker_starts.starts and all(start.refused for start in broker_starts.starts))
+        ({*broker_starts.gives_up} - judgement.waiting if broker_starts.gives_up else ())
+        or (broker_starts.starts and all(start.refused for start in broker_starts.starts))
         for broker_starts in starts
     ):
         return NOT_SAFE

@@ -23,7 +23,7 @@ from jbod_model.restart import DECIDING, Course, Harm, Restart, RestartEffect, c
 from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.next_start import lost_directories
 from pipelines.ask.restart_columns import Columns, Flags
-from pipelines.ask.restart_waits import ELECTION, RETURN, Blocking, Why, why
+from pipelines.ask.restart_waits import ELECTION, RETURN, WAITS, Blocking, Why, why
 from pipelines.lake.reader import Lake
 
 _NAMES = 10
@@ -294,6 +294,13 @@ class RestartOutcome:
         if effect.by_return:
             return Why(ELECTION if Harm.UNCLEAN in effect.caused else RETURN)
         return self.reasons_by_kind[int(self.kind[index])]
+
+    @property
+    def waiting(self) -> set[str]:
+        """The partitions that are harmed for a reason that ends."""
+        return {
+            self.columns.name(int(self.rows[index])) for index in self.harmed if self._reason(index).reason in WAITS
+        }
 
     def blocking(self) -> list[Blocking]:
         """The partitions that are harmed, by reason."""

@@ -142,9 +142,9 @@ def restart_plan(
     state = columns(lake, default_min_isr)
     down = sorted(node_id for node_id, broker in state.registered.items() if broker.fenced and node_id in wanted)
     planner = _Planner(lake, state.settled(), known, max_parallel, by_rack, default_min_isr)
-    batches, bound = planner.plan([node_id for node_id in wanted if node_id not in down])
-    reasons = planner.reasons
     judge = Judge(lake, state, default_min_isr)
+    batches, bound = planner.plan([node_id for node_id in wanted if node_id not in down], judge)
+    reasons = planner.reasons
     undecided = [*known.unknown(missing), *too_old(lake, (now or datetime.now(UTC)), max_age)]
     if lake.incomplete_since is not None:
         undecided.append(f"{lake.incomplete_since}")
@@ -230,16 +230,19 @@ class _Planner:
         """Why no batch can have a node."""
         self.judge = Judge(self.lake, self.state, self.default_min_isr, known_complete=False)
 
-    def plan(self, wanted: Sequence[int]) -> tuple[list[list[int]], int]:
-        """The batches of these nodes, and the bound."""
+    def plan(self, wanted: Sequence[int], now: Judge) -> tuple[list[list[int]], int]:
+        """The batches of these nodes, and the bound. ``now`` judges the partitions that are not settled."""
         self.counting, self.spare = _spare(self.state)
         self.reasons = self._impossible(wanted)
         if spare_voters(self.known) < 1:
             self._forbid_voters(wanted)
         away = self.judge.with_disks_away([node for node in wanted if node in self.state.registered])
         for starts in starts_of(self.lake, away, self.default_min_isr):
-            if starts.gives_up:
-                lost = Blocking(LAST_COPY, len(starts.gives_up), starts.gives_up[:_NAMES], ())
+            if not starts.gives_up:
+                continue
+            given_up = sorted({*starts.gives_up} - now.judge([starts.broker_id]).waiting)
+            if given_up:
+                lost = Blocking(LAST_COPY, len(given_up), given_up[:_NAMES], ())
                 self.reasons.setdefault(starts.broker_id, []).insert(0, lost)
         able = [node for node in wanted if node not in self.reasons]
         voters = [node for node in able if node in self.known.voters or node not in self.known.brokers]

@@ -12,10 +12,16 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.formats.metadata_version import ELR_FEATURE
-from jbod_model.formats.records import BrokerRegistrationChangeRecord, FeatureLevelRecord, PartitionChangeRecord
+from jbod_model.formats.records import (
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
+    FeatureLevelRecord,
+    PartitionChangeRecord,
+)
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
 from pipelines.ask.restart import RestartVerdict, safe_to_restart
+from pipelines.ask.restart_plan import restart_plan
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, in_memory_of, lake_of, one_topic, partition
@@ -193,6 +199,24 @@ def test_blank_disk_makes_the_return_unclean(tmp_path: Path) -> None:
     story = story.append(FeatureLevelRecord(name=ELR_FEATURE, feature_level=1), 0)
     answer = safe_to_restart(story.lake(tmp_path), [1], blank=[str(disk("b"))])
     assert (answer.verdict, reasons(answer)) == ("not safe", {"return": ()})
+
+
+def test_copy_that_a_start_gives_up_and_a_replica_that_catches_up_saves_is_waited_for(tmp_path: Path) -> None:
+    """--wait gave up at once, and restart-plan --next said that nothing was left."""
+    story = Story().broker(1, "ab").broker(2, "c").broker(3, "e").topic("t", {1: "a", 2: "c"}, {1: "b", 3: "e"})
+    unclean = ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value="true")
+    story.append(unclean, 0).change("t", 1, isr=(3,), leader=3).left(1, "a").change("t", 0, isr=(1,))
+    lake = story.lake(tmp_path / "lags")
+    answer = safe_to_restart(lake, [1])
+    assert (answer.verdict, reasons(answer)) == ("not now", {"catching up": (2,)})
+    assert [start.gives_up for start in answer.starts] == [["t-0"]]
+    following = restart_plan(lake, [1]).next
+    assert (following.state, following.why) == (
+        "wait",
+        ["1 partition can be spared a replica when broker 2 is in sync again"],
+    )
+    lake = story.change("t", 0, isr=(1, 2)).lake(tmp_path / "caught up")
+    assert (safe_to_restart(lake, [1]).verdict, restart_plan(lake, [1]).next.batch) == ("safe", [1])
 
 
 # WHO COUNTS
