@@ -56,6 +56,8 @@ class Exposure:
     """Partitions that another replica would lead."""
     unplaced: int = 0
     """Online replicas of the broker whose directory is unknown: some of them may be in this one."""
+    unplaced_at_risk: int = 0
+    """Partitions of these that the failure would harm if they are in it: as many as of the harm that hits most."""
     only_directory: bool = False
     """The broker's last online directory: Kafka stops when it fails, so the whole broker is lost with it."""
     bytes: int | None = None
@@ -76,7 +78,8 @@ class Exposure:
     @property
     def badness(self) -> tuple[int, ...]:
         """Sort key, from harmless to worst."""
-        return (self.without_leader, self.last_replicas, self.unclean, self.under_min_isr, self.moved, self.replicas)
+        harms = (self.without_leader, self.last_replicas, self.unclean, self.under_min_isr)
+        return (*harms, self.unplaced_at_risk, self.moved, self.replicas)
 
 
 @dataclass(frozen=True)
@@ -189,8 +192,16 @@ def _broker(lake: Lake, broker: int, places: Places) -> Exposure:
     nowhere = {str(ids.unassigned), str(ids.migrating)}
     held = {directory: row for (holder, directory), row in places.items() if holder == broker}
     summed = [sum(column) for column in zip(*(row[len(COUNTS) :] for row in held.values()), strict=True)]
-    unplaced = sum(held[directory][0] for directory in nowhere & held.keys())
-    return Exposure(broker, None, **dict(zip(COUNTS, summed, strict=False)), unplaced=unplaced)
+    loose = [sum(column) for column in zip(*(held[where] for where in nowhere & held.keys()), strict=True)]
+    counts = dict(zip(COUNTS, loose, strict=False))
+    harms = (counts.get(harm, 0) for harm in ("without_leader", "last_replicas", "unclean", "under_min_isr"))
+    return Exposure(
+        broker,
+        None,
+        **dict(zip(COUNTS, summed, strict=False)),
+        unplaced=counts.get("replicas", 0),
+        unplaced_at_risk=max(harms),
+    )
 
 
 def _directory(
@@ -203,7 +214,8 @@ def _directory(
     # A replica left on another broker is not a replica of this one, but the failure affects its partition.
     added = (0, 0, 0, *elsewhere.get(directory, nothing)[3:])
     counts = dict(zip(COUNTS, map(operator.add, here, added), strict=True))
-    return Exposure(broker.broker_id, directory, **counts, unplaced=broker.unplaced)
+    exposure = Exposure(broker.broker_id, directory, **counts)
+    return replace(exposure, unplaced=broker.unplaced, unplaced_at_risk=broker.unplaced_at_risk)
 
 
 def _stray(

@@ -65,6 +65,7 @@ def show_risk(out: Screen, answer: Risk, shown: Risk, chosen: Chosen, every: boo
     at = f"At offset {answer.offset}, {when(answer.time)}:"
     bad = [exposure for exposure in (*answer.brokers, *answer.directories) if not exposure.harmless]
     brokers = [exposure for exposure in bad if exposure.directory_id is None]
+    perhaps = [exposure for exposure in answer.directories if exposure.harmless and exposure.unplaced_at_risk]
     if not answer.brokers:
         say(out, f"{at} no broker is unfenced, so nothing more can be lost.", "bold red")
     elif not bad:
@@ -77,6 +78,9 @@ def show_risk(out: Screen, answer: Risk, shown: Risk, chosen: Chosen, every: boo
             f"{many(len(answer.directories), 'directory', 'directories')} cannot fail without loss.",
             "bold red",
         )
+        if perhaps:
+            more = many(len(perhaps), "more directory", "more directories")
+            say(out, f"{more} may not: no record says in which of them replicas of their broker are.", "bold red")
         say(out, f"Worst: {_cost(bad[0])}", hang=7)
         if brokers and directories:
             say(out, f"Worst: {_cost(bad[len(brokers)])}", hang=7)

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 from hypothesis import Phase, given, settings
+from typer.testing import CliRunner
 
 from jbod_model.formats.metadata_version import ELR_FEATURE
-from jbod_model.ids import Uuid
+from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.profiles import KAFKA, KIP858, Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Topic
 from jbod_model.replay.offline import offline_replicas
 from jbod_model.whatif import Failures, after
 from lab.conformance.trace import read_trace, recorded_records
 from pipelines.ask.risk import Exposure, risk
+from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, images, lake_of, one_topic, partition
 from tests.support.lakes import Reference, write_lake
@@ -112,6 +114,16 @@ def test_risk_of_every_directory_and_broker_of_a_real_cluster_is_what_the_contro
             assert answered(Lake.open(cluster_lakes[kafka], at_offset=entry.offset)) == expected
             met += sum(any(counts[2:]) for counts in expected.values())
     assert met > amount(4, 10)
+
+
+def test_replica_in_no_known_directory_puts_every_directory_of_its_broker_at_risk(tmp_path: Path) -> None:
+    """The answer began with "0 of 2 directories cannot fail", and whatif said that each may lose the last copy."""
+    a, b = Uuid(1, 1000), Uuid(1, 1001)
+    made = one_topic(partition((1, KAFKA_IDS.unassigned)), registered=brokers((a, b)))
+    answer = risk(Lake.open(lake_of(tmp_path / "lake", made)))
+    assert [(exposure.harmless, exposure.unplaced_at_risk) for exposure in answer.directories] == [(True, 1)] * 2
+    run = CliRunner().invoke(application(["risk"]), ["risk", "--lake", str(tmp_path / "lake")])
+    assert "2 more directories may not: no record says" in run.stdout
 
 
 def test_risk_in_random_operations_is_what_the_controller_would_do(tmp_path: Path) -> None:
