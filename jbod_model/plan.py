@@ -210,11 +210,12 @@ def _joins(
     image: Image, plan: Mapping[Target, tuple[int, ...]], accepted: Sequence[Target]
 ) -> Sequence[AlterPartitionRequest]:
     """What the leaders ask for when the new replicas have caught up."""
-    active = {number for number, broker in image.brokers.items() if broker.is_active}
     changes_of_leader: dict[int, dict[Uuid, list[AlterPartitionPartition]]] = {}
     for target in accepted:
         state = _state(image, target)
-        joining = [broker_id for broker_id in plan[target] if broker_id not in state.isr and broker_id in active]
+        joining = [
+            broker_id for broker_id in plan[target] if broker_id not in state.isr and can_join(image, state, broker_id)
+        ]
         if state.leader in image.brokers and joining:
             change = AlterPartitionPartition(
                 partition_index=target[1],
@@ -234,6 +235,16 @@ def _joins(
         )
         for leader, topics in changes_of_leader.items()
     ]
+
+
+def can_join(image: Image, state: Partition, broker_id: int) -> bool:
+    """Whether a replica can catch up: its broker is active, and its directory, if the log says one, is online."""
+    broker = image.brokers.get(broker_id)
+    if broker is None or not broker.is_active:
+        return False
+    where = dict(zip(state.replicas, state.directories, strict=False)).get(broker_id, image.ids.unassigned)
+    placed = where in (image.ids.unassigned, image.ids.migrating) or where in broker.directories
+    return placed or not broker.directories
 
 
 def _state(image: Image, target: Target) -> Partition:

@@ -15,11 +15,12 @@ from typing import Any
 
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.errors import UsageError
+from jbod_model.formats.metadata_version import METADATA_VERSION
 from jbod_model.formats.responses import ControllerFault
-from jbod_model.plan import Outcome, Target, outcomes
-from jbod_model.profiles import PROFILES
+from jbod_model.plan import Outcome, Target, can_join, outcomes
+from jbod_model.profiles import PROFILES, Profile, as_released, release_of
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
-from pipelines.ask.configs import MinIsr, min_isr
+from pipelines.ask.configs import MinIsr, features, min_isr
 from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.lost_data import losses
 from pipelines.ask.whatif_places import image_of
@@ -167,7 +168,7 @@ def judge(
     image, fault = _image(lake, entries), ""
     known = {key: entry for key, entry in entries.items() if _find(image, key) is not None}
     plan = {key: entry.replicas for key, entry in known.items()}
-    profile, static = PROFILES[lake.published.profile], {MIN_ISR: str(default_min_isr)}
+    profile, static = _profile(lake), {MIN_ISR: str(default_min_isr)}
     try:
         played = outcomes(image, plan, profile=profile, static_configs=static)
     except ControllerFault as problem:
@@ -184,6 +185,15 @@ def judge(
     )
     partitions = [judged.planned(key, entry) for key, entry in entries.items()]
     return PlanCheck(lake.offset, lake.time, by_finding(partitions), fault=fault)
+
+
+def _profile(lake: Lake) -> Profile:
+    """The rules of the oldest release among the controllers: any of them may lead when the plan runs (R-RELEASE-4)."""
+    ((level,),) = lake.query(
+        f"SELECT min(highest_levels[list_position(features, $1)]) FROM {lake.at('controllers')}", [METADATA_VERSION]
+    )
+    finalized = features(lake).get(METADATA_VERSION, 0)
+    return as_released(PROFILES[lake.published.profile], release_of(finalized if level is None else level))
 
 
 def by_finding(partitions: Sequence[Planned]) -> Sequence[Planned]:
@@ -353,10 +363,10 @@ class _Judge:
             yield UNCLEAN, f"broker {done.begun_leader} is elected, which lacks writes"
         dead = [broker for broker in partition.target if not _runs(self.image.brokers.get(broker))]
         new = [broker for broker in dead if broker in partition.adds]
-        if done.adding or (new and partition.adds):
-            yield STUCK, f"{brokers_in_words(new or dead)} cannot copy: fenced, or shutting down"
-        elif done.removing:
-            yield STUCK, f"{brokers_in_words(dead) if dead else 'a replica that stays'} is not in sync"
+        if done.adding or done.removing or (new and partition.adds):
+            yield STUCK, self._why_stuck(was, done, new or dead, partition)
+        elif was.leader >= 0 > done.leader:
+            yield STUCK, "no replica would lead in the end"
         if partition.in_sync_after < partition.min_isr_after <= partition.in_sync:
             yield UNDER_MIN_ISR, f"{partition.in_sync_after} in sync, {partition.min_isr_after} needed"
         # Replicas that are being added count: Kafka's effectiveMinIsr is at most the number of all replicas.
@@ -389,6 +399,19 @@ class _Judge:
             and tuple(partition.target) == tuple(was.replicas)
         ):
             yield NOTHING, ""
+
+    def _why_stuck(self, was: Partition, done: Outcome, dead: Sequence[int], partition: Planned) -> str:
+        if done.begun_leader < 0:
+            named = sorted({*was.isr, *was.eligible_leader_replicas})
+            return "no replica leads, so there is nothing to copy from" + (
+                f": in sync or eligible is {brokers_in_words(named)}" if named else ""
+            )
+        if dead:
+            return f"{brokers_in_words(dead)} cannot copy: fenced, or shutting down"
+        away = [broker for broker in partition.target if broker not in done.isr]
+        if any(not can_join(self.image, was, broker) for broker in away):
+            return f"the replica on {brokers_in_words(away)} is in a directory that is not online: jbod plan repair"
+        return f"{brokers_in_words(away) if away else 'a replica that stays'} is not in sync"
 
     def _places(self, entry: ReassignedPartition) -> Iterator[tuple[str, str]]:
         """The directories that the file names."""

@@ -54,7 +54,7 @@ ADVICE: Mapping[str, str] = {
     check.REFUSED: "Take them out of the file, or correct it.",
     check.NO_COPY: "First bring their disk or broker back: jbod offline says how. Until then do not reassign them.",
     check.UNCLEAN: "First bring back a replica that was in sync, or forbid unclean elections: jbod offline says more.",
-    check.STUCK: "Start these brokers first, or name others in the file.",
+    check.STUCK: "Start these brokers, or move what is in a directory that is not online, first; or name others.",
     check.UNDER_MIN_ISR: "Bring the replicas of the file into sync first, or name brokers that run.",
     check.DIRECTORY: "Name a directory that is online and not cordoned, or any.",
     check.NO_ROOM: "Run the file in parts, name other disks, or let jbod plan drain or balance make the steps.",

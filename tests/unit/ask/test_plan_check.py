@@ -83,6 +83,28 @@ def test_copy_for_a_topic_that_wants_more_in_sync_than_its_replicas_would_refuse
     assert not check(tmp_path / "after", story, w_0=[3])["w-0"].blocks
 
 
+@pytest.mark.parametrize(("level", "done"), [(26, False), (31, True)])
+def test_swap_beside_a_replica_in_a_directory_that_failed_is_done_from_release_4_3_on(
+    tmp_path: Path, level: int, done: bool
+) -> None:
+    """R-RELEASE-4: "Nothing blocks it", and then it never ended: the replica that stays cannot come into sync."""
+    story = Story(level).broker(1, "ab").broker(2, "cd").broker(3, "ef").broker(4, "gh")
+    story = story.topic("t", {1: "a", 2: "d", 3: "e"}).left(2, "c").change("t", 0, isr=(1, 3))
+    swap = check(tmp_path / "swap", story, t_0=[1, 2, 4])["t-0"]
+    assert swap.findings == (() if done else ("never done",))
+    assert done or "the replica on broker 2 is in a directory that is not online: jbod plan repair" in swap.reason
+    assert check(tmp_path / "alone", story, t_0=[2])["t-0"].blocks, "it has more to remove than to add"
+    assert not check(tmp_path / "repair", story, t_0=[1, 4, 3])["t-0"].blocks
+
+
+def test_partition_without_a_leader_is_never_done_because_there_is_nothing_to_copy_from(tmp_path: Path) -> None:
+    """It said "brokers  cannot copy", and to start these brokers, none of which was named."""
+    story = Story().broker(1, "ab").broker(2, "cd").broker(3, "ef").topic("t", {1: "a", 2: "c"})
+    story = story.change("t", 0, isr=(1,)).fence(1).change("t", 0, leader=-1)
+    partition = check(tmp_path, story, t_0=[2, 3])["t-0"]
+    assert "no replica leads, so there is nothing to copy from: in sync or eligible is broker 1" in partition.reason
+
+
 def test_partition_without_a_complete_copy_online_is_not_reassigned(tmp_path: Path) -> None:
     """R-ACT-6: with unclean elections, the empty new replica leads at once."""
     story = cluster().left(1, "a").change("u", 0, leader=-1)
