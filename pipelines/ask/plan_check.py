@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,12 +17,14 @@ from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.errors import UsageError
 from jbod_model.formats.metadata_version import METADATA_VERSION
 from jbod_model.formats.responses import ControllerFault
+from jbod_model.ids import Uuid
 from jbod_model.plan import Outcome, Target, can_join, outcomes
 from jbod_model.profiles import PROFILES, Profile, as_released, release_of
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
 from pipelines.ask.configs import MinIsr, features, min_isr
 from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.lost_data import losses
+from pipelines.ask.next_start import lost_directories
 from pipelines.ask.whatif_places import image_of
 from pipelines.lake.kept_sizes import kept_sizes
 from pipelines.lake.reader import Lake
@@ -182,9 +184,15 @@ def judge(
         min_isr(lake, default_min_isr),
         _uncopied(lake, image, default_min_isr),
         {**directories_by_path(lake), **(paths or {})},
+        _without_a_disk(lake),
     )
     partitions = [judged.planned(key, entry) for key, entry in entries.items()]
     return PlanCheck(lake.offset, lake.time, by_finding(partitions), fault=fault)
+
+
+def _without_a_disk(lake: Lake) -> Collection[int]:
+    rows = lake.query(f"SELECT DISTINCT broker_id FROM {lake.at('offline_replicas')} WHERE reason LIKE 'directory%'")
+    return {*lost_directories(lake), *(broker for (broker,) in rows)}
 
 
 def _profile(lake: Lake) -> Profile:
@@ -321,6 +329,8 @@ class _Judge:
     uncopied: frozenset[str]
     paths: Mapping[tuple[int, str], str]
     """(broker, path) -> directory, for the paths that the lake knows."""
+    broken: Collection[int]
+    """Brokers that have lost a disk (R-HOST-5)."""
 
     def planned(self, key: Target, entry: ReassignedPartition) -> Planned:
         """One partition, with its findings."""
@@ -349,7 +359,7 @@ class _Judge:
             refused=outcome.refused,
         )
         reasons: dict[str, list[str]] = {}
-        for finding, why in [*self._findings(partition, was, outcome), *self._places(entry)]:
+        for finding, why in [*self._findings(partition, was, outcome), *self._places(entry, was)]:
             reasons.setdefault(finding, []).append(why)
         return replace(partition, why={finding: "; ".join(filter(None, whys)) for finding, whys in reasons.items()})
 
@@ -365,7 +375,7 @@ class _Judge:
         new = [broker for broker in dead if broker in partition.adds]
         if done.adding or done.removing or (new and partition.adds):
             yield STUCK, self._why_stuck(was, done, new or dead, partition)
-        elif was.leader >= 0 > done.leader:
+        elif (partition.adds or partition.removes) and was.leader >= 0 > done.leader:
             yield STUCK, "no replica would lead in the end"
         if partition.in_sync_after < partition.min_isr_after <= partition.in_sync:
             yield UNDER_MIN_ISR, f"{partition.in_sync_after} in sync, {partition.min_isr_after} needed"
@@ -413,19 +423,30 @@ class _Judge:
             return f"the replica on {brokers_in_words(away)} is in a directory that is not online: jbod plan repair"
         return f"{brokers_in_words(away) if away else 'a replica that stays'} is not in sync"
 
-    def _places(self, entry: ReassignedPartition) -> Iterator[tuple[str, str]]:
+    def _places(self, entry: ReassignedPartition, was: Partition) -> Iterator[tuple[str, str]]:
         """The directories that the file names."""
-        for broker, path in zip(entry.replicas, entry.log_dirs, strict=False):
-            if path == "any":
-                continue
+        held = dict(zip(was.replicas, map(str, was.directories), strict=False))
+        for broker, path in zip(entry.replicas, entry.log_dirs or ["any"] * len(entry.replicas), strict=False):
             known = self.image.brokers.get(broker)
+            if path == "any":
+                full = known is not None and known.directories and {*known.directories} <= {*_cordoned(known)}
+                if full and broker not in held:
+                    yield DIRECTORY, f"every directory of broker {broker} is cordoned"
+                continue
             named = self.paths.get((broker, path))
-            if named is None:
+            if not path.startswith("/"):
+                yield DIRECTORY, f"{path!r} of broker {broker} is not the whole path of a log directory, nor any"
+            elif named is None:
                 yield PATH, f"{path} of broker {broker}"
             elif known is None or (known.directories and named not in map(str, known.directories)):
                 yield DIRECTORY, f"{path} of broker {broker} is not online"
-            elif named in map(str, known.cordoned_directories or ()):
+            elif named in map(str, _cordoned(known)):
                 yield DIRECTORY, f"{path} of broker {broker} is cordoned"
+            if broker in self.broken and held.get(broker, named) != named and self._is_placed(was, broker):
+                yield DIRECTORY, f"broker {broker} has lost a disk: it moves nothing between its disks until a restart"
+
+    def _is_placed(self, was: Partition, broker: int) -> bool:
+        return self.image.ids.kind(was.directory(broker)) == "assigned"
 
     def _racks(self, brokers: Sequence[int]) -> int:
         known = [self.image.brokers[broker].rack for broker in brokers if broker in self.image.brokers]
@@ -445,6 +466,10 @@ def directories_by_path(lake: Lake) -> Mapping[tuple[int, str], str]:
         if name is not None and name.path is not None:
             directories[broker, name.path] = directory
     return directories
+
+
+def _cordoned(broker: BrokerRegistration) -> Sequence[Uuid]:
+    return broker.cordoned_directories or ()
 
 
 def _runs(broker: BrokerRegistration | None) -> bool:

@@ -62,17 +62,21 @@ class Copies:
     """The same of the copy that a move between disks makes."""
     largest: Mapping[str, int]
     """``topic-0`` -> the bytes of its largest replica."""
+    paths: Mapping[tuple[str, int], str]
+    """(``topic-0``, broker) -> the path of its log directory."""
 
     @classmethod
     def of(cls, log_dirs: Iterable[BrokerLogDir]) -> Copies:
         """What the sources say."""
         replicas, future, largest = dict[tuple[str, int], int](), dict[tuple[str, int], int](), dict[str, int]()
+        paths: dict[tuple[str, int], str] = {}
         for log_dir in log_dirs:
             for each in log_dir.replicas if log_dir.broker_id is not None else ():
                 (future if each.future else replicas)[each.partition, log_dir.broker_id or 0] = each.bytes
                 if not each.future:
+                    paths[each.partition, log_dir.broker_id or 0] = log_dir.path
                     largest[each.partition] = max(largest.get(each.partition, 0), each.bytes)
-        return cls(replicas, future, largest)
+        return cls(replicas, future, largest, paths)
 
     def across(self, name: str, brokers: Iterable[int], late: Iterable[int]) -> tuple[int | None, int]:
         """The bytes of new replicas on ``brokers``, and what those on ``late`` lack."""
@@ -360,6 +364,9 @@ class _Watch:
         place = self.places.get((*key, broker))
         if place is not None and place.directory == wanted:
             return Work(DONE, place.offset, place.time, copied=place.moved)
+        unsaid = broker in story.now.replicas and (place is None or place.directory is None)
+        if unsaid and self.copies.paths.get((f"{key[0]}-{key[1]}", broker)) == path:
+            return Work(DONE)  # a broker need not report a replica that joined (R-LOCAL-4)
         what = f"{path} of broker {broker}"
         if trouble := self._trouble(key, broker):
             return Work(STUCK, waits_for=[broker], reason=trouble)
@@ -368,7 +375,9 @@ class _Watch:
         if wanted in self.cluster.cordoned:
             return Work(STUCK, waits_for=[broker], reason=f"{what} is cordoned")
         began = place is not None and place.directory is not None and broker in story.phases[0].toward
-        return Work(UNDER_WAY, waits_for=[broker], reason=f"not in {what} yet", copied=began)
+        joined = unsaid and broker in story.now.isr
+        where = f"the log does not say whether it is in {what}: --sizes does" if joined else f"not in {what} yet"
+        return Work(UNDER_WAY, waits_for=[broker], reason=where, copied=began)
 
 
 # THE DISKS

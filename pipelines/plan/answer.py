@@ -137,6 +137,8 @@ class MovePlan:
                     file = self.path_of(name)
                     lines += [files.WAIT] if waits else []
                     lines += [files.undoes(BOOTSTRAP, file), files.verifies(BOOTSTRAP, file)]
+        if self.measure == LEADERS and self.steps:
+            lines.append(files.elects(BOOTSTRAP))
         return lines
 
     def path_of(self, name: str) -> str:
@@ -213,7 +215,8 @@ class Undo:
     time: datetime
     partitions: Sequence[Back]
     left_out: Sequence[str]
-    """Partitions of the file that it lacks: there is none of that name, or a broker or a disk of it is down."""
+    """Partitions of the file that it lacks: there is none of that name, a broker or a disk of it is down, or it is
+    being reassigned."""
     path: str
     """Where it was written; empty if it was not."""
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from jbod_model.errors import UsageError
 from jbod_model.plan import Target
-from pipelines.ask.plan_check import NO_ROOM, PlanCheck, ReassignedPartition, by_finding, judge, read_plan
+from pipelines.ask.plan_check import DIRECTORY, NO_ROOM, PlanCheck, ReassignedPartition, by_finding, judge, read_plan
 from pipelines.ask.restart_columns import Flags
 from pipelines.lake.reader import Lake
 from pipelines.plan.problem import ANY, HEADROOM, OFFLINE, Problem, problem
@@ -48,7 +48,7 @@ def undo(it: Problem, rows: Rows, solution: Solution | None = None) -> dict[Targ
     """The same partitions as they are now, with a path for each replica that a plan moves, or for all.
 
     Those with a replica on a broker that is down, or that would go back to a disk that is offline, are left out:
-    Kafka's tool refuses them.
+    Kafka's tool refuses them. So are those that are being reassigned: they are neither as before nor as after.
     """
     rows = rows[can_go_back(it, rows, solution)]
     moves = _moved(it, rows, solution)
@@ -59,7 +59,8 @@ def undo(it: Problem, rows: Rows, solution: Solution | None = None) -> dict[Targ
 def can_go_back(it: Problem, rows: Rows, solution: Solution | None) -> Flags:
     """Of ``rows`` those that are as now if they are undone."""
     offline = (it.disks.state == OFFLINE) & ~it.disks.nowhere
-    back = it.runs[it.state.replicas[rows]] | ~it.state.there[rows]
+    moving: Flags = np.any((it.state.adding | it.state.removing)[rows], axis=1)
+    back = (it.runs[it.state.replicas[rows]] | ~it.state.there[rows]) & ~moving[:, None]
     reversible: Flags = (back & ~(_moved(it, rows, solution) & offline[it.state.directory[rows]])).all(axis=1)
     return reversible
 
@@ -210,6 +211,11 @@ def check_with_sizes(
     reassignment = read_plan(file)
     it = problem(lake, sources, default_min_isr, headroom)
     checked = judge(lake, reassignment, default_min_isr, _paths(it))
+    refused: dict[str, list[str]] = {}
+    for (topic, number), entry in reassignment.items():
+        for broker, path in zip(entry.replicas, entry.log_dirs, strict=False):
+            if path != ANY and (problem_of := it.problem_of(broker, path)):
+                refused.setdefault(f"{topic}-{number}", []).append(problem_of)
     why: dict[str, list[str]] = {}
     coming = _coming(it, reassignment)
     for disk, sizes in coming.items():
@@ -218,10 +224,13 @@ def check_with_sizes(
             why.setdefault(name, []).append(f"{it.disk_name(disk)} lacks {math.ceil(lacks):,} bytes for all that comes")
     unknown = [disk for disk in coming if it.disks.total[disk] < 0]
     notes = [f"room is not checked on {it.disk_names(unknown)}: no source says how large they are"] if unknown else []
+    found = ((NO_ROOM, why), (DIRECTORY, refused))
     partitions = [
-        replace(partition, why={**partition.why, NO_ROOM: "; ".join(why[partition.name])})
-        if partition.name in why
-        else partition
+        replace(
+            partition,
+            why={**partition.why}
+            | {finding: "; ".join(of[partition.name]) for finding, of in found if partition.name in of},
+        )
         for partition in checked.partitions
     ]
     return replace(checked, partitions=by_finding(partitions), notes=[*it.notes, *notes])
@@ -258,7 +267,7 @@ def _coming(it: Problem, reassignment: Mapping[Target, ReassignedPartition]) -> 
             slot, into = slots.get(at), named.get((at, path))
             if path == ANY and slot is None and at in chosen:
                 into = min(chosen[at], key=lambda candidate: (count[candidate], -held[candidate]))
-            if into is None or (slot is not None and it.place[row, slot] == into):
+            if into is None or (slot is not None and it.reported[row, slot] == into):
                 continue
             size = int(it.largest[row] if slot is None else it.bytes[row, slot])
             coming.setdefault(into, {})[it.state.name(row)] = size

@@ -7,7 +7,7 @@ Rows are partitions, in the order of topic and number, and slots are their repli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -89,6 +89,10 @@ class Problem:
     place: Numbers
     """Partition, slot -> the disk, as the solver sees it: ``state.directory``, as the first disks are its directories.
     Where Kafka chooses the directory, all replicas of the broker are on one disk."""
+    reported: Numbers
+    """The same, by the sources where the log says no directory."""
+    errors: Mapping[tuple[int, str], str]
+    """(broker, path) -> why its broker cannot read it, empty if it can: the log directories that sources list."""
     bytes: Bytes
     """Partition, slot -> its size; that of the largest replica if its own is not known."""
     busy: Flags
@@ -151,6 +155,13 @@ class Problem:
             np.maximum(self.disks.total, 1).astype(np.float64) if self.by_size else self.disks.parts.astype(np.float64)
         )
 
+    def problem_of(self, broker: int, path: str) -> str:
+        """Why the broker refuses a path of a reassignment by the sources; empty if they say nothing against it."""
+        if (broker, path) in self.errors:
+            error = self.errors[broker, path]
+            return f"{path} of broker {broker}: {error}" if error else ""
+        return f"broker {broker} has no log directory {path}" if broker in {at for at, _ in self.errors} else ""
+
     def disk_name(self, disk: int) -> str:
         """``/data/a of broker 1``"""
         broker = int(self.state.brokers[self.disks.broker[disk]])
@@ -196,8 +207,9 @@ def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, h
         busy[rows.row[moving[state.online[rows.row[moving], rows.slot[moving]]]]] = True
     held, ids = state.directory, ID_TABLES[lake.published.ids]
     load = _load(made, source_sizes)
+    reported = held
     if source_sizes is not None:
-        _reserve(load, made, source_sizes, rows, bytes_of, ids)
+        reported = _reserve(load, made, source_sizes, rows, bytes_of, ids)
     disks = made.disks(load, source_sizes is not None, ids)
     place = held if not made.merged else np.where(held >= 0, np.array(made.merged_into(), np.int32)[held], -1)
     notes = [] if source_sizes is None else list(source_sizes.notes)
@@ -205,6 +217,12 @@ def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, h
         state=state,
         disks=disks,
         place=place.astype(np.int32),
+        reported=np.where(place == held, reported, place).astype(np.int32),
+        errors={
+            (log_dir.broker_id, log_dir.path): log_dir.error
+            for log_dir in (() if source_sizes is None else source_sizes.log_dirs)
+            if log_dir.broker_id is not None
+        },
         bytes=bytes_of,
         busy=busy,
         empty=_empty(lake, state, default_min_isr),
@@ -423,8 +441,9 @@ def _load(made: _Table, source_sizes: Sizes | None) -> Loads:
     return load
 
 
-def _reserve(load: Loads, made: _Table, source_sizes: Sizes, rows: _Rows, bytes_of: Bytes, ids: IdTable) -> None:
-    """Adds what moves under way will add: the rest of replicas that join, and of copies between disks.
+def _reserve(load: Loads, made: _Table, source_sizes: Sizes, rows: _Rows, bytes_of: Bytes, ids: IdTable) -> Numbers:
+    """Adds what moves under way will add: the rest of replicas that join, and of copies between disks. Returns the disk
+    of each replica, by the sources where the log says none.
 
     A replica that joins has no directory in the log at first, and often later (R-LOCAL-4): if the sources do not say
     where it is either, it counts on every disk of its broker.
@@ -456,3 +475,4 @@ def _reserve(load: Loads, made: _Table, source_sizes: Sizes, rows: _Rows, bytes_
     own = bytes_of[rows.row[copying], rows.slot[copying]]
     known = into >= 0
     np.add.at(load, into[known], np.maximum(0, own - rows.bytes[copying])[known])
+    return place

@@ -97,6 +97,26 @@ def test_swap_beside_a_replica_in_a_directory_that_failed_is_done_from_release_4
     assert not check(tmp_path / "repair", story, t_0=[1, 4, 3])["t-0"].blocks
 
 
+def test_move_between_disks_of_a_broker_that_has_lost_one_is_refused_by_the_broker(tmp_path: Path) -> None:
+    """R-HOST-5: "Nothing blocks it", and the tool failed after it had begun."""
+    story = Story().broker(1, "abc").broker(2, "d").topic("t", {1: "a"}).left(1, "ab")
+    partitions = check(tmp_path, story, t_0=([1], ["/data/b"]))
+    assert "broker 1 has lost a disk" in partitions["t-0"].reason and partitions["t-0"].blocks
+
+
+@pytest.mark.parametrize("path", ["data/b", "", "ANY"])
+def test_path_that_is_not_absolute_is_none_of_a_broker(tmp_path: Path, path: str) -> None:
+    partition = check(tmp_path, cluster(), t_0=([1, 2], [path, "any"]))["t-0"]
+    assert partition.findings == ("directory",) and "not the whole path" in partition.reason
+
+
+def test_broker_whose_directories_are_all_cordoned_gets_no_new_replica(tmp_path: Path) -> None:
+    """R-QUIRK-8, R-DISK-7: metadata.version 4.3 accepts it, and a cordoned disk that was emptied fills again."""
+    story = Story(31).broker(1, "a").broker(2, "c").broker(3, "ef", cordoned="ef").topic("t", {1: "a", 2: "c"})
+    partition = check(tmp_path, story, t_0=[1, 3])["t-0"]
+    assert partition.findings == ("directory",) and "every directory of broker 3 is cordoned" in partition.reason
+
+
 def test_partition_without_a_leader_is_never_done_because_there_is_nothing_to_copy_from(tmp_path: Path) -> None:
     """It said "brokers  cannot copy", and to start these brokers, none of which was named."""
     story = Story().broker(1, "ab").broker(2, "cd").broker(3, "ef").topic("t", {1: "a", 2: "c"})

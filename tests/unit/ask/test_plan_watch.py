@@ -249,6 +249,28 @@ def test_sizes_of_a_source_weigh_the_time_left_and_name_the_paths(tmp_path: Path
     assert answer.left == (lake.time - begun) / 200 * 900
 
 
+def test_replica_that_joined_and_is_never_reported_is_done_where_a_source_has_it_in_its_path(tmp_path: Path) -> None:
+    """R-LOCAL-4: after a plan that raises the replicas it was under way for ever."""
+    story = Story().broker(1, "ab").broker(2, "cd").broker(3, "ef").topic("t", {1: "a", 2: "c"}).topic("u", {3: "f"})
+    placed = tuple(map(disk, ("a", "c", "unassigned")))
+    story.change("t", 0, replicas=(1, 2, 3), adding_replicas=(3,), directories=placed)
+    lake = story.change("t", 0, isr=(1, 2, 3), adding_replicas=()).lake(tmp_path / "lake")
+    named(lake, {"/e": "e", "/f": "f"})
+    files = [file(tmp_path, t_0=([1, 2, 3], ["any", "any", "/e"]))]
+    (partition,) = watch_plan(lake, files).partitions
+    assert (partition.state, partition.reason) == (
+        "under way",
+        "the log does not say whether it is in /e of broker 3: --sizes does",
+    )
+    for path, state in (("/e", "done"), ("/f", "under way")):
+        held = {3: {"/e": {}, "/f": {"u-0": 10}}}
+        held[3][path]["t-0"] = 10
+        source = tmp_path / "sizes.txt"
+        source.write_text(json.dumps({"brokers": [_broker_log_dirs(broker, paths) for broker, paths in held.items()]}))
+        (partition,) = watch_plan(lake, files, sources=[str(source)]).partitions
+        assert partition.state == state
+
+
 def _broker_log_dirs(broker: int, paths: dict[str, dict[str, int]]) -> dict[str, Any]:
     log_dirs = [
         {"logDir": path, "error": None, "partitions": [{"partition": name, "size": size} for name, size in of.items()]}

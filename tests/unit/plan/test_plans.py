@@ -18,6 +18,7 @@ from pipelines.plan.goals import Goal, balance, fill, repair, replicas
 from pipelines.plan.problem import Problem
 from pipelines.plan.steps import Limits
 from tests.support.planned import Broker, Cluster, disk_id, replicas_of
+from tests.unit.check.story import Story
 from tests.unit.plan.test_drain import targets
 
 CHANGES = ("--add-config", "--delete-config")
@@ -143,6 +144,7 @@ def test_balance_of_leaders_copies_nothing(tmp_path: Path) -> None:
     assert answer.replicas == 0 and answer.partitions == 5 and answer.spread == (10, 0)
     assert {*map(str, targets(answer).values())} == {"{2: 'any', 1: 'any'}"}
     assert answer.commands[-1].startswith("kafka-leader-election.sh")
+    assert answer.undo[-1] == answer.commands[-1], "the leaders of before are elected, too"
 
 
 def test_repair_makes_replicas_anew_with_dead_brokers_and_throttles_only_the_living(tmp_path: Path) -> None:
@@ -241,6 +243,25 @@ def test_undo_of_a_file_has_what_is_now(tmp_path: Path) -> None:
     assert replicas_of(json.loads((tmp_path / "files" / "undo.json").read_text())) == {
         "t-0": {1: "/data/0", 2: "/data/0"}
     }
+
+
+def test_undo_leaves_out_a_partition_that_is_being_reassigned(tmp_path: Path) -> None:
+    """Its file had all replicas of the move under way: neither those of before nor those of after."""
+    story = Story().broker(1, "a").broker(2, "c").broker(3, "d").topic("t", {1: "a", 2: "c", 3: "d"})
+    story.change("t", 0, isr=(1, 2), adding_replicas=(3,), removing_replicas=(1,))
+    (tmp_path / "plan.json").write_text(
+        '{"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [2]}]}'
+    )
+    answer = undo(story.lake(tmp_path / "lake"), str(tmp_path / "plan.json"))
+    assert (answer.partitions, answer.left_out) == ([], ["t-0"])
+
+
+def test_replica_that_lags_is_removed_before_one_in_sync(tmp_path: Path) -> None:
+    """Removing one in sync waits until the other one has caught up, on every release."""
+    story = Story().broker(1, "a").broker(2, "c").broker(3, "d").topic("t", {1: "a", 2: "c", 3: "d"})
+    lake = story.change("t", 0, isr=(1, 3)).lake(tmp_path)
+    answer = plan(lake, lambda it: replicas(it, {"t": 2}))
+    assert [*targets(answer)["t-0"]] == [1, 3]
 
 
 def run_plan(path: Path, *words: str) -> Result:

@@ -66,6 +66,23 @@ def test_what_is_there_takes_no_room_and_a_move_between_disks_does(tmp_path: Pat
     assert {partition.name for partition in check.partitions if partition.blocks} == {"u-1"}
 
 
+def test_replica_that_the_source_has_in_the_path_takes_no_room_although_the_log_says_no_directory(
+    tmp_path: Path,
+) -> None:
+    """R-LOCAL-4: after a raise the log may never say it, and the file was blocked."""
+    it = cluster()
+    it.unassigned.add((("u", 0), 2))
+    assert checked(tmp_path, it, u_0={2: "/data/0"}).ok
+
+
+def test_path_that_the_broker_does_not_list_or_cannot_read_blocks(tmp_path: Path) -> None:
+    """``ReplicaManager.alterReplicaLogDirs``: the tool stops after it has begun the reassignments."""
+    it = Cluster({1: Broker(2, failed=(1,)), 2: Broker(1)}).put("t-0", {2: 0}, 10)
+    for path in ("/data/1", "/data/9"):
+        (partition,) = checked(tmp_path, it, t_0={1: path}).partitions
+        assert partition.blocks and f"{path}" in partition.why["directory"]
+
+
 def test_disk_of_unknown_size_is_not_checked_and_a_line_says_so(tmp_path: Path) -> None:
     check = checked(tmp_path, cluster(), capacity=False, t_0={2: "/data/1"})
     assert check.ok and check.notes == [
