@@ -224,12 +224,12 @@ def check_with_sizes(
             why.setdefault(name, []).append(f"{it.disk_name(disk)} lacks {math.ceil(lacks):,} bytes for all that comes")
     unknown = [disk for disk in coming if it.disks.total[disk] < 0]
     notes = [f"room is not checked on {it.disk_names(unknown)}: no source says how large they are"] if unknown else []
-    found = ((NO_ROOM, why), (DIRECTORY, refused))
+    more = ((NO_ROOM, why), (DIRECTORY, refused))
     partitions = [
         replace(
             partition,
             why={**partition.why}
-            | {finding: "; ".join(of[partition.name]) for finding, of in found if partition.name in of},
+            | {finding: "; ".join(of[partition.name]) for finding, of in more if partition.name in of},
         )
         for partition in checked.partitions
     ]
