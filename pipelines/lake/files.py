@@ -11,7 +11,7 @@ import json
 import socket
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -56,15 +56,6 @@ class DataFile:
     def partition_values(self) -> dict[str, str | None]:
         """The partition values, as in Delta's log."""
         return partition_values(self.table, self.shard)
-
-    def to_json(self) -> str:
-        """Returns the file as one line of JSON, to send it through Spark."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> DataFile:
-        """Undo ``to_json``."""
-        return cls(**json.loads(text))
 
 
 def partition_values(table: str, shard: int) -> dict[str, str | None]:

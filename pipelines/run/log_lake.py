@@ -33,7 +33,7 @@ from pipelines.lake.tables import BY_NAME
 from pipelines.run.errors import Attempts
 from pipelines.run.micro_batches import micro_batches
 from pipelines.run.stage_options import Job
-from pipelines.run.stages import SliceRead, decode, other_rows, shard_events
+from pipelines.run.stages import SliceRead, other_rows, report_of, shard_events
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import LogOptions
 from pipelines.source.plan import Planner, lines_of_end
@@ -151,7 +151,7 @@ def _replay(options: LogOptions, plan: _LogPlan, job: Job) -> ReplayedLog:
     read = [stages.read[number] for number in range(len(pieces))]
     last = pieces[-1]
     snapshot = next((piece.snapshot for piece in pieces if piece.snapshot >= 0), None)
-    reports = (decode(kind, payload) for _, _, kind, payload in batch.reports)
+    reports = (report_of(payload) for *_, payload in batch.reports)
     log = ReplayedLog(
         pieces=pieces,
         cluster_id=LogDir(options.path).cluster_id(),

@@ -39,7 +39,7 @@ from pipelines.run.stages import (
     Refusal,
     SliceRead,
     clear_staged,
-    decode,
+    report_of,
 )
 from pipelines.storage.objects import is_object
 
@@ -98,12 +98,12 @@ class ForeachBatch:
         """Publishes a micro-batch of executors' reports, or of request logs. An error is marked for the run."""
         with crossing():
             if not self.of_requests:
-                self.publish_reports(frame.select("kind", "payload").collect())
+                self.publish_reports([row.payload for row in frame.select("payload").collect()])
             elif (requests := self._requests()) is not None:
                 requests.publish(frame)
 
-    def publish_reports(self, reports: Sequence[tuple[str, bytes]]) -> None:
-        """Publishes reports (kind, payload) of both stages on one micro-batch."""
+    def publish_reports(self, reports: Sequence[bytes]) -> None:
+        """Publishes the reports of both stages on one micro-batch."""
         with self._lake_lock():
             level = self.lake.ledger["metadata_version"] if self.lake.ledger else -1
             batch = batch_of(self.lake.path, reports, level)
@@ -220,9 +220,9 @@ def _rows_since(lake: LakeWriter, newest: _Key) -> Iterator[dict[str, Any]]:
         yield from sorted((row for row in rows if _key(row) > newest), key=_key)
 
 
-def batch_of(lake: LakeUri, rows: Iterable[Any], metadata_version: int) -> Publication | None:
-    """Returns the batch that ``rows`` (kind, payload) report, None if nothing was read. Raises the error of a stage,
-    and UsageError if a file that a stage wrote is missing.
+def batch_of(lake: LakeUri, reports: Iterable[bytes], metadata_version: int) -> Publication | None:
+    """Returns the batch of the stages' reports, None if nothing was read. Raises the error of a stage, and UsageError
+    if a file that a stage wrote is missing.
 
     Closed rows that came as rows are written here: one file per table for all shards. ``metadata_version`` is the
     feature level before the batch.
@@ -232,7 +232,7 @@ def batch_of(lake: LakeUri, rows: Iterable[Any], metadata_version: int) -> Publi
     replaced: set[tuple[str, int]] = set()
     slices: list[SliceRead] = []
     errors: list[JbodError] = []
-    for report in (decode(kind, payload) for kind, payload in rows):
+    for report in map(report_of, reports):
         match report:
             case Refusal():
                 errors.append(report.error)

@@ -261,7 +261,7 @@ class Runner:
         job = self._job()  # before the function takes the open tables
         publish = self._publications.function().publish_reports
 
-        def published(reports: Sequence[tuple[str, bytes]]) -> None:
+        def published(reports: Sequence[bytes]) -> None:
             try:
                 publish(reports)
             finally:
@@ -338,8 +338,8 @@ class RunLog:
         return lines_of_end(planner)
 
 
-Publish = Callable[[Sequence[tuple[str, bytes]]], None]
-"""Publishes the reports (kind, payload) of both stages on one micro-batch."""
+Publish = Callable[[Sequence[bytes]], None]
+"""Publishes the reports of both stages on one micro-batch."""
 
 
 def load(
@@ -367,5 +367,5 @@ def load(
     for batch in micro_batches(going_on, decode, fold, states, threads=threads, say=say):
         rows = [*batch.reports, *(row for _, reports in batch.shards for row in reports)]
         write_seed(job.home, states, batch.end)
-        publish([(kind, payload) for _, _, kind, payload in rows])
+        publish([payload for *_, payload in rows])
         take_seed(job.home)

@@ -4,7 +4,7 @@ Rows between the stages: ``key`` int32 (that of the shard: pipelines.run.stage_o
 place in the batch), ``kind``, ``payload``.
 
 Both stages write Parquet files on the executors and send their names to the driver, which commits them. What they
-report is a class for each kind of report; ``encode`` and ``decode`` are the only places that know their form.
+report is a class for each kind of report, and crosses Spark pickled: the driver and the executors run the same jbod.
 
 Bytes that cross Spark are copied eight times. So the events of a large slice go to one file beside the tables, and the
 file's name goes through Spark. Each shard maps its part into memory. Small slices, and those of a lake on object
@@ -14,24 +14,22 @@ storage, go through Spark.
 from __future__ import annotations
 
 import contextlib
-import json
 import mmap
+import pickle
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from jbod_model.errors import JbodError, marked, restored
+from jbod_model.errors import JbodError
 from jbod_model.formats.records import API_KEY_OF, FeatureLevelRecord
 from pipelines.fold.broker_shard import QUORUM_TYPES
-from pipelines.fold.brokers import (
-    BROKER_TYPES,
-)
+from pipelines.fold.brokers import BROKER_TYPES
 from pipelines.fold.events import (
     CLEAR_ELR,
     REMOVE_TOPIC,
@@ -113,60 +111,14 @@ class Refusal:
 
 
 Report = SliceRead | FileWritten | ClosedRows | OpenRowsReplaced | MetadataVersion | Refusal
-KINDS = {
-    "slice": SliceRead,
-    "file": FileWritten,
-    "rows": ClosedRows,
-    "replaced": OpenRowsReplaced,
-    "level": MetadataVersion,
-    "error": Refusal,
-}
-_KIND_OF = {kind: name for name, kind in KINDS.items()}
 
 
-def encode(report: Report) -> tuple[str, bytes]:
-    """The kind and the bytes of a report."""
-    match report:
-        case FileWritten():
-            payload = report.file.to_json().encode()
-        case ClosedRows():
-            payload = report.table.encode() + b"\n" + _ipc(report.rows)
-        case Refusal():
-            payload = marked(report.error).encode()
-        case _:
-            payload = json.dumps(asdict(report)).encode()
-    return _KIND_OF[type(report)], payload
-
-
-def decode(kind: str, payload: bytes) -> Report:
-    """Undoes ``encode``."""
-    match kind:
-        case "file":
-            from pipelines.lake.files import DataFile  # not for a question to a log: it loads slowly
-
-            return FileWritten(DataFile.from_json(payload))
-        case "rows":
-            name, _, body = payload.partition(b"\n")
-            return ClosedRows(name.decode(), pa.ipc.open_stream(body).read_all())
-        case "error":
-            return Refusal(restored(payload.decode()) or JbodError(payload.decode()))
-        case "slice":
-            return SliceRead(**json.loads(payload))
-        case "replaced":
-            return OpenRowsReplaced(**json.loads(payload))
-        case _:
-            return MetadataVersion(**json.loads(payload))
-
-
-def _ipc(table: pa.Table) -> bytes:
-    plain = pa.table(
+def plain(table: pa.Table) -> pa.Table:
+    """The same rows with their texts as they are: the dictionaries have those of the whole shard."""
+    return pa.table(
         [c.cast(pa.string()) if pa.types.is_dictionary(c.type) else _plain_lists(c) for c in table.columns],
         names=table.schema.names,
     )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, plain.schema) as stream:
-        stream.write_table(plain)
-    return bytes(sink.getvalue())
 
 
 def _plain_lists(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -183,6 +135,8 @@ STAGE_SCHEMA = pa.schema(
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
+REPORT = "report"
+"""The kind of a row for the driver."""
 STAGED = "staged"
 """The kind of a row with the name of the file that holds the events of a slice. Others: pipelines.fold.machine."""
 FEATURE_LEVEL = API_KEY_OF[FeatureLevelRecord]
@@ -192,7 +146,13 @@ SMALL = 20_000
 
 def report_row(report: Report, shard: int = -1, sequence: int = -1) -> Row:
     """A report as a row for the driver."""
-    return shard, sequence, *encode(report)
+    return shard, sequence, REPORT, pickle.dumps(report)
+
+
+def report_of(payload: bytes) -> Report:
+    """The report of such a row."""
+    report: Report = pickle.loads(payload)  # noqa: S301  a stage of this run wrote it
+    return report
 
 
 def error_row(problem: JbodError) -> Row:
@@ -340,7 +300,7 @@ def _write(job: Job, shard: int, tables: dict[str, TableRows]) -> list[Row]:
         if rows.closed.num_rows >= SMALL:
             reports.append(FileWritten(files.write(job.lake, name, rows.closed)))
         elif rows.closed.num_rows:
-            reports.append(ClosedRows(name, rows.closed))
+            reports.append(ClosedRows(name, plain(rows.closed)))
     return [report_row(report, shard) for report in reports]
 
 
