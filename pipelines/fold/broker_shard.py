@@ -27,7 +27,7 @@ from jbod_model.formats.control_records import (
 from jbod_model.formats.records import API_KEY_OF, Record, RegisterControllerRecord, UnregisterControllerRecord
 from jbod_model.ids import Uuid
 from jbod_model.replay.registrations import Member, QuorumState, RecordMoment, RegisteredController
-from pipelines.fold.brokers import BrokerChange, RegisteredBroker, load_brokers
+from pipelines.fold.brokers import BrokerChange, BrokerEvent, RegisteredBroker, load_brokers
 from pipelines.fold.events import CLEAR_ELR, REMOVE_TOPIC, SNAPSHOT_END, TOPIC, Events
 from pipelines.fold.rows import TableRows, row_table
 from pipelines.formats.arrow_arrays import id_texts
@@ -45,16 +45,6 @@ _BEGINS = "registered"
 """Not a column: a registration begins a row, even if it equals the one before."""
 
 
-@dataclass(frozen=True)
-class QuorumEvent:
-    """A record that the quorum follows from. ``record`` None: the end of a snapshot."""
-
-    offset: int
-    time: int
-    snapshot: bool
-    record: Record | ControlRecord | None
-
-
 @dataclass
 class Quorum:
     """The state of the quorum, and its open rows by node."""
@@ -63,7 +53,7 @@ class Quorum:
     controllers: dict[int, Row] = field(default_factory=dict)
     voters: dict[int, Row] = field(default_factory=dict)
 
-    def follow(self, events: Iterable[QuorumEvent]) -> dict[str, TableRows]:
+    def follow(self, events: Iterable[BrokerEvent]) -> dict[str, TableRows]:
         """Applies events in log order. Returns the rows of both tables: closed ones, and those open afterwards."""
         closed: dict[str, list[Row]] = {"controllers": [], "voters": []}
         for event, records in _steps(events):
@@ -106,7 +96,7 @@ class Quorum:
         )
 
 
-def _steps(events: Iterable[QuorumEvent]) -> Iterator[tuple[QuorumEvent, list[Record | ControlRecord]]]:
+def _steps(events: Iterable[BrokerEvent]) -> Iterator[tuple[BrokerEvent, list[Record | ControlRecord]]]:
     """Each record of the log alone, and each snapshot as a whole (R-REPLAY-2)."""
     loading: list[Record | ControlRecord] = []
     for event in events:
@@ -119,24 +109,17 @@ def _steps(events: Iterable[QuorumEvent]) -> Iterator[tuple[QuorumEvent, list[Re
             yield event, [event.record]
 
 
-def _replaced(held: dict[int, Row], wanted: Mapping[int, Row], event: QuorumEvent, why: str) -> Iterator[Row]:
+def _replaced(held: dict[int, Row], wanted: Mapping[int, Row], event: BrokerEvent, why: str) -> Iterator[Row]:
     """Makes ``held`` the wanted rows; those that are not wanted any more, closed."""
+    at = RowStart(event.offset, event.time, event.snapshot)
     for node in sorted({*held, *wanted}):
         row, new = held.get(node), wanted.get(node)
         if row is not None and new is not None and all(row[name] == value for name, value in new.items()):
             continue
         if row is not None:
-            yield {**held.pop(node), "to_offset": event.offset, "to_time": event.time, "ended_by": why}
+            yield {**held.pop(node), **_end(at), "ended_by": why}
         if new is not None:
-            held[node] = {
-                **new,
-                "from_offset": event.offset,
-                "from_time": event.time,
-                "to_offset": None,
-                "to_time": None,
-                "from_snapshot": event.snapshot,
-                "ended_by": None,
-            }
+            held[node] = {**new, **_start(at)}
 
 
 def controller_rows(state: QuorumState) -> dict[int, Row]:

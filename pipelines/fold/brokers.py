@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jbod_model.errors import ReplayViolation
+from jbod_model.formats.control_records import ControlRecord
 from jbod_model.formats.records import (
     API_KEY_OF,
     BrokerRegistrationChangeRecord,
@@ -63,14 +64,14 @@ class RegisteredBroker:
 
 @dataclass(frozen=True)
 class BrokerEvent:
-    """A record that changes registrations, with its offset, time and the base offset of its batch. ``record`` None: the
-    end of a snapshot."""
+    """A record that changes registrations or the quorum, with its offset, time and the base offset of its batch.
+    ``record`` None: the end of a snapshot."""
 
     offset: int
     time: int
     batch: int
     snapshot: bool
-    record: Record | None
+    record: Record | ControlRecord | None
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _ordered(ids: Iterable[Uuid]) -> tuple[str, ...]:
 
 
 def _apply(
-    brokers: Mapping[int, RegisteredBroker], record: Record, offset: int, profile: Profile
+    brokers: Mapping[int, RegisteredBroker], record: Record | ControlRecord, offset: int, profile: Profile
 ) -> tuple[int, RegisteredBroker | None, str]:
     """The change of a broker by a record, with the model's own checks and merge."""
     try:

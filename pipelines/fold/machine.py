@@ -16,7 +16,7 @@ from jbod_model.formats import codec
 from jbod_model.formats.batch import read_control
 from jbod_model.formats.control_records import ControlRecord
 from jbod_model.formats.records import Record
-from pipelines.fold.broker_shard import BrokerShardState, QuorumEvent, broker_rows, check_topics
+from pipelines.fold.broker_shard import BrokerShardState, broker_rows, check_topics
 from pipelines.fold.brokers import (
     BrokerChange,
     BrokerEvent,
@@ -84,31 +84,25 @@ def _events_of_values(payload: bytes) -> Iterator[BrokerEvent]:
     arrays = unpack(payload)
     raw, ends = arrays["values"].tobytes(), arrays["ends"].tolist()
     snapshot, closes = arrays["snapshot"].tolist()
-    columns = (arrays[name].tolist() for name in ("offsets", "times", "batches"))
-    for row, (offset, time, batch) in enumerate(zip(*columns, strict=True)):
-        yield BrokerEvent(offset, time, batch, snapshot >= 0, codec.decode(raw[ends[row] : ends[row + 1]]).record)
+    columns = (arrays[name].tolist() for name in ("offsets", "times", "batches", "types"))
+    for row, (offset, time, batch, number) in enumerate(zip(*columns, strict=True)):
+        yield BrokerEvent(offset, time, batch, snapshot >= 0, _record(number, raw[ends[row] : ends[row + 1]]))
     if closes:
         yield BrokerEvent(snapshot, int(arrays["end_time"][0]), snapshot, True, None)
 
 
-def _quorum_events(ordered: list[Row]) -> list[QuorumEvent]:
+def _quorum_events(ordered: list[Row]) -> list[BrokerEvent]:
     """The quorum's events in log order. Those of a rebuild come in two rows: metadata records, control records."""
-    events = []
-    for _, sequence, kind, payload in ordered:
-        if kind == QUORUM:
-            arrays = unpack(payload)
-            raw, ends = arrays["values"].tobytes(), arrays["ends"].tolist()
-            snapshot, closes = arrays["snapshot"].tolist()
-            columns = (arrays[name].tolist() for name in ("offsets", "times", "types"))
-            for row, (offset, time, number) in enumerate(zip(*columns, strict=True)):
-                record = _quorum_record(number, raw[ends[row] : ends[row + 1]])
-                events.append((sequence, False, QuorumEvent(offset, time, snapshot >= 0, record)))
-            if closes:
-                events.append((sequence, True, QuorumEvent(snapshot, int(arrays["end_time"][0]), True, None)))
+    events = [
+        (sequence, event.record is None, event)
+        for _, sequence, kind, payload in ordered
+        if kind == QUORUM
+        for event in _events_of_values(payload)
+    ]
     return [event for *_, event in sorted(events, key=lambda triple: (triple[0], triple[1], triple[2].offset))]
 
 
-def _quorum_record(number: int, value: bytes) -> Record | ControlRecord:
+def _record(number: int, value: bytes) -> Record | ControlRecord:
     return read_control(number - CONTROL_BASE, value) if number >= CONTROL_BASE else codec.decode(value).record
 
 
