@@ -6,7 +6,7 @@ They follow from a comparison of the images before and after the record. A snaps
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
@@ -63,7 +63,7 @@ def changes_between(
                 continue
             mine = _replicas(before, was, profile), _replicas(after, now, profile)
             for change in (*_of_partition(was, now, record), *_of_replicas(*mine, was, now, after.ids, record)):
-                yield _about(change, topic_id, names[topic_id], number)
+                yield replace(change, topic_id=topic_id, topic=names[topic_id], partition=number)
 
 
 # PARTITIONS
@@ -151,20 +151,6 @@ def _list(partition: Partition | None) -> str | None:
     return None if partition is None else f"[{','.join(map(str, partition.isr))}]"
 
 
-def _about(change: StateChange, topic_id: Uuid, topic: str, number: int) -> StateChange:
-    return StateChange(
-        what=change.what,
-        topic_id=topic_id,
-        topic=topic,
-        partition=number,
-        broker_id=change.broker_id,
-        directory_id=change.directory_id,
-        before=change.before,
-        after=change.after,
-        why=change.why,
-    )
-
-
 # BROKERS
 
 
@@ -179,28 +165,20 @@ def _of_broker(before: Image, after: Image, broker_id: int, record: Record | Non
     ):
         if was != now:
             yield StateChange(what=what, broker_id=broker_id, before=was, after=now, why=why)
-    listed = [set(registration.directories) if registration else set() for registration in (old, new)]
-    cordoned = [set(registration.cordoned_directories or ()) if registration else set() for registration in (old, new)]
-    for directory in sorted(listed[0] ^ listed[1]):
-        came = directory in listed[1]
-        yield StateChange(
-            what="directory",
-            broker_id=broker_id,
-            directory_id=directory,
-            before=None if came else "online",
-            after="online" if came else None,
-            why=why if came else why_gone(record, after, directory),
-        )
-    for directory in sorted(cordoned[0] ^ cordoned[1]):
-        came = directory in cordoned[1]
-        yield StateChange(
-            what="cordon",
-            broker_id=broker_id,
-            directory_id=directory,
-            before=None if came else "cordoned",
-            after="cordoned" if came else None,
-            why=why,
-        )
+    for what, state, was_in, is_in in (
+        ("directory", "online", old and old.directories, new and new.directories),
+        ("cordon", "cordoned", old and old.cordoned_directories, new and new.cordoned_directories),
+    ):
+        for directory in sorted({*(was_in or ())} ^ {*(is_in or ())}):
+            came = directory in (is_in or ())
+            yield StateChange(
+                what=what,
+                broker_id=broker_id,
+                directory_id=directory,
+                before=None if came else state,
+                after=state if came else None,
+                why=why_gone(record, after, directory) if what == "directory" and not came else why,
+            )
 
 
 def cause_of(record: Record | None) -> str:
