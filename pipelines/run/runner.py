@@ -1,8 +1,8 @@
 """The main job: replay a metadata log into a lake, once or following it.
 
 ``Runner`` decides what to do next and what to retry. Each part has one task: ``RunLog`` says where and how far the log
-is read, ``rollback.reconcile`` makes the lake agree with the log, ``Query`` drives Spark, ``Publications`` has
-what writes to the lake, ``refusals`` finds the error behind Spark's report.
+is read, ``rollback.reconcile`` makes the lake agree with the log, ``spark_query`` is what Spark runs, ``Publications``
+has what writes to the lake, ``refusals`` finds the error behind Spark's report.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipelines.lake.lock import only_run
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.uris import home_of
 from pipelines.lake.written_lake import Identity, check_folder
-from pipelines.run.errors import Attempts, explained, is_sparks
+from pipelines.run.errors import PATIENCE, WAITS, Attempts, explained, is_sparks, waits_for_executors
 from pipelines.run.micro_batches import micro_batches
 from pipelines.run.options import Progress, Replay, RunOutcome, shards_for
 from pipelines.run.publisher import Publications
@@ -52,6 +52,7 @@ from pipelines.storage.objects import SCHEME, is_object
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from pipelines.run.request_stream import RequestQuery
 
@@ -234,27 +235,60 @@ class Runner:
         return self._log.has_more(None if self.lake.ledger is None else self.lake.end_offset, limit)
 
     def _run(self, spark: SparkSession) -> None:
-        from pipelines.run.spark_query import Query  # PySpark takes a while, and a load needs none of it
+        from pipelines.run.spark_query import start_query  # PySpark takes a while, and a load needs none of it
 
-        query = Query(
-            self._publications,
-            self.requests,
-            self._stop,
-            follow_seconds=self.wanted.follow_seconds,
-            say=self._say,
-            notice=self._notice,
-        )
         try:
             job = self._job(seeded=seed_position(self.lake.home) is not None)
             # A run that ends with an error does not follow the log.
-            follows = self.wanted.follow_seconds is not None and self._attempts.refusal is None
-            query.start(spark, job, self._options(), follows=follows)
+            seconds = self.wanted.follow_seconds if self._attempts.refusal is None else None
+            query = start_query(spark, job, self._options(), self._publications.function(), seconds)
             self._has_begun = True
-            query.wait(spark)
+            self._wait(spark, query, goes_on=seconds is not None)
         except Exception as problem:
             raise explained(self.wanted.lake, problem) from None
         finally:
             self._publications.end()
+
+    def _wait(self, spark: SparkSession, query: StreamingQuery, *, goes_on: bool) -> None:
+        """Waits for the end of the query, or for ``stop``. Raises errors as Spark reports them."""
+        from pipelines.spark.session import is_connect
+
+        requests, follow_seconds = self.requests, self.wanted.follow_seconds
+        waited = 0
+        try:
+            while not query.awaitTermination(1):
+                self._publications.look()
+                waited += 1
+                if not is_connect(spark):
+                    self._say_stage(spark, goes_on=goes_on)
+                    if waited == PATIENCE and waits_for_executors(spark):
+                        self._notice(WAITS)
+                if requests is not None and follow_seconds is not None:
+                    requests.follow(spark, follow_seconds)
+                if self._stop.is_set():
+                    query.stop()
+            self._publications.look(last=True)
+            if requests is not None and follow_seconds is None:
+                self._say("reading requests")
+                requests.run(spark, self._stop)
+        finally:
+            # Also after Ctrl-C: the current batch is published completely or not at all.
+            query.stop()
+            if requests is not None:
+                requests.stop()
+            self._publications.look(last=True)
+            if requests is not None:
+                requests.count()
+
+    def _say_stage(self, spark: SparkSession, *, goes_on: bool) -> None:
+        tracker = spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        done = [f"{stage.numCompletedTasks} of {stage.numTasks} tasks" for stage in stages if stage is not None]
+        batches = self.outcome.batches
+        if done:
+            self._say(f"reading batch {batches + 1}: {', '.join(done)}")
+        elif goes_on and batches:
+            self._say("")
 
     def _load(self, threads: int | None) -> None:
 

@@ -20,16 +20,10 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pipelines.run.stage_options import Job
 
 if TYPE_CHECKING:
-    import threading
-
     import pandas as pd
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-    from pipelines.run.options import Progress
-    from pipelines.run.publisher import Publications
-    from pipelines.run.request_stream import RequestQuery
 
 ROW = "key int, sequence long, kind string, payload binary"
 """A row between the stages, and of a stage for the driver (pipelines.run.stages)."""
@@ -150,75 +144,3 @@ class ShardProcessor(StatefulProcessor):
 
     def close(self) -> None:
         """Does nothing: no resource is open."""
-
-
-class Query:
-    """One query from its start to its end. It makes no decision: it raises errors as Spark reports them."""
-
-    def __init__(
-        self,
-        publications: Publications,
-        requests: RequestQuery | None,
-        stop: threading.Event,
-        *,
-        follow_seconds: float | None,
-        say: Progress,
-        notice: Progress,
-    ) -> None:
-        self._publications = publications
-        self._requests = requests
-        self._stop = stop
-        self._say = say
-        self._notice = notice
-        self._follow_seconds = follow_seconds
-        self._query: StreamingQuery | None = None
-        self._goes_on = False
-
-    def start(self, spark: SparkSession, job: Job, options: Mapping[str, str], *, follows: bool) -> None:
-        """Starts the query of the log."""
-        seconds = self._follow_seconds if follows else None
-        self._query = start_query(spark, job, options, self._publications.function(), seconds)
-        self._goes_on = follows
-
-    def wait(self, spark: SparkSession) -> None:
-        """Waits for the end of the query, or for ``stop``."""
-        from pipelines.run.errors import PATIENCE, WAITS, waits_for_executors
-        from pipelines.spark.session import is_connect
-
-        query, requests = self._query, self._requests
-        assert query is not None
-        waited = 0
-        try:
-            while not query.awaitTermination(1):
-                self._publications.look()
-                waited += 1
-                if not is_connect(spark):
-                    self._say_stage(spark)
-                    if waited == PATIENCE and waits_for_executors(spark):
-                        self._notice(WAITS)
-                if requests is not None and self._follow_seconds is not None:
-                    requests.follow(spark, self._follow_seconds)
-                if self._stop.is_set():
-                    query.stop()
-            self._publications.look(last=True)
-            if requests is not None and self._follow_seconds is None:
-                self._say("reading requests")
-                requests.run(spark, self._stop)
-        finally:
-            # Also after Ctrl-C: the current batch is published completely or not at all.
-            query.stop()
-            if requests is not None:
-                requests.stop()
-            self._publications.look(last=True)
-            if requests is not None:
-                requests.count()
-
-    def _say_stage(self, spark: SparkSession) -> None:
-        tracker = spark.sparkContext.statusTracker()
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        done = [f"{stage.numCompletedTasks} of {stage.numTasks} tasks" for stage in stages if stage is not None]
-        batches = self._publications.outcome.batches
-        if done:
-            self._say(f"reading batch {batches + 1}: {', '.join(done)}")
-        elif self._goes_on and batches:
-            self._say("")
