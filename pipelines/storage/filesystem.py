@@ -80,8 +80,7 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow has 
         folders, files = objects.children(_uri(base))
         if not folders and not files and not selector.allow_not_found:
             raise FileNotFoundError(base)
-        infos = [pafs.FileInfo(f"{bucket}/{name.rstrip('/')}", pafs.FileType.Directory) for name in folders]
-        return infos + [_file(f"{bucket}/{metadata['path']}", metadata) for metadata in files]
+        return _infos(bucket, folders, files)
 
     def create_dir(self, path: str, recursive: bool) -> None:
         """Nothing: the first object below makes the folder."""
@@ -141,6 +140,11 @@ def _file(path: str, metadata: Any) -> pafs.FileInfo:
     return pafs.FileInfo(path, pafs.FileType.File, size=metadata["size"], mtime=time)
 
 
+def _infos(bucket: str, folders: Sequence[str], files: Sequence[Any]) -> list[pafs.FileInfo]:
+    infos = [pafs.FileInfo(f"{bucket}/{name.rstrip('/')}", pafs.FileType.Directory) for name in folders]
+    return infos + [_file(f"{bucket}/{metadata['path']}", metadata) for metadata in files]
+
+
 class ListedFolder:
     """The objects directly below a prefix. Paths are BUCKET/KEY, as those of ``filesystem_of``."""
 
@@ -157,16 +161,7 @@ class ListedFolder:
         bucket = self.path.partition("/")[0]
         self._tags = {f"{bucket}/{metadata['path']}": metadata.get("e_tag") or "" for metadata in files}
         self._kept = {path: kept for path, kept in self._kept.items() if kept[0] == self._tags.get(path)}
-        infos = [pafs.FileInfo(f"{bucket}/{name.rstrip('/')}", pafs.FileType.Directory) for name in folders]
-        return infos + [
-            pafs.FileInfo(
-                f"{bucket}/{metadata['path']}",
-                pafs.FileType.File,
-                size=metadata["size"],
-                mtime=metadata["last_modified"],
-            )
-            for metadata in files
-        ]
+        return _infos(bucket, folders, files)
 
     def lacks(self, path: str) -> bool:
         """Whether a path is directly below this folder and the newest listing does not name it."""
