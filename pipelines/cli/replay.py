@@ -167,14 +167,14 @@ def _tell_of_warm(settings: Settings) -> None:
 
 
 def _run(runner: Runner, settings: Settings, soon: Callable[[], SparkSession] | None, interrupts: Interrupts) -> None:
-    from pipelines.spark.session import is_local, is_on_this_machine, remote_of, spark_session_soon
+    from pipelines.spark.session import is_local, remote_of, spark_session_soon
     from pipelines.spark.versions import check_installed
     from pipelines.storage.objects import is_object
 
     if settings.replay.checkpoints.startswith(("s3://", "s3a://")):
         raise UsageError("replay.checkpoints: Spark renames its checkpoints, which S3 cannot do: name another folder")
     remote = remote_of(settings.spark)
-    here = is_on_this_machine(remote) if remote else is_local(settings.spark.master)
+    here = is_local(remote or settings.spark.master)
     if is_object(settings.lake) and not (here or settings.replay.checkpoints):
         raise UsageError(
             "replay.checkpoints: on a cluster, a lake on S3 needs a folder or URI (not on S3) that all executors share"

@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from pipelines.settings import Spark
 
 
-ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 _OF_SESSIONS = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+    _PROVIDER: _ROCKSDB,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.minBatchesToRetain": "10",
     "spark.databricks.delta.snapshotPartitions": "2",
@@ -92,9 +93,7 @@ def spark_session(
 def _session(wanted: Spark, options: dict[str, str], jvm: Jvm | None, *, delta: bool = False) -> SparkSession:
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder
-    for name, value in options.items():
-        builder = builder.config(name, value)
+    builder = SparkSession.builder.config(map={**options})
     if delta:
         builder = with_delta(builder, options)
     session = _made(builder, wanted.master, jvm)
@@ -128,7 +127,7 @@ def _with_settings(session: SparkSession, wanted: Spark) -> SparkSession:
 
 
 def _connect_session(wanted: Spark, remote: str) -> SparkSession:
-    if not is_on_this_machine(remote):
+    if not is_local(remote):
         session = _with_settings(connected(remote, {}), wanted)
         session.conf.set(_OURS, "true")
     else:
@@ -186,7 +185,7 @@ def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, pr
 
 
 def is_local(master: str) -> bool:
-    """Whether workers run on this machine, in the driver's JVM."""
+    """Whether a master, or a remote of Spark Connect, is a JVM of this process, with its workers."""
     return master == "local" or master.startswith("local[")
 
 
@@ -282,10 +281,6 @@ _CLIENT = "pyspark.sql.connect."
 _MOST_CORES = 10_000
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 _NEEDS_ROCKSDB = "STORE_BACKEND_NOT_SUPPORTED_FOR_TWS"
-_PROVIDER = (
-    "spark.sql.streaming.stateStore.providerClass to "
-    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-)
 _GONE = re.compile(r"StatusCode\.UNAVAILABLE|SESSION_NOT_FOUND|SESSION_CLOSED|RETRIES_EXCEEDED")
 
 
@@ -297,11 +292,6 @@ def is_connect(spark: SparkSession) -> bool:
 def remote_of(wanted: Spark) -> str:
     """The remote of the settings, or of PySpark's variable SPARK_REMOTE; empty for a classic session."""
     return wanted.remote or os.environ.get("SPARK_REMOTE", "")
-
-
-def is_on_this_machine(remote: str) -> bool:
-    """Whether PySpark starts the server itself, in a JVM of this process."""
-    return remote == "local" or remote.startswith("local[")
 
 
 def connected(remote: str, options: dict[str, str]) -> SparkSession:
@@ -321,10 +311,8 @@ def connected(remote: str, options: dict[str, str]) -> SparkSession:
         ) from None
     from pyspark.sql import SparkSession
 
-    if is_on_this_machine(remote):
-        builder = SparkSession.builder.remote(remote)
-        for name, value in options.items():
-            builder = builder.config(name, value)
+    if is_local(remote):
+        builder = SparkSession.builder.remote(remote).config(map={**options})
         with warnings.catch_warnings():
             # PySpark sets the options a second time, when those of the JVM are fixed.
             warnings.simplefilter("ignore")
@@ -377,7 +365,8 @@ def fault_of_connect(problem: BaseException) -> JbodError | None:
         )
     if _NEEDS_ROCKSDB in text:
         return UsageError(
-            f"a replay keeps its state in RocksDB: set {_PROVIDER} in the session, or start jbod with spark.remote"
+            f"a replay keeps its state in RocksDB: set {_PROVIDER} to {_ROCKSDB} in the session, or start jbod with "
+            "spark.remote"
         )
     if is_of_client(problem) and _GONE.search(text):
         return JbodError(
