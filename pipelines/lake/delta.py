@@ -115,7 +115,7 @@ class DeltaTables(Mapping[str, "DeltaTable"]):
 
     def __init__(self, lake: LakeUri, versions: Mapping[str, int]) -> None:
         self._lake = lake
-        self._versions = versions
+        self._versions = dict(versions)
         self._opened: dict[str, DeltaTable] = {}
         for name, version in versions.items():
             if not _is_there(commit_path(f"{lake}/{name}", version)):

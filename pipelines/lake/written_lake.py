@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from shlex import quote
@@ -24,7 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, Retriable, UsageError, first_line_of
 from pipelines.lake import FORMAT_VERSION, files
-from pipelines.lake.delta import delta_at, is_newest, local_path
+from pipelines.lake.delta import DeltaTables, delta_at, is_newest, local_path
 from pipelines.lake.files import DataFile, partition_values
 from pipelines.lake.foreign import PUBLISHED, STARTED, VERSION, commit_info, last_own
 from pipelines.lake.ledger import HEAD, read_head
@@ -71,52 +71,6 @@ def live_files(delta: DeltaTable, shards: Iterable[int] | None = None) -> list[L
         shard = row.get(_SHARD)
         version_files.append(LiveFile(row["path"], row["size_bytes"], -1 if shard is None else int(shard), row))
     return version_files
-
-
-def commit_files(
-    lake: LakeUri,
-    table: Table,
-    delta: DeltaTable,
-    added: Sequence[DataFile],
-    gone: Sequence[LiveFile],
-    *,
-    marks: Mapping[str, str],
-    changes: bool = True,
-    transactions: Sequence[Transaction] = (),
-) -> None:
-    """Commits the version after the one at which ``delta`` is open, and does not open it. ``changes``: rows change.
-
-    Raises Overtaken if that version exists already, and LakeConflict if Delta refuses the commit for another reason.
-    """
-    check_held(lake)
-    now = int(time.time() * 1000)
-    where = f"{lake}/{table.name}"
-    actions: list[AddAction | RemoveAction] = [
-        AddAction(file.path, file.size, file.partition_values, file.modified or now, changes, file.stats)
-        for file in added
-    ]
-    actions += [
-        RemoveAction(file.path, changes, now, file.size, partition_values(table.name, file.shard)) for file in gone
-    ]
-    properties = CommitProperties(commit_info(marks), max_commit_retries=0, app_transactions=list(transactions))
-    # On S3 the writer of the lake decides about checkpoints, and ``jbod optimize`` deletes old commits.
-    hooks = PostCommitHookProperties(False, False) if is_object(lake) else None
-    try:
-        delta.create_write_transaction(
-            actions,
-            "append",
-            table.delta_schema,
-            partition_by=table.partition_by,
-            commit_properties=properties,
-            post_commithook_properties=hooks,
-        )
-    except DeltaError as problem:
-        disk = fault_of_disk(lake, problem)
-        if disk is not None:
-            raise disk from None
-        if delta_at(where).version() != delta.version():
-            raise Overtaken(f"{where}: something else wrote at the same time: run again") from None
-        raise LakeConflict(f"{where}: cannot be written to ({problem})") from None
 
 
 _CHANGES = "changes"
@@ -282,13 +236,11 @@ def remove_lake(lake: LakeUri, home: str, more: Sequence[str]) -> None:
         fs.delete_dir(root)
 
 
-class OpenTables(Mapping[str, DeltaTable]):
+class OpenTables(DeltaTables):
     """The tables of a lake by name. ``tables[name]`` raises Overtaken if there is a version after the known one."""
 
     def __init__(self, lake: LakeUri) -> None:
-        self._lake = lake
-        self._versions: dict[str, int] = {}
-        self._opened: dict[str, DeltaTable] = {}
+        super().__init__(lake, {})
 
     def __getitem__(self, name: str) -> DeltaTable:
         version = self._versions[name]
@@ -301,15 +253,6 @@ class OpenTables(Mapping[str, DeltaTable]):
     def __setitem__(self, name: str, delta: DeltaTable) -> None:
         self._opened[name] = delta
         self._versions[name] = delta.version()
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._versions
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._versions)
-
-    def __len__(self) -> int:
-        return len(self._versions)
 
     @property
     def versions(self) -> Mapping[str, int]:
@@ -443,9 +386,41 @@ class WrittenLake:
         changes: bool = True,
         transactions: Sequence[Transaction] = (),
     ) -> None:
-        """Commits one version with these marks (pipelines.lake.foreign). ``changes``: rows change."""
+        """Commits one version with these marks (pipelines.lake.foreign). ``changes``: rows change.
+
+        Raises Overtaken if that version exists already, and LakeConflict if Delta refuses the commit for another
+        reason.
+        """
         delta = self.tables[table.name]
-        commit_files(self.path, table, delta, added, gone, marks=marks, changes=changes, transactions=transactions)
+        check_held(self.path)
+        now = int(time.time() * 1000)
+        where = f"{self.path}/{table.name}"
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(file.path, file.size, file.partition_values, file.modified or now, changes, file.stats)
+            for file in added
+        ]
+        actions += [
+            RemoveAction(file.path, changes, now, file.size, partition_values(table.name, file.shard)) for file in gone
+        ]
+        properties = CommitProperties(commit_info(marks), max_commit_retries=0, app_transactions=list(transactions))
+        # On S3 the writer of the lake decides about checkpoints, and ``jbod optimize`` deletes old commits.
+        hooks = PostCommitHookProperties(False, False) if is_object(self.path) else None
+        try:
+            delta.create_write_transaction(
+                actions,
+                "append",
+                table.delta_schema,
+                partition_by=table.partition_by,
+                commit_properties=properties,
+                post_commithook_properties=hooks,
+            )
+        except DeltaError as problem:
+            disk = fault_of_disk(self.path, problem)
+            if disk is not None:
+                raise disk from None
+            if delta_at(where).version() != delta.version():
+                raise Overtaken(f"{where}: something else wrote at the same time: run again") from None
+            raise LakeConflict(f"{where}: cannot be written to ({problem})") from None
         self.tables.committed(table.name)
 
 

@@ -18,11 +18,10 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, UsageError
-from pipelines.lake import written_lake
-from pipelines.lake.delta import connect
+from pipelines.lake.delta import connect, local_path
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import CHANGES, HISTORY, LEDGER, RECORDS
-from pipelines.lake.written_lake import Identity, LakeConflict, commit_files, live_files
+from pipelines.lake.written_lake import Identity, LakeConflict, live_files
 from pipelines.upkeep.compact import optimize, vacuum
 from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
@@ -402,14 +401,15 @@ def test_files_of_an_unfinished_batch_that_were_vacuumed_are_reported_in_a_line(
 def test_writer_between_our_look_and_our_commit_is_noticed(
     first: Path, tmp_path: Path, expected: list[Answers], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    good, waiting = commit_files, [KEEPING["z-order"]]
+    good, waiting = DeltaTable.create_write_transaction, [KEEPING["z-order"]]
 
-    def meanwhile(location: str, table: Any, *arguments: Any, **options: Any) -> None:
-        if table.name == name and waiting:
-            waiting.pop()(f"{location}/{name}", CHANCE)
-        good(location, table, *arguments, **options)
+    def meanwhile(delta: DeltaTable, *arguments: Any, **options: Any) -> None:
+        location = local_path(delta.table_uri).rstrip("/")
+        if location.endswith(f"/{name}") and waiting:
+            waiting.pop()(location, CHANCE)
+        good(delta, *arguments, **options)
 
-    monkeypatch.setattr(written_lake, "commit_files", meanwhile)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", meanwhile)
     parts().publish(copytree(first, tmp_path / "kept"), 2)
     assert answers(tmp_path / "kept") == expected[2]
     waiting.append(CHANGING["append"])
