@@ -8,7 +8,7 @@ has what writes to the lake, ``refusals`` finds the error behind Spark's report.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import takewhile
@@ -144,7 +144,7 @@ class Runner:
             return self._attempt(lambda: self._run(spark))
 
     def load(self, threads: int | None = None) -> RunOutcome:
-        """As ``run``, without Spark (the function ``load``): for a large log and a lake that was only loaded so far.
+        """As ``run``, without Spark: for a large log and a lake that was only loaded so far.
 
         ``run`` may continue. If it did, the states are rebuilt from the records: a load cannot read those of Spark.
         """
@@ -291,18 +291,31 @@ class Runner:
             self._say("")
 
     def _load(self, threads: int | None) -> None:
+        """Publishes one micro-batch after the other, from the log's beginning or the seed of the lake's checkpoint to
+        the log's present end, or until ``stop``.
 
+        If the process dies between publication and seed, the next run rebuilds the states from the records.
+        """
         job = self._job()  # before the function takes the open tables
         publish = self._publications.function().publish_reports
-
-        def published(reports: Sequence[bytes]) -> None:
-            try:
-                publish(reports)
-            finally:
-                self._publications.look(last=True)
-
+        decode, fold = partial(decode_slice, job), partial(fold_shard, job)
         try:
-            load(job, LogOptions.read(self._options()), published, self._stop, say=self._say, threads=threads)
+            options = LogOptions.read(self._options())
+            planner = Planner.of(options)
+            planner.freeze()
+            begin = seed_position(job.home) or planner.begin(options.start)
+            plan = planner.micro_batches(begin, options.max_records or None)
+            seeds = ((shard, seed_state(job.home, shard)) for shard in range(job.shards + 1))
+            states = {shard: state for shard, state in seeds if state is not None}
+            going_on = takewhile(lambda _: not self._stop.is_set(), plan)
+            for batch in micro_batches(going_on, decode, fold, states, threads=threads, say=self._say):
+                rows = [*batch.reports, *(row for _, reports in batch.shards for row in reports)]
+                write_seed(job.home, states, batch.end)
+                try:
+                    publish([payload for *_, payload in rows])
+                finally:
+                    self._publications.look(last=True)
+                take_seed(job.home)
         except Exception as problem:
             raise explained(self.wanted.lake, problem) from None
 
@@ -370,36 +383,3 @@ class RunLog:
         planner = Planner(self.log)
         planner.refresh(Position(end, base=end - 1))
         return lines_of_end(planner)
-
-
-Publish = Callable[[Sequence[bytes]], None]
-"""Publishes the reports of both stages on one micro-batch."""
-
-
-def load(
-    job: Job,
-    options: LogOptions,
-    publish: Publish,
-    stop: threading.Event,
-    *,
-    say: Callable[[str], None],
-    threads: int | None = None,
-) -> None:
-    """Publishes one micro-batch after the other, from the log's beginning or the seed of the lake's checkpoint to the
-    log's present end, or until ``stop``. Raises the error of the log.
-
-    If the process dies between publication and seed, the next run rebuilds the states from the records.
-    """
-    planner = Planner.of(options)
-    planner.freeze()
-    begin = seed_position(job.home) or planner.begin(options.start)
-    plan = planner.micro_batches(begin, options.max_records or None)
-    seeds = ((shard, seed_state(job.home, shard)) for shard in range(job.shards + 1))
-    states = {shard: state for shard, state in seeds if state is not None}
-    decode, fold = partial(decode_slice, job), partial(fold_shard, job)
-    going_on = takewhile(lambda _: not stop.is_set(), plan)
-    for batch in micro_batches(going_on, decode, fold, states, threads=threads, say=say):
-        rows = [*batch.reports, *(row for _, reports in batch.shards for row in reports)]
-        write_seed(job.home, states, batch.end)
-        publish([payload for *_, payload in rows])
-        take_seed(job.home)
