@@ -269,8 +269,12 @@ def show_move_plan(out: Screen, answer: MovePlan, chosen: Chosen, every: bool = 
         return
     amount = f" ({in_units(answer.bytes)})" if answer.bytes is not None else ""
     takes = f", about {about(answer.seconds)} at {in_units(answer.rate)}/s" if answer.seconds is not None else ""
-    what = many(answer.replicas + answer.removed or answer.partitions, "replica")
-    say(out, f"{what}{amount} {answer.title}: {many(len(answer.steps), 'step')}{takes}; {at}.", "bold")
+    count = answer.replicas + answer.removed or answer.partitions
+    verb, _, rest = answer.title.partition(" ")
+    if count == 1:
+        verb = "is" if verb == "are" else f"{verb}s"
+    title = f"{verb} {rest}".rstrip()
+    say(out, f"{many(count, 'replica')}{amount} {title}: {many(len(answer.steps), 'step')}{takes}; {at}.", "bold")
     _show_lacks(out, answer.lacks)
     _show_even(out, answer)
     if not answer.sized and answer.replicas:

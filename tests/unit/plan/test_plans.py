@@ -309,6 +309,7 @@ def test_replicas_that_are_removed_are_counted_with_those_that_are_made(tmp_path
     cluster.sizes(tmp_path / "sizes.txt")
     assert run_plan(tmp_path, "replicas", "u=1").output.startswith("2 replicas (0 B) are removed for u=1: 1 step")
     assert run_plan(tmp_path, "replicas", "u=1", "t=2").output.startswith("3 replicas (10 B) are made or removed for ")
+    assert run_plan(tmp_path, "replicas", "t=2").output.startswith("1 replica (10 B) is made for t=2: 1 step")
 
 
 def test_leaders_are_handed_on_where_no_neighbour_can_take_them(tmp_path: Path) -> None:
