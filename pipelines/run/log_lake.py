@@ -96,8 +96,11 @@ class ReplayedLog:
             return pa.concat_tables(pool.map(_records, self.pieces))
 
 
-def replay_log(options: LogOptions, *, profile: str = "kafka", ids: str = "kafka") -> ReplayedLog:
-    """Replays the log that ``options`` names to its end, or to the first error.
+def replay_log(
+    options: LogOptions, at_offset: int | None = None, *, profile: str = "kafka", ids: str = "kafka"
+) -> ReplayedLog:
+    """Replays the log that ``options`` names to its end, or to the first error. If it ends before its newest snapshot,
+    it replays that alone, or without it for the state at an offset before.
 
     Raises that error if nothing before it can be read, and UsageError if the log has no record yet.
     """
@@ -106,7 +109,7 @@ def replay_log(options: LogOptions, *, profile: str = "kafka", ids: str = "kafka
     while True:
         try:
             limited = options if attempts.limit is None else replace(options, limit=attempts.limit)
-            plan = _plan(limited, attempts.refusal)
+            plan = _plan(limited, attempts.refusal, at_offset)
             return _replay(options, plan, Job("", _shards(plan.pieces), chosen))
         except (MalformedLog, ReplayViolation) as problem:
             attempts.failed(problem)
@@ -120,14 +123,16 @@ class _LogPlan(NamedTuple):
     notices: Sequence[str] = ()
 
 
-def _plan(options: LogOptions, refusal: JbodError | None) -> _LogPlan:
+def _plan(options: LogOptions, refusal: JbodError | None, at_offset: int | None) -> _LogPlan:
     """Plans the whole log."""
     planner = Planner.of(options)
     planner.freeze()
     pieces: list[Slice] = []
     try:
         for _, slices in planner.micro_batches(planner.begin(options.start)):
-            if slices[0].snapshot >= 0:  # it replaces everything before it
+            if pieces and slices and slices[0].snapshot >= 0:  # it replaces everything before it
+                if at_offset is not None and at_offset < pieces[-1].last:
+                    break
                 pieces.clear()
             pieces += slices
     except LogChanged:
@@ -253,7 +258,7 @@ class LogLake(Lake):
         ids: str = "kafka",
     ) -> LogLake:
         """Opens the log at ``options.path`` as of an offset or a time, as ``Lake.open`` opens a lake."""
-        log = replay_log(options, profile=profile, ids=ids)
+        log = replay_log(options, at_offset, profile=profile, ids=ids)
         published = Published(
             start_offset=log.start_offset,
             end_offset=log.end_offset,

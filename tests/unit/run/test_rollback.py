@@ -369,6 +369,8 @@ def test_snapshot_after_the_end_of_the_log_is_gone_on_with(tmp_path: Path, begin
         assert ask.Lake.open(tmp_path / name).offset == 49
         assert local.replay(log_dir, tmp_path / name) is None, "and again nothing is taken back"
     assert LogLake.of(LogOptions(path=str(log_dir))).offset == 49
+    if begins == 0:
+        assert LogLake.of(LogOptions(path=str(log_dir)), 2).offset == 2
     retained(log_dir, 50, 1, [(1, [r.NoOpRecord()])], PLACED[:2])
     for name in names:
         assert local.replay(log_dir, tmp_path / name) is None
