@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from jbod_model.errors import Retriable, UsageError, first_line_of
@@ -187,7 +187,8 @@ def _create(location: str) -> DeltaTable:
             storage_options=storage_options(location),
         )
         for name, expression in FINDINGS.checks.items():
-            table.alter.add_constraint({name: expression})
+            hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+            table.alter.add_constraint({name: expression}, post_commithook_properties=hooks)
     except (DeltaError, OSError) as problem:
         raise UsageError(
             f"{location}: cannot be created ({first_line_of(problem)}): --no-keep checks without writing findings"

@@ -371,7 +371,8 @@ def _last_copies_rows(lake: Lake, data: Losses) -> Rows:
 
 def _disk_size_rows(lake: Lake) -> Rows:
     """The rows of ``disk_sizes``, of runs up to the lake's offset."""
-    rates = growth(lake)
+    newest = newest_sizes(lake)
+    rates = growth(lake) if newest else {}
     return [
         {
             **{name: disk.get(name) for name in DISK_SIZES.names},
@@ -380,7 +381,7 @@ def _disk_size_rows(lake: Lake) -> Rows:
             "from_offset": disk["log_offset"],
             "from_time": disk["time"],
         }
-        for disk in newest_sizes(lake)
+        for disk in newest
     ]
 
 

@@ -76,6 +76,8 @@ def is_newest(location: str, version: int) -> bool:
 
 def is_table(location: str) -> bool:
     """Whether there is a table at a path or URI."""
+    if is_object(location):  # delta-rs would hold Python's lock while it waits for the answer
+        return objects.exists_below(f"{location}/_delta_log")
     from deltalake import DeltaTable
 
     return DeltaTable.is_deltatable(location, storage_options(location))
