@@ -272,7 +272,7 @@ def safe_to_restart(
         starts = [next_starts(lake, ids[0], blank=blank, gone=gone, default_min_isr=default_min_isr)]
     else:
         starts = starts_of(lake, judge.with_disks_away(registered), default_min_isr)
-    as_known = NOT_DECIDABLE if missing else verdict_of(judgement, effect, starts)
+    as_known = NOT_DECIDABLE if missing else verdict_of(judgement, effect, starts, named=bool(blank or gone))
     return RestartVerdict(
         offset=lake.offset,
         time=lake.time,
@@ -296,10 +296,13 @@ def safe_to_restart(
     )
 
 
-def verdict_of(judgement: RestartOutcome, effect: QuorumEffect | None, starts: Sequence[NextStarts] = ()) -> str:
-    """safe, not now or not safe. Of what a start gives up, that counts which no replica that catches up saves."""
+def verdict_of(
+    judgement: RestartOutcome, effect: QuorumEffect | None, starts: Sequence[NextStarts] = (), *, named: bool = False
+) -> str:
+    """safe, not now or not safe. Of what a start gives up, that counts which no replica that catches up saves; or all,
+    if the directories are ``named``: their disks go whenever the start comes."""
     if any(
-        ({*broker_starts.gives_up} - judgement.waiting if broker_starts.gives_up else ())
+        (broker_starts.gives_up and (named or {*broker_starts.gives_up} - judgement.waiting))
         or (broker_starts.starts and all(start.refused for start in broker_starts.starts))
         for broker_starts in starts
     ):
