@@ -190,11 +190,13 @@ class Planner:
 
     def _snapshot_beyond(self, position: Position) -> int | None:
         """The end of a complete snapshot that is after the log's: Kafka truncates the log to it (R-LOG-4)."""
+        read = max(self.scan.next_offset, position.offset)
+        if not any(snapshot.end_offset > read for snapshot in self.snapshots):
+            return None  # no file is read
         newest = self._newest_snapshot()
         if newest is None or newest.epoch < max(self.scan.epoch, position.epoch):
             return None
         end = newest.end_offset
-        read = max(self.scan.next_offset, position.offset)
         return end if end > read and (self.limit is None or end <= self.limit) else None
 
     @property
