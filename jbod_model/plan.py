@@ -28,6 +28,7 @@ from jbod_model.formats.responses import AlterPartitionReassignmentsResponse
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import Image, Partition
+from jbod_model.replay.offline import has_online_dir
 from jbod_model.whatif import applied
 
 Target = tuple[str, int]
@@ -242,9 +243,8 @@ def can_join(image: Image, state: Partition, broker_id: int) -> bool:
     broker = image.brokers.get(broker_id)
     if broker is None or not broker.is_active:
         return False
-    where = dict(zip(state.replicas, state.directories, strict=False)).get(broker_id, image.ids.unassigned)
-    placed = where in (image.ids.unassigned, image.ids.migrating) or where in broker.directories
-    return placed or not broker.directories
+    where = state.directory(broker_id) if broker_id in state.replicas else image.ids.unassigned
+    return has_online_dir(broker, where, image.ids)
 
 
 def _state(image: Image, target: Target) -> Partition:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.formats.metadata_version import ELR_FEATURE
@@ -33,6 +33,7 @@ from pipelines.ask.whatif_places import Place, find_place, image_of
 from pipelines.lake.reader import Lake
 
 _uuid = cache(Uuid.parse)
+_Thing = TypeVar("_Thing")
 
 How = Literal["back", "blank", "gone", "broken"]
 """What becomes of a directory: it comes back with its id; a blank disk takes its place; it is taken out of log.dirs; it
@@ -94,6 +95,11 @@ class StartOutcome:
     two_folders: Sequence[str]
     """Partitions that were recreated in another directory of the broker while a directory that comes back was away: one
     of the two folders has to leave before the start."""
+
+    @property
+    def leaderless(self) -> Sequence[str]:
+        """Partitions of the broker without a leader in all of the ways."""
+        return sorted({*self.without_leader} - {*self.perhaps_without_leader})
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -191,6 +197,13 @@ def lost_directories(lake: Lake) -> dict[int, set[str]]:
 
     They are in its log.dirs, so the marks of a shutdown in order are not on every disk (R-RESTART-3).
     """
+    if ("lost directories",) not in lake.kept:
+        lake.kept["lost directories",] = _lost_directories(lake)
+    lost: dict[int, set[str]] = lake.kept["lost directories",]
+    return lost
+
+
+def _lost_directories(lake: Lake) -> dict[int, set[str]]:
     lost: dict[int, set[str]] = {}
     for broker, directory in lake.query(
         f"""
@@ -290,15 +303,15 @@ class _Player:
             recreated=self._names(first.recreated),
             perhaps_recreated=self._names(first.perhaps),
             leads=self._names(set().union(*led)),
-            perhaps_leads=self._names(set().union(*led) - led[0].intersection(*led)),
+            perhaps_leads=self._names(_in_some(led)),
             leads_empty=self._names(key for started in played for key in {*self._led(started)} & started.recreated),
             without_leader=self._names(set().union(*without)),
-            perhaps_without_leader=self._names(set().union(*without) - without[0].intersection(*without)),
+            perhaps_without_leader=self._names(_in_some(without)),
             gives_up=sorted(
                 {name: partition for names in lost for name, partition in names.items()}.values(),
                 key=lambda partition: (partition.topic, partition.partition),
             ),
-            perhaps_gives_up=sorted(set().union(*lost) - {*lost[0]}.intersection(*lost)),
+            perhaps_gives_up=sorted(_in_some([{*names} for names in lost])),
             two_folders=twice,
         )
 
@@ -354,6 +367,11 @@ class _Player:
     def topic(self, key: Key) -> str:
         """The topic's name."""
         return self.image.topics[key[0]].name
+
+
+def _in_some(ways: Sequence[set[_Thing]]) -> set[_Thing]:
+    """What is in some of the ways only."""
+    return set[_Thing]().union(*ways) - ways[0].intersection(*ways)
 
 
 def _leaders(image: Image) -> Iterable[tuple[Key, int]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -165,8 +165,10 @@ def judge(
     entries: Mapping[Target, ReassignedPartition],
     default_min_isr: int = 1,
     paths: Mapping[tuple[int, str], str] | None = None,
+    refusal: Callable[[int, str], str] = lambda _broker, _path: "",
 ) -> PlanCheck:
-    """The same for partitions of a file. ``paths``: (broker, path) -> directory, besides what the lake knows."""
+    """The same for partitions of a file. ``paths``: (broker, path) -> directory, besides what the lake knows.
+    ``refusal``: why a broker refuses a path, by sources; empty if they say nothing against it."""
     image, fault = _image(lake, entries), ""
     known = {key: entry for key, entry in entries.items() if _find(image, key) is not None}
     plan = {key: entry.replicas for key, entry in known.items()}
@@ -185,6 +187,7 @@ def judge(
         _uncopied(lake, image, default_min_isr),
         {**directories_by_path(lake), **(paths or {})},
         _without_a_disk(lake),
+        refusal,
     )
     partitions = [judged.planned(key, entry) for key, entry in entries.items()]
     return PlanCheck(lake.offset, lake.time, by_finding(partitions), fault=fault)
@@ -222,6 +225,11 @@ class ReassignedPartition:
     replicas: tuple[int, ...]
     log_dirs: tuple[str, ...] = ()
     """A path for each replica, or ``any``; empty if the file names none."""
+
+    @property
+    def places(self) -> Sequence[tuple[int, str]]:
+        """(broker, path), with ``any`` where the file names none."""
+        return [*zip(self.replicas, self.log_dirs or ["any"] * len(self.replicas), strict=False)]
 
 
 def read_plan(file: str) -> dict[Target, ReassignedPartition]:
@@ -331,6 +339,7 @@ class _Judge:
     """(broker, path) -> directory, for the paths that the lake knows."""
     broken: Collection[int]
     """Brokers that have lost a disk (R-HOST-5)."""
+    refusal: Callable[[int, str], str]
 
     def planned(self, key: Target, entry: ReassignedPartition) -> Planned:
         """One partition, with its findings."""
@@ -419,14 +428,14 @@ class _Judge:
         if dead:
             return f"{brokers_in_words(dead)} cannot copy: fenced, or shutting down"
         away = [broker for broker in partition.target if broker not in done.isr]
-        if any(not can_join(self.image, was, broker) for broker in away):
-            return f"the replica on {brokers_in_words(away)} is in a directory that is not online: jbod plan repair"
+        if never := [broker for broker in away if not can_join(self.image, was, broker)]:
+            return f"the replica on {brokers_in_words(never)} is in a directory that is not online: jbod plan repair"
         return f"{brokers_in_words(away) if away else 'a replica that stays'} is not in sync"
 
     def _places(self, entry: ReassignedPartition, was: Partition) -> Iterator[tuple[str, str]]:
         """The directories that the file names."""
         held = dict(zip(was.replicas, map(str, was.directories), strict=False))
-        for broker, path in zip(entry.replicas, entry.log_dirs or ["any"] * len(entry.replicas), strict=False):
+        for broker, path in entry.places:
             known = self.image.brokers.get(broker)
             if path == "any":
                 full = known is not None and known.directories and {*known.directories} <= {*_cordoned(known)}
@@ -436,6 +445,8 @@ class _Judge:
             named = self.paths.get((broker, path))
             if not path.startswith("/"):
                 yield DIRECTORY, f"{path!r} of broker {broker} is not the whole path of a log directory, nor any"
+            elif refusal := self.refusal(broker, path):
+                yield DIRECTORY, refusal
             elif named is None:
                 yield PATH, f"{path} of broker {broker}"
             elif known is None or (known.directories and named not in map(str, known.directories)):

@@ -195,17 +195,16 @@ def _about_replicas(lake: Lake, place: Place, held: Sequence[Held], last: LastCo
 
 def _about_other_brokers(lake: Lake, place: Place) -> Iterator[Reason]:
     """Replicas that the directory had when another broker listed it: its disk was moved."""
-    for broker, count, names in lake.query(
+    for broker, names in lake.query(
         f"""
-        SELECT broker_id, count(*), list(topic || '-' || partition ORDER BY topic, partition)
+        SELECT broker_id, list(topic || '-' || partition ORDER BY topic, partition)
         FROM {lake.at("assignments")} WHERE directory_id = $1 AND broker_id <> $2 GROUP BY ALL ORDER BY ALL
         """,
         [place.directory_id, place.broker_id],
     ):
         yield Reason(
             True,
-            f"{count:,} {'replica' if count == 1 else 'replicas'} of broker {broker} in it: it was a disk of broker "
-            f"{broker}",
+            f"{_count(names, 'replica')} of broker {broker} in it: it was a disk of broker {broker}",
             look(f"bring the disk back to broker {broker}, or save {few(names)} from it (a folder may end in -stray)"),
             tuple(names),
         )

@@ -259,20 +259,21 @@ def safe_to_restart(
     known = nodes(lake)
     judge = Judge(lake, columns(lake, default_min_isr), default_min_isr)
     registered = [broker for broker in ids if broker in judge.columns.registered]
-    judgement = judge.judge(registered, kill=kill, marked=None if not (blank or gone) else not blank)
+    named = bool(blank or gone)
+    judgement = judge.judge(registered, kill=kill, marked=not blank if named else None)
     effect = quorum_effect(known, ids)
     now = now or datetime.now(UTC)
     missing = known.missing(ids)
     undecided = [*known.unknown(missing), *too_old(lake, now, max_age)]
     if lake.incomplete_since is not None:
         undecided.append(f"{lake.incomplete_since}")
-    if blank or gone:
+    if named:
         if len(ids) > 1:
             raise UsageError("--blank and --gone name directories of one broker: ask about one broker at a time")
         starts = [next_starts(lake, ids[0], blank=blank, gone=gone, default_min_isr=default_min_isr)]
     else:
         starts = starts_of(lake, judge.with_disks_away(registered), default_min_isr)
-    as_known = NOT_DECIDABLE if missing else verdict_of(judgement, effect, starts, named=bool(blank or gone))
+    as_known = NOT_DECIDABLE if missing else verdict_of(judgement, effect, starts, named=named)
     return RestartVerdict(
         offset=lake.offset,
         time=lake.time,

@@ -7,9 +7,9 @@ once for each kind (``jbod_model.restart``).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -119,16 +119,8 @@ class Judge:
 
     def with_disks_away(self, brokers: Sequence[int]) -> list[int]:
         """The brokers that lost a directory, or have a replica in one that is not online."""
-        away = self.columns.there & ~self.columns.placed
-        return [
-            broker
-            for broker in brokers
-            if broker in self._lost_directories or bool((self.columns.on([broker]) & away).any())
-        ]
-
-    @cached_property
-    def _lost_directories(self) -> Mapping[int, Collection[str]]:
-        return lost_directories(self.lake)
+        away, lost = self.columns.there & ~self.columns.placed, lost_directories(self.lake)
+        return [broker for broker in brokers if broker in lost or bool((self.columns.on([broker]) & away).any())]
 
     def _unclean(self, brokers: Sequence[int], marked: bool | None) -> frozenset[int]:
         """Brokers whose shutdown is not clean, or was not: they are down, and did not stop in order, or a directory is

@@ -73,13 +73,17 @@ class Exposure:
     @property
     def harmless(self) -> bool:
         """Whether clients would notice only a change of leaders."""
-        return not (self.without_leader or self.last_replicas or self.unclean or self.under_min_isr)
+        return not any(self.harms)
+
+    @property
+    def harms(self) -> tuple[int, int, int, int]:
+        """The partitions that clients would notice, by what they notice, the worst first."""
+        return self.without_leader, self.last_replicas, self.unclean, self.under_min_isr
 
     @property
     def badness(self) -> tuple[int, ...]:
         """Sort key, from harmless to worst."""
-        harms = (self.without_leader, self.last_replicas, self.unclean, self.under_min_isr)
-        return (*harms, self.unplaced_at_risk, self.moved, self.replicas)
+        return (*self.harms, self.unplaced_at_risk, self.moved, self.replicas)
 
 
 @dataclass(frozen=True)
@@ -193,15 +197,9 @@ def _broker(lake: Lake, broker: int, places: Places) -> Exposure:
     held = {directory: row for (holder, directory), row in places.items() if holder == broker}
     summed = [sum(column) for column in zip(*(row[len(COUNTS) :] for row in held.values()), strict=True)]
     loose = [sum(column) for column in zip(*(held[where] for where in nowhere & held.keys()), strict=True)]
-    counts = dict(zip(COUNTS, loose, strict=False))
-    harms = (counts.get(harm, 0) for harm in ("without_leader", "last_replicas", "unclean", "under_min_isr"))
-    return Exposure(
-        broker,
-        None,
-        **dict(zip(COUNTS, summed, strict=False)),
-        unplaced=counts.get("replicas", 0),
-        unplaced_at_risk=max(harms),
-    )
+    unplaced = Exposure(broker, None, **dict(zip(COUNTS, loose, strict=False)))
+    whole = Exposure(broker, None, **dict(zip(COUNTS, summed, strict=False)))
+    return replace(whole, unplaced=unplaced.replicas, unplaced_at_risk=max(unplaced.harms))
 
 
 def _directory(
@@ -296,7 +294,7 @@ def _partitions(lake: Lake, rules: RiskRules) -> str:
         ),
         p AS (
             SELECT p.*, complete, least({wanted}, len(replicas)) AS wanted,
-                   {_by_topic(unclean, str(is_true(rules.unclean.cluster or "")))} AS unclean,
+                   {_by_topic(unclean, str(is_true(rules.unclean.cluster)))} AS unclean,
                    CASE WHEN down IS NULL THEN replicas
                         ELSE list_filter(replicas, lambda b, i: NOT list_contains(down, i)) END AS online
             FROM {lake.at("partitions")} p LEFT JOIN o USING (topic_id, partition)

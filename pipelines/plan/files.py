@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from jbod_model.errors import UsageError
 from jbod_model.plan import Target
-from pipelines.ask.plan_check import DIRECTORY, NO_ROOM, PlanCheck, ReassignedPartition, by_finding, judge, read_plan
+from pipelines.ask.plan_check import NO_ROOM, PlanCheck, ReassignedPartition, by_finding, judge, read_plan
 from pipelines.ask.restart_columns import Flags
 from pipelines.lake.reader import Lake
 from pipelines.plan.problem import ANY, HEADROOM, OFFLINE, Problem, problem
@@ -210,12 +210,7 @@ def check_with_sizes(
     """
     reassignment = read_plan(file)
     it = problem(lake, sources, default_min_isr, headroom)
-    checked = judge(lake, reassignment, default_min_isr, _paths(it))
-    refused: dict[str, list[str]] = {}
-    for (topic, number), entry in reassignment.items():
-        for broker, path in zip(entry.replicas, entry.log_dirs, strict=False):
-            if path != ANY and (problem_of := it.problem_of(broker, path)):
-                refused.setdefault(f"{topic}-{number}", []).append(problem_of)
+    checked = judge(lake, reassignment, default_min_isr, _paths(it), it.refusal)
     why: dict[str, list[str]] = {}
     coming = _coming(it, reassignment)
     for disk, sizes in coming.items():
@@ -224,13 +219,10 @@ def check_with_sizes(
             why.setdefault(name, []).append(f"{it.disk_name(disk)} lacks {math.ceil(lacks):,} bytes for all that comes")
     unknown = [disk for disk in coming if it.disks.total[disk] < 0]
     notes = [f"room is not checked on {it.disk_names(unknown)}: no source says how large they are"] if unknown else []
-    more = ((NO_ROOM, why), (DIRECTORY, refused))
     partitions = [
-        replace(
-            partition,
-            why={**partition.why}
-            | {finding: "; ".join(of[partition.name]) for finding, of in more if partition.name in of},
-        )
+        replace(partition, why={**partition.why, NO_ROOM: "; ".join(why[partition.name])})
+        if partition.name in why
+        else partition
         for partition in checked.partitions
     ]
     return replace(checked, partitions=by_finding(partitions), notes=[*it.notes, *notes])
@@ -261,8 +253,7 @@ def _coming(it: Problem, reassignment: Mapping[Target, ReassignedPartition]) -> 
             for slot, broker_number in enumerate(it.state.replicas[row].tolist())
             if broker_number >= 0
         }
-        wanted, paths = reassignment[key].replicas, reassignment[key].log_dirs
-        for broker, path in zip(wanted, paths or [ANY] * len(wanted), strict=True):
+        for broker, path in reassignment[key].places:
             at = number.get(broker, -1)
             slot, into = slots.get(at), named.get((at, path))
             if path == ANY and slot is None and at in chosen:

@@ -155,7 +155,7 @@ class Problem:
             np.maximum(self.disks.total, 1).astype(np.float64) if self.by_size else self.disks.parts.astype(np.float64)
         )
 
-    def problem_of(self, broker: int, path: str) -> str:
+    def refusal(self, broker: int, path: str) -> str:
         """Why the broker refuses a path of a reassignment by the sources; empty if they say nothing against it."""
         if (broker, path) in self.errors:
             error = self.errors[broker, path]

@@ -173,7 +173,7 @@ def show_next_starts(out: Screen, answer: NextStarts, every: bool = False) -> No
     for outcome in answer.starts:
         given_up = [lost.name for lost in outcome.gives_up]
         say(out, f"  {_case(outcome)}: {_consequence(outcome)}", "bold red" if given_up else "", hang=4)
-        names = given_up or sorted({*outcome.without_leader} - {*outcome.perhaps_without_leader})
+        names = given_up or outcome.leaderless
         if names:
             say(out, f"    {listed(names, len(names) if every else 8)}", hang=4)
     show_fault(out, answer.fault)
@@ -225,9 +225,9 @@ def _losses(outcome: StartOutcome) -> Iterator[str]:
 
 
 def _gains(outcome: StartOutcome) -> Iterator[str]:
-    unled = {*outcome.without_leader} - {*outcome.perhaps_without_leader}
-    if unled:
-        yield f"{many(len(unled), 'partition')} of the broker {'has' if len(unled) == 1 else 'have'} no leader"
+    if outcome.leaderless:
+        have = "has" if len(outcome.leaderless) == 1 else "have"
+        yield f"{many(len(outcome.leaderless), 'partition')} of the broker {have} no leader"
     led = sorted({*outcome.leads} - {*outcome.leads_empty})
     if led:
         yield f"the broker {_leads(outcome, led)} {many(len(led), 'partition')} that it does not lead now"

@@ -183,8 +183,8 @@ class Planner:
         end = self.target(position, max_records)
         if end > position.offset:
             return self.scan.position(end, position.snapshot)
-        if begun is None and self.problem is not None:
-            raise self.problem
+        if begun is None and (problem := self.problem) is not None:
+            raise problem
         beyond = self._snapshot_beyond(position)
         return position if beyond is None else Position(beyond, snapshot=beyond)
 
