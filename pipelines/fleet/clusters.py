@@ -14,13 +14,15 @@ Paths are relative to the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from os.path import realpath
 from pathlib import Path
 from typing import Any
 
 from jbod_model.errors import UsageError
+from pipelines.lake.delta import is_table
 from pipelines.lake.uris import LakeUri
 from pipelines.settings import Settings, load, read_yaml
 from pipelines.storage import objects
@@ -84,7 +86,8 @@ def _clusters(path: Path, where: str, raw: Any, common: Settings) -> Iterator[Fl
         return
     if log.count(ANY) != 1 or lake.count(ANY) != 1 or "name" in raw:
         raise UsageError(f"{where}: a pattern has one {ANY} in log and in lake, which is the name, and no name")
-    for name in _matches(where, log):
+    names = _matches(where, log)
+    for name in sorted([*names, *_without_logs(lake, names)]):
         yield FleetCluster(name, log.replace(ANY, name), _settings(where, own, common, lake.replace(ANY, name)))
 
 
@@ -126,22 +129,34 @@ def _is_folder(path: Path) -> bool:
 
 
 def _matches(where: str, log: str) -> list[str]:
-    """What the pattern's star stands for, sorted: the folders that exist."""
-    before, after = log.split(ANY)
+    """What the star of a log's pattern stands for."""
+    if "://" in log and not objects.is_object(log):
+        raise UsageError(f"{where}: {log}: a pattern is of folders on a disk or on S3")
+    try:
+        return _folders(log)
+    except OSError as problem:
+        raise UsageError(f"{where}: {log}: {problem.strerror}") from None
+
+
+def _without_logs(lake: LakeUri, names: Collection[str]) -> list[str]:
+    """Clusters that have a lake and no log any more. They stay in the fleet, so that their replay says so."""
+    with suppress(FileNotFoundError):
+        return [name for name in _folders(lake) if name not in names and is_table(f"{lake.replace(ANY, name)}/ledger")]
+    return []
+
+
+def _folders(pattern: str) -> list[str]:
+    """What the star stands for: the folders that exist."""
+    before, after = pattern.split(ANY)
     folder, _, begins = before.rpartition("/")
     ends, _, rest = after.partition("/")
-    if objects.is_object(log):
+    if objects.is_object(pattern):
         names = [name.rstrip("/").rpartition("/")[2] for name in objects.children(folder)[0]]
-    elif "://" in log:
-        raise UsageError(f"{where}: {log}: a pattern is of folders on a disk or on S3")
     else:
-        try:
-            names = [entry.name for entry in Path(folder or "/").iterdir() if _is_folder(entry / rest)]
-        except OSError as problem:
-            raise UsageError(f"{where}: {log}: {problem.strerror}") from None
+        names = [entry.name for entry in Path(folder or "/").iterdir() if _is_folder(entry / rest)]
     size = len(begins) + len(ends)
-    return sorted(
+    return [
         name[len(begins) : len(name) - len(ends)]
         for name in names
         if len(name) > size and name.startswith(begins) and name.endswith(ends)
-    )
+    ]

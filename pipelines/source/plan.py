@@ -203,10 +203,12 @@ class Planner:
     def problem(self) -> JbodError | None:
         """The error to raise after all that may be read was read, None if the log is sound so far."""
         error = self.scan.transactions.violation or self.damage
-        at = self.scan.next_offset if error is self.damage else error.offset  # type: ignore[union-attr]
+        if error is None:
+            return None
+        at = self.scan.next_offset if error is self.damage else error.offset
         return self._with_a_way_out(error) if self.limit is None or self.limit > at else None
 
-    def _with_a_way_out(self, error: JbodError | None) -> JbodError | None:
+    def _with_a_way_out(self, error: JbodError) -> JbodError:
         """The error, and what to do about damage."""
         if not isinstance(error, MalformedLog):
             return error
@@ -219,7 +221,7 @@ class Planner:
     def check(self, offset: int) -> None:
         """Raises the error of the log if it is below ``offset``."""
         if self.damage is not None and self.scan.next_offset < offset:
-            raise self.damage
+            raise self._with_a_way_out(self.damage)
 
     def _rewritten(self, position: Position) -> LogChanged:
         return LogChanged(

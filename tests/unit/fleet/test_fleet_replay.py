@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copy
+from shutil import copy, rmtree
 from typing import Any
 
 import pytest
@@ -89,6 +89,15 @@ def test_lakes_equal_those_of_lone_replays_and_grow_with_their_logs(file: Path, 
         local.replay(tmp_path / "logs" / name, alone)
         assert differences(rows_of(tmp_path / "lakes" / name), rows_of(alone)) == []
         assert (done.name, done.code) == (name, 0)
+
+
+def test_cluster_of_a_pattern_whose_log_is_gone_stays_in_the_fleet_and_fails(file: Path, tmp_path: Path) -> None:
+    list(fleet(file).round())
+    rmtree(tmp_path / "logs" / "b")
+    (tmp_path / "lakes" / "notes").mkdir()
+    outcomes = round_of(fleet(file))
+    assert [(done.name, done.state) for done in outcomes] == [("a", NOTHING_NEW), ("b", FAILED), ("c", NOTHING_NEW)]
+    assert str(tmp_path / "logs" / "b") in str(outcomes[1].problem)
 
 
 def test_clusters_with_nothing_new_open_no_table_but_the_ledger(

@@ -284,6 +284,22 @@ def test_question_about_an_offset_behind_damage_names_the_damage_and_the_way_out
     assert "the snapshot at 406: jbod replay --start snapshot" in str(refused.value)
 
 
+def test_damage_below_the_end_of_a_lake_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    """It named only the damage."""
+    log_dir, lake = tmp_path / "log", tmp_path / "lake"
+    copytree(SOURCE, log_dir)
+    local.replay(log_dir, lake)
+    before = rows_of(lake)
+    path = max((log_dir / LOG).glob("*.log"))
+    path.chmod(0o600)
+    raw = bytearray(path.read_bytes())
+    raw[-100] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(MalformedLog, match=f"{path.name}: offset .*: take the file from another controller"):
+        local.replay(log_dir, lake)
+    assert rows_of(lake) == before
+
+
 def test_question_about_an_offset_after_the_end_of_a_sound_log_says_where_it_ends() -> None:
     with pytest.raises(UsageError, match="the log ends with offset 629: ask for 629 or less"):
         LogLake.of(LogOptions(path=str(metadata_dir("kafka-4.1.2"))), 700)
