@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
 from jbod_model.errors import Retriable, UsageError, first_line_of
@@ -25,6 +25,7 @@ from pipelines.lake.foreign import commit_info
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import TIME, Table, column
 from pipelines.lake.uris import LakeUri
+from pipelines.lake.written_lake import add_checks
 from pipelines.storage.objects import storage_options
 
 FINDINGS = Table(
@@ -186,9 +187,7 @@ def _create(location: str) -> DeltaTable:
             configuration={"delta.enableDeletionVectors": "false"},
             storage_options=storage_options(location),
         )
-        for name, expression in FINDINGS.checks.items():
-            hooks = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-            table.alter.add_constraint({name: expression}, post_commithook_properties=hooks)
+        add_checks(table, FINDINGS)
     except (DeltaError, OSError) as problem:
         raise UsageError(
             f"{location}: cannot be created ({first_line_of(problem)}): --no-keep checks without writing findings"
