@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jbod_model.controller import Context, Controller
@@ -80,6 +80,8 @@ class Course:
     """Brokers that the controller never lets stop, because they still lead."""
     uncleanly: frozenset[tuple[Uuid, int]] = frozenset()
     """Partitions (topic id, number) that elected a replica which was neither in sync nor eligible."""
+    uncleanly_at_stop: frozenset[tuple[Uuid, int]] = frozenset()
+    """Those of them that did so before a broker came back."""
 
 
 @dataclass(slots=True)
@@ -120,7 +122,7 @@ def course(image: Image, restart: Restart, *, profile: Profile = KAFKA) -> Cours
     for broker in running:
         if not play.image.brokers[broker].fenced:
             play.ask(SessionExpired(broker_id=broker))  # R-RESTART-2
-    down = play.image
+    down, at_stop = play.image, frozenset(play.uncleanly)
     for broker in restart.back or restart.brokers:
         killed = restart.kill and broker in running
         _come_back(play, broker, clean=not killed and broker not in restart.unclean)
@@ -131,6 +133,7 @@ def course(image: Image, restart: Restart, *, profile: Profile = KAFKA) -> Cours
         back=play.image,
         refused=tuple(refused),
         uncleanly=frozenset(play.uncleanly),
+        uncleanly_at_stop=at_stop,
     )
 
 
@@ -267,13 +270,14 @@ def judged(
     number: int,
     *,
     complete: Iterable[int] | None = None,
+    unsure: Collection[int] = (),
     profile: Profile = KAFKA,
     static_configs: Mapping[str, str] | None = None,
 ) -> RestartEffect:
     """The harm that a restart does to one partition (R-RESTART-4, R-RESTART-5).
 
     ``complete``: the brokers whose copies hold every acknowledged write (docs/spec/loss.md); None: those in sync or
-    eligible.
+    eligible. ``unsure``: the brokers that count as online, and whose copies may not be (R-ACT-1).
     """
     topic = played.before.topics[topic_id]
     was, will = topic.partitions[number], played.down.topics[topic_id].partitions[number]
@@ -281,7 +285,8 @@ def judged(
     min_isr = min(int(cluster.topic_config(topic.name, MIN_ISR)), len(was.replicas))
     whole = frozenset(_listed(was) if complete is None else complete)
     before, down = _state(played.before, was, profile), _state(played.down, will, profile)
-    now, then = before.harms(min_isr, whole), down.harms(min_isr, whole)
+    sure = whole.difference(unsure)
+    now, then = before.harms(min_isr, sure), down.harms(min_isr, sure)
     uncleanly = cluster.unclean_election(topic.name) is Election.UNCLEAN
     if was.leader == -1 and uncleanly and _may_lead_uncleanly(played.before, was, profile):
         now |= {Harm.UNCLEAN}
@@ -301,7 +306,7 @@ def judged(
     return RestartEffect(
         caused=then - now,
         already=now & then,
-        by_return=not while_down,
+        by_return=not while_down and (topic_id, number) not in played.uncleanly_at_stop,
         leader=will.leader,
         in_sync=before.in_sync,
         in_sync_down=down.in_sync,

@@ -315,12 +315,18 @@ def about_crash(led: bool) -> Advice:
     return Advice(Action.LOOK, f"compare with what producers and consumers know: {then}")
 
 
+_NAMED = 3
+"""The most directories that a sentence names."""
+
+
 class LastCopy(NamedTuple):
     """A copy that held every acknowledged write."""
 
     broker_id: int
     directory_id: str | None
     """None if no record names it."""
+    directories: tuple[str, ...]
+    """The directory; if no record names it, those that are not online and can have it. Empty: it can lie anywhere."""
     given_up: str | None
     """recreated, removed, lost or unregistered. None: it is still in use."""
     away_offset: int | None
@@ -333,7 +339,10 @@ class LastCopy(NamedTuple):
     @property
     def where(self) -> str:
         """``directory D of broker 1``"""
-        return f"{'a directory' if self.directory_id is None else f'directory {self.directory_id}'} of {self.broker}"
+        directory = f"directory {' or '.join(self.directories)}" if self.directories else "a directory"
+        if len(self.directories) > _NAMED:
+            directory = f"one of {len(self.directories)} directories"
+        return f"{directory} of {self.broker}"
 
     @property
     def broker(self) -> str:
@@ -392,6 +401,5 @@ class LastCopy(NamedTuple):
         return self._step(Action.BRING_BACK, text, newer_leaves=(name,))
 
     def _step(self, action: Action, text: str, newer_leaves: tuple[str, ...] = ()) -> Advice:
-        directories = () if self.directory_id is None else (self.directory_id,)
-        every_disk = action == Action.BRING_BACK and not directories
-        return Advice(action, text, self.broker_id, directories, every_disk=every_disk, newer_leaves=newer_leaves)
+        every_disk = action == Action.BRING_BACK and self.directory_id is None
+        return Advice(action, text, self.broker_id, self.directories, every_disk=every_disk, newer_leaves=newer_leaves)

@@ -166,7 +166,7 @@ def _story_of(loss: DataLoss, stories: Sequence[Story]) -> int | None:
     begun = [number for number, story in enumerate(stories) if _began_by(story, loss)]
     for copy in loss.copies:
         own = [number for number in begun if stories[number].broker_id == copy.broker_id]
-        of_directory = [number for number in own if stories[number].directory_id == copy.directory_id]
+        of_directory = [number for number in own if stories[number].directory_id in copy.directories]
         away = [number for number in of_directory if (stories[number].back_offset or FOREVER) >= loss.offset]
         of_broker = [number for number in own if stories[number].directory_id is None]
         if at := away or sorted({*of_broker, *of_directory}):

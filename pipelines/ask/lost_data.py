@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from jbod_model.loss.copies import Copy, Loss
-from jbod_model.loss.fate import last_copies, may_be_online
+from jbod_model.loss.fate import is_online, last_copies, may_be_online
 from pipelines.ask.advice import Advice, steps_in_words
 from pipelines.ask.advice_last_copies import LastCopy, about_crash
 from pipelines.ask.configs import tiered_topics
@@ -96,6 +96,18 @@ class DataLoss(NamedTuple):
     def advice(self) -> str:
         """What to do now, as one line."""
         return steps_in_words(self.steps)
+
+    @property
+    def kept(self) -> list[LastCopy]:
+        """The copies that may still hold the writes which the partition goes on without. None of a loss that is
+        accepted."""
+        gone_on = self.went_on_offset is not None and not self.accepted
+        return [
+            copy
+            for copy in (self.copies if gone_on else ())
+            if copy.given_up in (None, "unregistered") and copy.overwritten_offset is None
+            if copy.place != "online" and copy.broker_id != self.leader
+        ]
 
     @property
     def _crashed(self) -> bool:
@@ -261,6 +273,26 @@ def complete_copies(
     }
 
 
+def perhaps_offline(lake: Lake, default_min_isr: int = 1) -> dict[tuple[str, int], set[int]]:
+    """The brokers, by partition (topic id, number), of replicas that no record has placed, that count as online, and
+    that may lie in a directory which is not (R-ACT-1)."""
+    unplaced = f"""
+        SELECT DISTINCT topic_id, partition FROM {lake.at("assignments")} WHERE kind IN ('unassigned', 'migrating')
+        AND broker_id IN (SELECT broker_id FROM {lake.until("directories")} WHERE to_offset IS NOT NULL)
+    """
+    if not lake.query(f"{unplaced} LIMIT 1"):
+        return {}
+    brokers_of = {
+        (partition.topic_id, partition.partition): {
+            broker
+            for broker, copy in partition.copies.items()
+            if copy.directory is None and may_be_online(partition.shape, copy) and not is_online(partition.shape, copy)
+        }
+        for partition in followed(lake, default_min_isr, unplaced)
+    }
+    return {partition: brokers for partition, brokers in brokers_of.items() if brokers}
+
+
 def _without_online_leader(lake: Lake) -> str:
     """SQL: partitions that may have no complete copy online.
 
@@ -297,10 +329,8 @@ def _truncated(losses: Sequence[DataLoss]) -> dict[int, list[str]]:
     """By broker: the partitions that go on without writes which a copy of the broker may still hold."""
     partitions_of: dict[int, dict[str, None]] = {}
     for loss in losses:
-        for copy in loss.copies if loss.went_on_offset is not None else ():
-            kept = copy.given_up in (None, "unregistered") and copy.overwritten_offset is None
-            if kept and copy.place != "online" and copy.broker_id != loss.leader:
-                partitions_of.setdefault(copy.broker_id, {})[loss.name] = None
+        for copy in loss.kept:
+            partitions_of.setdefault(copy.broker_id, {})[loss.name] = None
     return {broker: list(names) for broker, names in partitions_of.items()}
 
 
@@ -357,7 +387,9 @@ class Places:
             place = "unregistered"
         else:
             place = "online" if (copy.broker_id, directory) in self.online else "offline"
-        return LastCopy(copy.broker_id, directory, copy.given_up, copy.away, place, copy.overwritten)
+        perhaps = [place for place in sorted(map(str, copy.where)) if (copy.broker_id, place) not in self.online]
+        directories = tuple(perhaps) if directory is None else (directory,)
+        return LastCopy(copy.broker_id, directory, directories, copy.given_up, copy.away, place, copy.overwritten)
 
 
 def places_of(lake: Lake) -> Places:

@@ -29,7 +29,7 @@ from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
-from pipelines.ask.whatif_places import Place, find_place, image_of
+from pipelines.ask.whatif_places import Place, find_place, image_of, metadata_directories
 from pipelines.lake.reader import Lake
 
 _uuid = cache(Uuid.parse)
@@ -299,7 +299,7 @@ class _Player:
             blank=become("blank"),
             gone=become("gone"),
             broken=become("broken"),
-            refused=first.refused,
+            refused=first.refused or self._without_metadata(choice),
             recreated=self._names(first.recreated),
             perhaps_recreated=self._names(first.perhaps),
             leads=self._names(set().union(*led)),
@@ -314,6 +314,12 @@ class _Player:
             perhaps_gives_up=sorted(_in_some([{*names} for names in lost])),
             two_folders=twice,
         )
+
+    def _without_metadata(self, choice: Mapping[str, How]) -> str:
+        """Why a node without the directory of its metadata log does not start (R-STORE-13); empty if it has it."""
+        directory = metadata_directories(self.lake).get(self.broker, "")
+        there = choice.get(directory, "back") == "back"
+        return "" if there else f"{directory} has the metadata log of node {self.broker}"
 
     def _starts(self, choice: Mapping[str, How]) -> list[NextStart]:
         """The start; both ways if no record tells whether the disks have the mark of a shutdown in order."""

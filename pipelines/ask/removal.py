@@ -24,7 +24,7 @@ from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import DataLoss, complete_copies, losses
-from pipelines.ask.whatif_places import Place, already, find_directory
+from pipelines.ask.whatif_places import Place, already, find_directory, metadata_directories
 from pipelines.lake.reader import Lake
 
 
@@ -274,6 +274,18 @@ def _about_broker(place: Place, last: LastCopies) -> list[Reason]:
         ]
     first = [*last.before_start(broker, running=True)] if place.broker == "online" else []
     before = [Reason(False, f"without it broker {broker} has to restart", first)] if first else []
+    if place.metadata:
+        return [
+            *before,
+            Reason(
+                True,
+                f"it has the metadata log of node {broker}: the process stops without it, and does not start again",
+                look(
+                    f"move the controller first: remove voter {broker} from the quorum, change metadata.log.dir, "
+                    "format it, and add the voter again (kafka-metadata-quorum.sh remove-controller, add-controller)"
+                ),
+            ),
+        ]
     if place.only:
         return [
             *before,
@@ -310,15 +322,15 @@ def _unknown(lake: Lake, place: Place, last: LastCopies, *, blocked: bool) -> li
             "it is not cordoned: a partition that is created now may be placed in it",
             look("cordon it (cordoned.log.dirs, Kafka 4.3 and later), or create no topics until it is out"),
         )
+    unknown, where = "whether it is the metadata log directory, or ", "at metadata.log.dir in server.properties, and "
+    if broker in metadata_directories(lake):
+        unknown = where = ""
     return [
         placement,
         Reason(
             False,
-            "no record says whether it is the metadata log directory, or whether a copy is being moved into it",
-            look(
-                "look at metadata.log.dir in server.properties, and for isFuture in kafka-log-dirs --broker-list "
-                f"{broker}"
-            ),
+            f"no record says {unknown}whether a copy is being moved into it",
+            look(f"look {where}for isFuture in kafka-log-dirs --broker-list {broker}"),
         ),
     ]
 
@@ -389,11 +401,8 @@ def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1) -> Removal:
     place = find_directory(lake, text)
     held = _held(lake, place, default_min_isr)
     data = losses(lake, default_min_isr)
-    lost = [
-        loss
-        for loss in data.losses
-        if any((copy.broker_id, copy.directory_id) == (place.broker_id, place.directory_id) for copy in loss.copies)
-    ]
+    # The disk may be in another broker by now: its id counts.
+    lost = [loss for loss in data.losses if any(place.directory_id in copy.directories for copy in loss.copies)]
     reasons = sorted(reasons_against(lake, place, held, lost, data.last_copies), key=lambda reason: not reason.blocks)
     return Removal(
         lake.offset,

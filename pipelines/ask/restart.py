@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -11,10 +11,11 @@ from jbod_model.errors import UsageError
 from jbod_model.restart import DECIDING, Harm
 from pipelines.ask.advice import Action, Advice
 from pipelines.ask.json_values import jsonable, members
+from pipelines.ask.lost_data import losses
 from pipelines.ask.next_start import NextStarts, next_starts, starts_of
 from pipelines.ask.restart_columns import columns
 from pipelines.ask.restart_judge import Judge, RestartOutcome, Stake
-from pipelines.ask.restart_waits import WAITS, Blocking, InFlight, in_flight
+from pipelines.ask.restart_waits import NAMES, TRUNCATED, WAITS, Blocking, InFlight, in_flight
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -204,7 +205,7 @@ class RestartVerdict:
     def steps(self) -> list[Advice]:
         """What to do, in order."""
         advice = [step for start in self.starts for step in start.steps]
-        advice += [reason.advice for reason in self.blocking]
+        advice += [reason.advice for reason in self.blocking if reason.advice not in advice]
         return advice if self.quorum is None or self.quorum.safe else [*advice, self.quorum.advice]
 
     def as_json(self) -> dict[str, Any]:
@@ -245,13 +246,15 @@ def safe_to_restart(
     kill: bool = False,
     blank: Sequence[str] = (),
     gone: Sequence[str] = (),
+    accepted_until: int = -1,
     max_age: float | None = None,
     now: datetime | None = None,
 ) -> RestartVerdict:
     """Whether the nodes can be restarted at once at the lake's offset.
 
     ``blank`` and ``gone``: directories of the only broker that is asked about. A blank disk takes the place of the
-    first ones when it starts, the others are taken out of log.dirs. Raises UsageError if one does not exist.
+    first ones when it starts, the others are taken out of log.dirs. Raises UsageError if one does not exist. Lost data
+    up to the offset ``accepted_until`` is accepted.
     ``max_age``: seconds after which what is known is too old; None: the question is about the past. ``now`` is for
     tests. A node may be a broker, a controller, or both.
     """
@@ -273,7 +276,11 @@ def safe_to_restart(
         starts = [next_starts(lake, ids[0], blank=blank, gone=gone, default_min_isr=default_min_isr)]
     else:
         starts = starts_of(lake, judge.with_disks_away(registered), default_min_isr)
-    as_known = NOT_DECIDABLE if missing else verdict_of(judgement, effect, starts, named=named)
+    out = [directory for start in starts for outcome in start.starts for directory in outcome.gone] if named else []
+    truncated = truncated_copies(judge, registered, accepted_until, gone=out)
+    as_known = verdict_of(judgement, effect, starts, named=named)
+    if missing or truncated:
+        as_known = NOT_DECIDABLE if missing else NOT_SAFE
     return RestartVerdict(
         offset=lake.offset,
         time=lake.time,
@@ -286,7 +293,7 @@ def safe_to_restart(
         partitions=int(judge.columns.on(registered).any(axis=1).sum()),
         stakes=judgement.stakes(),
         next_leaders=judgement.next_leaders,
-        blocking=_with_since(lake, judgement.blocking()),
+        blocking=[*truncated, *_with_since(lake, judgement.blocking())],
         in_flight=in_flight(judge.columns, frozenset(registered)),
         quorum=effect,
         refused=judgement.refused,
@@ -295,6 +302,26 @@ def safe_to_restart(
         starts=starts,
         fault=judgement.fault,
     )
+
+
+def truncated_copies(
+    judge: Judge, brokers: Sequence[int], accepted_until: int = -1, *, gone: Collection[str] = ()
+) -> list[Blocking]:
+    """For each of the brokers that are down or have a disk away: the partitions of which it may have the only copy of
+    writes that their leaders lack. Its start truncates that copy to the leader's (R-LOSS-11), unless its directory is
+    ``gone`` from log.dirs."""
+    away = judge.with_disks_away(brokers)
+    may_have = [broker for broker in brokers if broker in away or judge.columns.registered[broker].fenced]
+    held: dict[int, dict[str, None]] = {}
+    for loss in losses(judge.lake, judge.default_min_isr, accepted_until).losses if may_have else ():
+        for copy in loss.kept:
+            if not copy.directories or not {*copy.directories} <= {*gone}:
+                held.setdefault(copy.broker_id, {})[loss.name] = None
+    return [
+        Blocking(TRUNCATED, len(names), [*names][:NAMES], (broker,))
+        for broker, names in held.items()
+        if broker in may_have
+    ]
 
 
 def verdict_of(

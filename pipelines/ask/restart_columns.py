@@ -6,7 +6,7 @@ brokers becomes a row of flags, parallel to the replicas.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +23,7 @@ from jbod_model.profiles import PROFILES, Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from jbod_model.replay.offline import has_online_dir
 from pipelines.ask.configs import UNCLEAN_ELECTION, features, is_true, min_isr, setting
+from pipelines.ask.lost_data import perhaps_offline
 from pipelines.ask.whatif_places import registrations
 from pipelines.lake.delta import reading
 from pipelines.lake.reader import Lake
@@ -66,6 +67,8 @@ class Columns:
     """The number of a broker, and the id of one of the directories that its replicas name."""
     placed: Flags
     """Whether the replica is online as far as its directory is concerned."""
+    unsure: Flags
+    """Whether it counts as online, and may lie in a directory that is not (R-ACT-1)."""
     isr: Flags
     elr: Flags
     last_known_elr: Flags
@@ -173,6 +176,7 @@ class Columns:
             isr=np.where(led[:, None], in_sync, self.isr),
             elr=self.elr & ~led[:, None],
             placed=self.placed & ~gone,
+            unsure=self.unsure & ~gone,
             leader=leads.astype(np.int32),
         )
 
@@ -183,7 +187,7 @@ class Columns:
 
         Partitions are of a kind if the controller cannot tell them apart but for their names.
         """
-        flags = (self.placed, self.isr, self.elr, self.last_known_elr, self.adding, self.removing)
+        flags = (self.placed, self.unsure, self.isr, self.elr, self.last_known_elr, self.adding, self.removing)
         bits = np.zeros((len(rows), self.replicas.shape[1]), np.int32)
         for at, flag in enumerate(flags):
             bits |= flag[rows].astype(np.int32) << at
@@ -313,6 +317,7 @@ def columns(lake: Lake, default_min_isr: int = 1) -> Columns:
         directory=directory,
         directories=directories,
         placed=online[directory],
+        unsure=_unsure(table, replicas, brokers, perhaps_offline(lake, default_min_isr)),
         leader=slots,
         recovering=_numbers(table["recovering"]) > 0,
         strange=strange | (slots == OTHER),
@@ -350,6 +355,21 @@ def _flags(
     other = np.zeros(len(replicas), bool)
     other[rows[~matches.any(axis=1)]] = True
     return flags, other
+
+
+def _unsure(
+    table: pa.Table,
+    replicas: Numbers,
+    brokers: npt.NDArray[np.int64],
+    perhaps: Mapping[tuple[str, int], Collection[int]],
+) -> Flags:
+    flags = np.zeros(replicas.shape, bool)
+    wanted = pa.array(sorted({topic_id for topic_id, _ in perhaps}), pa.string())
+    rows = [row for row, hit in enumerate(pc.is_in(table["topic_id"], wanted).to_pylist()) if hit] if perhaps else []
+    for row in rows:
+        key = table["topic_id"][row].as_py(), table["partition"][row].as_py()
+        flags[row] = np.isin(replicas[row], np.searchsorted(brokers, [*perhaps.get(key, ())]))
+    return flags
 
 
 def _directories(directories: pa.Array, replicas: Numbers) -> tuple[Numbers, list[tuple[int, str]]]:

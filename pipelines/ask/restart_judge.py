@@ -23,11 +23,8 @@ from jbod_model.restart import DECIDING, Course, Harm, Restart, RestartEffect, c
 from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.next_start import lost_directories
 from pipelines.ask.restart_columns import Columns, Flags
-from pipelines.ask.restart_waits import ELECTION, RETURN, WAITS, Blocking, Why, why
+from pipelines.ask.restart_waits import ELECTION, NAMES, RETURN, WAITS, Blocking, Why, why
 from pipelines.lake.reader import Lake
-
-_NAMES = 10
-"""Partitions that a group names."""
 
 
 @dataclass(frozen=True)
@@ -152,9 +149,10 @@ class Judge:
             image, places = it.image(kinds[indexes], self.lake)
             orders = list(in_any_order(replace(restart, brokers=brokers)))
             courses, fault = _courses(image, orders, it)
-            partitions |= {
-                index: _Played(courses, place, it.profile, fault) for index, place in zip(indexes, places, strict=True)
-            }
+            for index, place in zip(indexes, places, strict=True):
+                row = kinds[index]
+                unsure = frozenset(it.brokers[it.replicas[row][it.unsure[row]]].tolist())
+                partitions[index] = _Played(courses, place, it.profile, fault, unsure)
         return [partitions[index] for index in range(len(kinds))]
 
     def _with_copies(self, outcome: RestartOutcome, played: Sequence[_Played]) -> dict[int, RestartEffect]:
@@ -191,7 +189,7 @@ def spares(it: Columns, stopping: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_
     They have a leader, and enough replicas stay that are in sync and can lead. The controller elects one of these, so
     that there is a leader when the brokers come back, and no further election.
     """
-    left = (it.isr & it.can_lead & ~stopping).sum(axis=1)
+    left = (it.isr & it.can_lead & ~it.unsure & ~stopping).sum(axis=1)
     led = (left >= np.maximum(1, it.min_isr)) & (it.leader >= 0)
     can_spare: npt.NDArray[np.bool_] = led & ~it.strange & ~(it.adding | it.removing).any(axis=1)
     return can_spare
@@ -229,11 +227,16 @@ class _Played:
     """Where it is in the images."""
     profile: Profile
     fault: str
+    unsure: frozenset[int]
+    """Brokers whose copy may be in a directory that is not online."""
 
     def judged(self, complete: Iterable[int] | None = None) -> RestartEffect:
         """The harm of any order. ``complete``: the brokers with a complete copy, if the lists do not name them."""
         topic_id, number = self.place
-        every = (judged(course, topic_id, number, complete=complete, profile=self.profile) for course in self.courses)
+        every = (
+            judged(course, topic_id, number, complete=complete, unsure=self.unsure, profile=self.profile)
+            for course in self.courses
+        )
         return reduce(RestartEffect.or_else, every)
 
 
@@ -304,7 +307,7 @@ class RestartOutcome:
                 Blocking(
                     reason.reason,
                     len(group),
-                    [self.columns.name(int(self.rows[index])) for index in group[:_NAMES]],
+                    [self.columns.name(int(self.rows[index])) for index in group[:NAMES]],
                     reason.waits_for,
                 )
                 for reason, group in groups.items()

@@ -17,17 +17,16 @@ import numpy.typing as npt
 
 from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.next_start import starts_of
-from pipelines.ask.restart import SAFE, Nodes, nodes, quorum_effect, spare_voters, too_old, verdict_of
+from pipelines.ask.restart import SAFE, Nodes, nodes, quorum_effect, spare_voters, too_old, truncated_copies, verdict_of
 from pipelines.ask.restart_batches import BatchLimits, fewest
 from pipelines.ask.restart_columns import Columns, columns
 from pipelines.ask.restart_judge import Judge
-from pipelines.ask.restart_waits import FAULT, LAST_COPY, QUORUM, Blocking, why
+from pipelines.ask.restart_waits import FAULT, LAST_COPY, NAMES, QUORUM, Blocking, why
 from pipelines.lake.ledger import micros_of
 from pipelines.lake.reader import Lake
 
 GO, WAIT, DONE, NOT_DECIDABLE = "go", "wait", "done", "not decidable"
 EXIT_CODES = {GO: 0, DONE: 0, WAIT: 1, NOT_DECIDABLE: 2}
-_NAMES = 10
 
 
 @dataclass(frozen=True)
@@ -126,13 +125,15 @@ def restart_plan(
     max_parallel: int | None = None,
     by_rack: bool = False,
     since: datetime | None = None,
+    accepted_until: int = -1,
     max_age: float | None = None,
     now: datetime | None = None,
 ) -> RestartPlan:
     """The batches in order for the nodes ``node_ids``, or for all: brokers, then controllers, the active one last.
 
     ``by_rack``: a batch has brokers of one rack only. ``since``: nodes that have restarted after it are left out.
-    ``max_age``: seconds after which what is known is too old for the next batch; None: age does not matter.
+    ``max_age``: seconds after which what is known is too old for the next batch; None: age does not matter. Lost data
+    up to the offset ``accepted_until`` is accepted.
     """
     known = nodes(lake)
     every = list(dict.fromkeys(node_ids)) or sorted({*known.brokers, *known.voters, *known.controllers})
@@ -141,7 +142,7 @@ def restart_plan(
     wanted = [node_id for node_id in every if node_id not in done and node_id not in missing]
     state = columns(lake, default_min_isr)
     down = sorted(node_id for node_id, broker in state.registered.items() if broker.fenced and node_id in wanted)
-    planner = _Planner(lake, state.settled(), known, max_parallel, by_rack, default_min_isr)
+    planner = _Planner(lake, state.settled(), known, max_parallel, by_rack, default_min_isr, accepted_until)
     judge = Judge(lake, state, default_min_isr)
     batches, bound = planner.plan([node_id for node_id in wanted if node_id not in down], judge)
     reasons = planner.reasons
@@ -224,6 +225,7 @@ class _Planner:
     max_parallel: int | None
     by_rack: bool
     default_min_isr: int
+    accepted_until: int
 
     def __post_init__(self) -> None:
         self.reasons: dict[int, list[Blocking]] = {}
@@ -242,8 +244,10 @@ class _Planner:
                 continue
             given_up = sorted({*starts.gives_up} - now.judge([starts.broker_id]).waiting)
             if given_up:
-                lost = Blocking(LAST_COPY, len(given_up), given_up[:_NAMES], ())
+                lost = Blocking(LAST_COPY, len(given_up), given_up[:NAMES], ())
                 self.reasons.setdefault(starts.broker_id, []).insert(0, lost)
+        for truncated in truncated_copies(self.judge, away, self.accepted_until):
+            self.reasons.setdefault(truncated.waits_for[0], []).insert(0, truncated)
         able = [node for node in wanted if node not in self.reasons]
         voters = [node for node in able if node in self.known.voters or node not in self.known.brokers]
         brokers = [node for node in able if node not in voters]
@@ -332,12 +336,12 @@ class _Planner:
         first = np.searchsorted(kind[order], np.arange(len(kinds)))
         counts = np.bincount(kind, minlength=len(kinds))
         for index, row in enumerate(kinds.tolist()):
-            of = rows[order[first[index] : first[index] + min(_NAMES, int(counts[index]))]]
+            of = rows[order[first[index] : first[index] + min(NAMES, int(counts[index]))]]
             for slot in np.flatnonzero(self.counting[row] & stopping[row]).tolist():
                 broker = int(it.brokers[it.replicas[row, slot]])
                 group = groups_of.setdefault(broker, {}).setdefault(why(it, row, frozenset({broker})), [0])
                 group[0] += int(counts[index])
-                group += of.tolist()[: max(0, _NAMES + 1 - len(group))]
+                group += of.tolist()[: max(0, NAMES + 1 - len(group))]
         return {
             broker: sorted(
                 (
@@ -363,7 +367,7 @@ def _spare(it: Columns) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
     partition without a leader those online, beyond one: the last replica online.
     """
     led = it.leader >= 0
-    counting = np.where(led[:, None], it.isr & it.can_lead, it.online)
+    counting = np.where(led[:, None], it.isr & it.can_lead, it.online) & ~it.unsure
     number = counting.sum(axis=1)
     enough = led & (number >= it.min_isr)
     return counting, number - np.where(enough, np.maximum(1, it.min_isr), 1)
@@ -383,7 +387,7 @@ def _next(
     """The first batch that is safe as of now, or the part of one that is."""
     if undecided:
         return Next(NOT_DECIDABLE, (), undecided)
-    waits = [f"broker {broker} is down: start it first" for broker in down]
+    waits = [f"broker {broker} is down: start it first (jbod offline says what its start needs)" for broker in down]
     voters = {*known.voters}
     waited = [
         blocker for node, groups in reasons.items() if node not in voters for blocker in groups[:1] if blocker.ends

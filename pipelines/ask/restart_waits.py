@@ -9,6 +9,7 @@ import numpy as np
 
 from jbod_model.restart import Harm
 from pipelines.ask.advice import Action, Advice, few
+from pipelines.ask.advice_last_copies import save_before_start
 from pipelines.ask.restart_columns import Columns
 
 CATCHING_UP = "catching up"
@@ -19,14 +20,17 @@ ONE_REPLICA = "one replica"
 MIN_ISR = "min.insync.replicas"
 TOGETHER = "together"
 LAST_COPY = "last copy"
+TRUNCATED = "truncated"
 RETURN = "return"
 ELECTION = "election"
 QUORUM = "quorum"
 FAULT = "fault"
 WAITS = (CATCHING_UP, REASSIGNMENT, BROKER_DOWN, DIRECTORY_OFFLINE)
 """Reasons that end without a change of the topic or of the brokers to restart, those that end by themselves first."""
-REASONS = (*WAITS, ONE_REPLICA, MIN_ISR, TOGETHER, LAST_COPY, RETURN, ELECTION, QUORUM, FAULT)
+REASONS = (*WAITS, ONE_REPLICA, MIN_ISR, TOGETHER, LAST_COPY, TRUNCATED, RETURN, ELECTION, QUORUM, FAULT)
 
+NAMES = 10
+"""The most partitions that ``Blocking`` names."""
 
 _UNLED = {Harm.NO_LEADER, Harm.LAST_REPLICA, Harm.LAST_COPY, Harm.UNCLEAN}
 
@@ -56,7 +60,7 @@ def why(columns: Columns, row: int, brokers: frozenset[int], caused: Collection[
         return Why(MIN_ISR)
     if len(others) < wanted:
         return Why(TOGETHER)
-    leads = columns.can_lead[row]
+    leads = columns.can_lead[row] & ~columns.unsure[row]
     missing = wanted - sum(bool(leads[slot] and columns.isr[row, slot]) for slot in others)
     if missing <= 0:
         return Why(LAST_COPY)
@@ -119,6 +123,8 @@ class Blocking:
             FAULT: "Kafka's own controller would fail on it, or never let the broker stop",
             QUORUM: "the quorum of controllers would have no majority",
             LAST_COPY: f"{many} {_have(self.partitions)} {its} last complete copy there",
+            TRUNCATED: f"{many} {_have(self.partitions)} a leader without writes that only a disk of {brokers} may "
+            f"hold, and {its} copy there is truncated when it starts",
             RETURN: f"{many} would come to harm when a broker is back: after a kill, or with a directory that is "
             "offline or blank, the controller no longer counts its replicas as complete",
             ELECTION: f"{many} {_have(self.partitions)} no leader, and the controller elects a replica that lacks "
@@ -140,8 +146,10 @@ class Blocking:
         if self.reason == BROKER_DOWN:
             text = f"bring {brokers} back first: jbod offline says what its start needs"
             return Advice(Action.LOOK, text, partitions=names)
+        if self.reason == TRUNCATED:
+            return save_before_start(self.waits_for[0], names)
         if self.reason == DIRECTORY_OFFLINE:
-            text = f"first see what the disk of {brokers} needs: jbod offline"
+            text = f"first see what the disk of {brokers} needs: jbod offline, and jbod directories for all its disks"
             return Advice(Action.LOOK, text, partitions=names)
         if self.reason == FAULT:
             return Advice(Action.LOOK, "jbod safe-to-restart says how the controller would fail")

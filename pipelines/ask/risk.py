@@ -27,8 +27,9 @@ from pipelines.ask.configs import (
     tiered_topics,
 )
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lost_data import complete_copies
+from pipelines.ask.lost_data import complete_copies, perhaps_offline
 from pipelines.ask.weights import COPY_RATE, Weights, alone
+from pipelines.ask.whatif_places import metadata_directories
 from pipelines.lake.delta import literal
 from pipelines.lake.reader import Lake
 
@@ -47,7 +48,8 @@ class Exposure:
     without_leader: int = 0
     """Partitions that would have no leader."""
     last_replicas: int = 0
-    """Partitions with no other replica online: they would be unavailable, and if the disk is dead the data is gone."""
+    """Partitions with no other replica surely online (R-ACT-1): they would be unavailable, and if the disk is dead the
+    data is gone."""
     unclean: int = 0
     """Partitions that would elect a replica that lacks writes: it was not in sync, or is empty (R-QUIRK-3)."""
     under_min_isr: int = 0
@@ -58,8 +60,9 @@ class Exposure:
     """Online replicas of the broker whose directory is unknown: some of them may be in this one."""
     unplaced_at_risk: int = 0
     """Partitions of these that the failure would harm if they are in it: as many as of the harm that hits most."""
-    only_directory: bool = False
-    """The broker's last online directory: Kafka stops when it fails, so the whole broker is lost with it."""
+    stops_broker: bool = False
+    """The broker's last online directory, or that of its metadata log: Kafka stops when it fails, so that the whole
+    broker is lost with it."""
     bytes: int | None = None
     """Log segments in it: what has to be copied again if the disk is dead. None if no size is known."""
     last_bytes: int | None = None
@@ -135,9 +138,9 @@ def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -
     brokers = {broker: _broker(lake, broker, places) for broker in alive}
     directories = []
     if directories_supported(levels.get(METADATA_VERSION, LEVELS["3.7-IV2"])):
-        elsewhere = _stray(lake, rules, alive, places)
+        elsewhere, metadata = _stray(lake, rules, alive, places), metadata_directories(lake)
         directories = [
-            _directory(brokers[broker], at, places, elsewhere, len(listed) == 1)
+            _directory(brokers[broker], at, places, elsewhere, len(listed) == 1 or at == metadata.get(broker))
             for broker, listed in alive.items()
             for at in listed
         ]
@@ -158,14 +161,22 @@ def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -
 
 def _select_complete(lake: Lake, default_min_isr: int) -> None:
     """Creates risk_complete: partitions whose lists may name a copy that is not complete, and the brokers that have
-    complete ones. Only an eligible leader can be elected for it (R-QUIRK-3): without one, no partition is needed."""
+    complete ones. Only an eligible leader can be elected for it (R-QUIRK-3): without one, no partition is needed.
+
+    Also creates risk_perhaps: the brokers whose replica counts as online, and may not be."""
     eligible = lake.query(f"SELECT 1 FROM {lake.at('partitions')} WHERE len(elr) > 0 AND leader >= 0 LIMIT 1")
     copies = complete_copies(lake, (), default_min_isr) if eligible else {}
-    lake.query(
-        "CREATE OR REPLACE TEMP TABLE risk_complete AS SELECT unnest($1::VARCHAR[]) AS topic_id, "
-        "unnest($2::INT[]) AS partition, unnest($3::INT[][]) AS complete",
-        [[topic_id for topic_id, _ in copies], [number for _, number in copies], list(map(list, copies.values()))],
-    )
+    perhaps = perhaps_offline(lake, default_min_isr)
+    for column, brokers_of in (("complete", copies), ("perhaps", perhaps)):
+        lake.query(
+            f"CREATE OR REPLACE TEMP TABLE risk_{column} AS SELECT unnest($1::VARCHAR[]) AS topic_id, "
+            f"unnest($2::INT[]) AS partition, unnest($3::INT[][]) AS {column}",
+            [
+                [topic_id for topic_id, _ in brokers_of],
+                [number for _, number in brokers_of],
+                [*map(list, brokers_of.values())],
+            ],
+        )
 
 
 def _weighed(lake: Lake, weights: Weights | None, alive: Mapping[int, Sequence[str]]) -> Callable[[Exposure], Exposure]:
@@ -203,10 +214,10 @@ def _broker(lake: Lake, broker: int, places: Places) -> Exposure:
 
 
 def _directory(
-    broker: Exposure, directory: str, places: Places, elsewhere: Mapping[str, Sequence[int]], only: bool
+    broker: Exposure, directory: str, places: Places, elsewhere: Mapping[str, Sequence[int]], halts: bool
 ) -> Exposure:
-    if only:
-        return replace(broker, directory_id=directory, only_directory=True)
+    if halts:
+        return replace(broker, directory_id=directory, stops_broker=True)
     nothing = (0,) * len(COUNTS)
     here = places.get((broker.broker_id, directory), nothing)[: len(COUNTS)]
     # A replica left on another broker is not a replica of this one, but the failure affects its partition.
@@ -293,17 +304,18 @@ def _partitions(lake: Lake, rules: RiskRules) -> str:
             SELECT topic_id, partition, list(replica_index + 1) AS down FROM {lake.at("offline_replicas")} GROUP BY ALL
         ),
         p AS (
-            SELECT p.*, complete, least({wanted}, len(replicas)) AS wanted,
+            SELECT p.*, complete, perhaps, least({wanted}, len(replicas)) AS wanted,
                    {_by_topic(unclean, str(is_true(rules.unclean.cluster)))} AS unclean,
                    CASE WHEN down IS NULL THEN replicas
                         ELSE list_filter(replicas, lambda b, i: NOT list_contains(down, i)) END AS online
             FROM {lake.at("partitions")} p LEFT JOIN o USING (topic_id, partition)
                  LEFT JOIN risk_complete USING (topic_id, partition)
+                 LEFT JOIN risk_perhaps USING (topic_id, partition)
         ),
         able AS (SELECT *, list_filter(online, lambda b: b NOT IN (-1{stopping})) AS able FROM p),
         ranked AS (
             SELECT leader, replicas, directories, isr, elr, last_known_elr, complete, wanted, unclean, online,
-                   able,
+                   list_filter(online, lambda b: NOT list_contains(coalesce(perhaps, []), b)) AS sure, able,
                    list_filter(CASE WHEN list_contains(able, leader) THEN list_prepend(leader, able) ELSE able END,
                                lambda b: list_contains(isr, b)) AS synced,
                    len(list_filter(online, lambda b: list_contains(isr, b))) AS in_sync
@@ -334,7 +346,7 @@ def _after(rules: RiskRules) -> str:
             FROM failed
         ),
         judged AS (
-            SELECT b, d, leader, wanted, in_isr, is_online, in_sync, len(online) AS onlines,
+            SELECT b, d, leader, wanted, in_isr, is_online, in_sync, len(list_filter(sure, lambda r: r <> b)) AS others,
                    coalesce(clean, eligible, last_known, anybody, -1) AS after,
                    clean IS NULL AND after >= 0 AND after <> leader AND (
                        eligible IS NULL OR coalesce(leader >= 0 AND NOT list_contains(complete, eligible), false)
@@ -352,7 +364,7 @@ def _counts(elected: str) -> str:
     conditions = (
         "is_online",
         "leader = b",
-        "is_online AND onlines = 1",
+        "is_online AND others = 0",
         f"{elected} AND leader >= 0 AND after = -1",
         f"{elected} AND uncleanly",
         f"{elected} AND in_sync >= wanted AND in_sync_after < wanted",

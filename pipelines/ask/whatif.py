@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -17,10 +17,11 @@ from jbod_model.profiles import PROFILES, Profile
 from jbod_model.replay.image import Image, Partition
 from jbod_model.replay.offline import offline_replicas
 from jbod_model.whatif import Failures, after
-from pipelines.ask.configs import MinIsr, min_isr, tiered_topics
+from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, MinIsr, is_true, min_isr, setting, tiered_topics
 from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.loss import followed
-from pipelines.ask.lost_data import AtRisk, Losses, complete_copies, losses, places_of
+from pipelines.ask.lost_data import AtRisk, Losses, complete_copies, losses, perhaps_offline, places_of
+from pipelines.ask.restart import QuorumEffect, nodes, quorum_effect
 from pipelines.ask.whatif_places import Already, Place, already, find_place, touched
 from pipelines.lake.reader import Lake
 
@@ -40,7 +41,7 @@ class LeaderChange(NamedPartition):
     online_after: int
     """Replicas online, in sync or not."""
     unclean: bool
-    """The new leader lacks writes: it was not in sync, or is empty (R-QUIRK-3)."""
+    """A leader lacks writes, the new one or one on the way: it was not in sync, or is empty (R-QUIRK-3)."""
     last_complete: bool = False
     """The last online replica with every acknowledged write would fail. Empty or incomplete replicas may be left."""
     tiered: bool = False
@@ -91,6 +92,8 @@ class WhatIf:
     """Partitions whose last complete copy is in one of the places, and is offline already."""
     last_unplaced: Sequence[AtRisk] = ()
     """Partitions whose last complete copies no record has placed, and that may be in one of the directories."""
+    quorum: QuorumEffect | None = None
+    """The quorum of controllers then; None if no voter fails. Without a majority, nobody elects leaders."""
 
     @property
     def nothing_new(self) -> bool:
@@ -107,6 +110,7 @@ class WhatIf:
         return {
             **members(self, "offset", "time", "failing", "already", "replicas"),
             **{what: len(self.chosen(what)) for what in counts},
+            "quorum": None if self.quorum is None else self.quorum.as_json(),
             **members(self, "changes", "last_offline", "last_unplaced", "fault"),
         }
 
@@ -118,12 +122,12 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     place does not exist.
     """
     places = list(dict.fromkeys(find_place(lake, text) for text in failing))
-    wholly = [place.broker_id for place in places if place.directory_id is None or place.only]
+    wholly = [place.broker_id for place in places if place.halts]
     single = [place for place in places if place.directory_id is not None and place.online]
     before = touched(lake, wholly, [place.directory_id or "" for place in single])
     failures = Failures(
         directories=_by_broker(single),
-        brokers=tuple(place.broker_id for place in places if place.directory_id is None),
+        brokers=tuple(place.broker_id for place in places if place.directory_id is None or place.metadata),
     )
     stopped = failures.noticed(before).brokers
     if set(stopped) - set(wholly):
@@ -138,10 +142,15 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
         fault = problem.problem
         repaired = replace(profile, controller=profile.controller.without())
         then = after(before, failures, profile=repaired, static_configs=static)
+    effect = quorum_effect(nodes(lake), stopped)
+    if effect is not None and not effect.safe:
+        then = _without_elections(before, failures, stopped)
     down = {(broker, directory) for broker, failed in failures.directories.items() for directory in failed}
     judge = _Judge(before, then, profile, min_isr(lake, default_min_isr), down, frozenset(stopped))
     complete = complete_copies(lake, judge.doubtful(), default_min_isr)
-    judge = replace(judge, complete=complete, tiered=tiered_topics(lake))
+    perhaps = perhaps_offline(lake, default_min_isr)
+    unclean = setting(lake, UNCLEAN_ELECTION)
+    judge = replace(judge, complete=complete, perhaps_offline=perhaps, tiered=tiered_topics(lake), unclean=unclean)
     changes = sorted(judge.changes(), key=lambda change: (change.harmless, change.topic, change.partition))
     off = [offline_place for place in places if (offline_place := already(lake, place)) is not None]
     last = [partition for partition in _last_offline(losses(lake, default_min_isr)) if _is_hit(partition, places)]
@@ -151,7 +160,23 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
         for partition in _unplaced(lake, places, default_min_isr)
         if (partition.topic, partition.partition) not in lost
     ]
-    return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault, off, last, hidden)
+    return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault, off, last, hidden, effect)
+
+
+def _without_elections(image: Image, failures: Failures, stopped: Collection[int]) -> Image:
+    """The image while the quorum of controllers has no majority: what the failing replicas led has no leader."""
+
+    def left(partition: Partition) -> Partition:
+        leads = partition.leader in partition.replicas
+        failing = failures.directories.get(partition.leader, ()) if leads else ()
+        gone = leads and (partition.leader in stopped or partition.directory(partition.leader) in failing)
+        return replace(partition, leader=-1) if gone else partition
+
+    topics = {
+        topic_id: replace(topic, partitions={number: left(each) for number, each in topic.partitions.items()})
+        for topic_id, topic in image.topics.items()
+    }
+    return replace(image, topics=topics)
 
 
 def _unplaced(lake: Lake, places: Sequence[Place], default_min_isr: int) -> list[AtRisk]:
@@ -220,7 +245,7 @@ def _last_offline(data: Losses) -> list[AtRisk]:
 def _is_hit(partition: AtRisk, places: Sequence[Place]) -> bool:
     """Whether a last copy is on one of the brokers, or in one of the directories."""
     return any(
-        copy.broker_id == place.broker_id and place.directory_id in (None, copy.directory_id)
+        copy.broker_id == place.broker_id and place.directory_id in (None, *copy.directories)
         for copy in partition.copies
         for place in places
     )
@@ -246,8 +271,12 @@ class _Judge:
     brokers: frozenset[int]
     complete: Mapping[tuple[str, int], Mapping[int, Copy]] = field(default_factory=dict)
     """Brokers with every acknowledged write, for partitions whose lists do not name them."""
+    perhaps_offline: Mapping[tuple[str, int], Collection[int]] = field(default_factory=dict)
+    """Brokers whose replica counts as online, and may be in a directory that is not (R-ACT-1)."""
     tiered: frozenset[str] = frozenset()
     """Topics with remote storage."""
+    unclean: ConfigValues = field(default_factory=lambda: ConfigValues({}, None))
+    """unclean.leader.election.enable."""
 
     def changes(self) -> Iterator[LeaderChange]:
         """Partitions with another leader, or with fewer replicas than before."""
@@ -267,7 +296,9 @@ class _Judge:
                 in_sync_after=len(set(will.isr) - down_after),
                 min_isr=self.min_isr.of(topic, len(was.replicas)),
                 online_after=len(set(will.replicas) - down_after),
-                unclean=_uncleanly(was, will) or self._without_writes(topic_id, number, was, will),
+                unclean=_uncleanly(was, will)
+                or self._without_writes(topic_id, number, was, will)
+                or self._on_the_way(topic, was, will, failing - down),
                 last_complete=self._last_complete(topic_id, number, was, down, down_after),
                 tiered=topic in self.tiered,
             )
@@ -290,12 +321,20 @@ class _Judge:
     def _last_complete(self, topic_id: Uuid, number: int, was: Partition, down: set[int], down_after: set[int]) -> bool:
         copies = self.complete.get((str(topic_id), number))
         complete = _named(was) if copies is None else set(copies)
+        complete = complete.difference(self.perhaps_offline.get((str(topic_id), number), ()))
         return bool(complete - down) and not complete - down_after
 
     def _without_writes(self, topic_id: Uuid, number: int, was: Partition, will: Partition) -> bool:
         """Whether a leader that has every acknowledged write is followed by one that does not (R-QUIRK-3)."""
         copies = self.complete.get((str(topic_id), number), {})
         return was.leader in copies and will.leader >= 0 and will.leader not in copies
+
+    def _on_the_way(self, topic: str, was: Partition, will: Partition, failing: set[int]) -> bool:
+        """Whether the last of the ``failing`` replicas may be elected uncleanly before it fails, too: the order in
+        which the controller learns of failures is not known."""
+        named = _named(was)
+        uncleanly = is_true(self.unclean.topics.get(topic, self.unclean.cluster))
+        return uncleanly and was.leader >= 0 > will.leader and bool(failing & named) and bool(failing - named)
 
     def _partitions(self) -> Iterator[tuple[Uuid, str, int, Partition, Partition]]:
         for topic_id, topic in self.before.topics.items():

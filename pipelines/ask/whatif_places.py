@@ -35,6 +35,13 @@ class Place:
     """For a directory: whether the broker lists it as online."""
     only: bool = False
     """Whether it is the only online directory of its broker."""
+    metadata: bool = False
+    """Whether a record says that it has the node's metadata log."""
+
+    @property
+    def halts(self) -> bool:
+        """Whether the broker stops when it fails (R-PROC-2)."""
+        return self.directory_id is None or self.only or self.metadata
 
     @property
     def online(self) -> bool:
@@ -60,7 +67,13 @@ def find_place(lake: Lake, text: str) -> Place:
         return Place(broker, state)
     directory = _find_directory(lake, text, broker, prefix)
     here = directory in listed
-    return Place(broker, state, directory, here, here and len(listed) == 1)
+    metadata = metadata_directories(lake).get(broker) == directory
+    return Place(broker, state, directory, here, here and len(listed) == 1, metadata)
+
+
+def metadata_directories(lake: Lake) -> dict[int, str]:
+    """The directory of the metadata log by node, as far as records name it: of voters, from kraft.version 1 on."""
+    return dict(lake.query(f"SELECT node_id, directory_id FROM {lake.at('voters')} WHERE directory_id IS NOT NULL"))
 
 
 def find_directory(lake: Lake, text: str) -> Place:

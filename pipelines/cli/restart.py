@@ -83,7 +83,9 @@ def _waited(
     last_line = ""
     while True:
         age = None if query.is_past else max_age
-        answer = safe_to_restart(query.lake, nodes, query.min_isr, max_age=age, **how._asdict())
+        answer = safe_to_restart(
+            query.lake, nodes, query.min_isr, accepted_until=query.accepted_until, max_age=age, **how._asdict()
+        )
         if wait is None or answer.verdict in (SAFE, NOT_SAFE) or time.monotonic() >= until:
             return answer, query
         line = (
@@ -132,6 +134,7 @@ def restart_plan(
         max_parallel=max_parallel,
         by_rack=rack,
         since=None if since is None else parse_time(since),
+        accepted_until=query.accepted_until,
         max_age=None if query.is_past else parse_span("--max-age", max_age),
     )
     if following:

@@ -48,6 +48,7 @@ class Probe:
     lake: LakeUri
     otherwise: WSGIApplication
     default_min_isr: int = 1
+    accepted_until: int = -1
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -67,7 +68,14 @@ class Probe:
             return HTTPStatus.BAD_REQUEST, {"error": str(problem)}
         try:
             with self._lock:
-                answer = safe_to_restart(Lake.open(self.lake), nodes, self.default_min_isr, kill=kill, max_age=max_age)
+                answer = safe_to_restart(
+                    Lake.open(self.lake),
+                    nodes,
+                    self.default_min_isr,
+                    kill=kill,
+                    accepted_until=self.accepted_until,
+                    max_age=max_age,
+                )
         except JbodError as problem:
             undecided = {"verdict": NOT_DECIDABLE.replace(" ", "_"), "undecided": [str(problem)]}
             return STATUS[NOT_DECIDABLE], undecided
@@ -208,7 +216,7 @@ class MetricsServer:
         try:
             application = make_wsgi_app(registry)
             if isinstance(measured, Measured):
-                application = Probe(measured.lake, application, measured.default_min_isr)
+                application = Probe(measured.lake, application, measured.default_min_isr, measured.accepted_until)
             self._server = make_server(host, port, application, Server, _Handler)
         except OSError as problem:
             raise UsageError(f"--listen {address}: {problem.strerror}") from None

@@ -169,7 +169,7 @@ RISK = RowTable(
         Column("replicas_held", "int", "replicas in it that are online", "replicas"),
         Column("leaders", "int", "partitions that it leads"),
         Column("unplaced", "int", "replicas of the broker whose directory is not known"),
-        Column("only_directory", "bool", "true if it is the last directory of its broker: the broker stops with it"),
+        Column("stops_broker", "bool", "true if it is its broker's last directory, or that of the metadata log"),
         Column("bytes", "int", "log segments in it, null if no size is known"),
         Column("last_bytes", "int", "data of partitions with no other replica online, null without --sizes"),
         Column("copy_seconds", "int", "seconds to copy bytes again at 50 MB/s"),

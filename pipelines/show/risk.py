@@ -155,7 +155,7 @@ def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], ever
     rows = [
         (
             exposure.broker_id,
-            f"{exposure.directory_id} (its only one)" if exposure.only_directory else exposure.directory_id,
+            f"{exposure.directory_id} (stops its broker)" if exposure.stops_broker else exposure.directory_id,
             exposure.without_leader,
             exposure.last_replicas,
             exposure.unclean,
@@ -220,8 +220,11 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
     for failure in answer.already:
         say(out, f"Nothing changes with what has failed already: {_already(failure)}", "yellow")
     for place in answer.failing:
-        if place.online and place.only:
-            say(out, f"{_place(place)} is the only one its broker has: the whole broker stops.", "yellow")
+        if place.online and place.directory_id is not None and place.halts:
+            why = "is the only one its broker has" if place.only else "has the metadata log of its node"
+            say(out, f"{_place(place)} {why}: the whole broker stops.", "yellow")
+    if answer.quorum is not None and not answer.quorum.safe:
+        say(out, f"Nobody elects leaders: {answer.quorum.finding}.", "bold red")
     show_fault(out, answer.fault)
     if hurt:
         _show_advice(out, {what for what, _ in ADVICE if _hit(answer, what)})
@@ -304,7 +307,7 @@ def _losses(change: LeaderChange) -> Iterable[str]:
     elif change.last_complete:
         yield "its last complete copy online"
     if change.unclean:
-        yield "writes that the new leader lacks"
+        yield "writes that the new leader lacks" if change.leader_after >= 0 else "writes, if others fail first"
     if change.under_min_isr:
         yield "acks=all writes"
 

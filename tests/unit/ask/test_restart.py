@@ -22,11 +22,14 @@ from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
 from pipelines.ask.restart import RestartVerdict, safe_to_restart
 from pipelines.ask.restart_plan import restart_plan
+from pipelines.ask.risk import risk
+from pipelines.ask.whatif import whatif
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, in_memory_of, lake_of, one_topic, partition
 from tests.unit.check.story import Story, disk, topic_id
 
+UNCLEAN = "unclean.leader.election.enable"
 A, B, C, D = Uuid(1, 1000), Uuid(2, 1000), Uuid(3, 1000), Uuid(4, 1000)
 REGISTERED = brokers((A,), (B,), (C,), (D,))
 
@@ -402,3 +405,56 @@ def test_wait_about_the_past_and_ids_that_are_none_are_refused(tmp_path: Path) -
     assert "leave out --at-offset" in str(left.exception)
     left = CliRunner().invoke(application(["x"]), ["safe-to-restart", "one", *path])
     assert "not ids of brokers" in str(left.exception)
+
+
+# WHAT A START TRUNCATES, AND WHAT MAY BE OFFLINE (R-LOSS-11, R-ACT-1)
+
+
+def without_writes() -> Story:
+    """Broker 2 was elected without the writes that only broker 1 has."""
+    story = Story().append(ConfigRecord(resource_type=2, resource_name="t", name=UNCLEAN, value="true"), 0)
+    return story.broker(1, "ac").broker(2, "b").topic("t", {1: "a", 2: "b"}, isr=(1,))
+
+
+def test_start_of_a_broker_with_the_only_copy_of_lost_writes_is_not_safe(tmp_path: Path) -> None:
+    """It was safe, while offline said to save the copy before that start truncates it."""
+    lake = without_writes().fence(1).change("t", 0, isr=(2,), leader=2, leader_recovery_state=1).lake(tmp_path)
+    answer = safe_to_restart(lake, [1])
+    assert (answer.verdict, reasons(answer)) == ("not safe", {"truncated": (1,)})
+    assert "copy the folder of t-0 from the disks of broker 1 before it starts" in answer.steps[0].text
+    assert safe_to_restart(lake, [1], accepted_until=lake.offset).verdict == "safe"
+    assert "jbod offline says what its start needs" in restart_plan(lake).next.why[0]
+
+
+def test_failed_disk_with_the_only_copy_of_lost_writes_forbids_the_restart_until_it_is_taken_out(
+    tmp_path: Path,
+) -> None:
+    story = without_writes().left(1, "c").change("t", 0, isr=(2,), leader=2, leader_recovery_state=1)
+    lake = story.lake(tmp_path)
+    failed = str(disk("a"))
+    assert reasons(safe_to_restart(lake, [1])) == {"truncated": (1,)}
+    assert safe_to_restart(lake, [1], blank=[failed]).verdict == "not safe"
+    assert safe_to_restart(lake, [1], gone=[failed]).verdict == "safe"
+    assert restart_plan(lake).impossible[0].reason == "truncated"
+
+
+def test_unclean_election_at_the_stop_waits_for_the_followers(tmp_path: Path) -> None:
+    """It was not safe, as if the partition had no leader and the election came with the return."""
+    followers = partition((1, A), (2, B), (3, C), isr=(1,))
+    answer = ask(image(followers, unclean_leader_election_enable="true", min_insync_replicas="2"))
+    assert (answer.verdict, reasons(answer)) == ("not now", {"catching up": (2, 3)})
+
+
+@pytest.mark.parametrize("where", ["unassigned", "migrating"])
+def test_copy_that_may_be_in_a_failed_directory_spares_no_other(tmp_path: Path, where: str) -> None:
+    """The controller counts it as online, whichever directory of its broker failed: safe, and the data was lost."""
+    story = Story().broker(1, "a").broker(2, "bc").topic("t", {2: where, 1: "a"})
+    assert safe_to_restart(story.lake(tmp_path / "before"), [1]).verdict == "safe"
+    lake = story.left(2, "b").lake(tmp_path / "after")
+    answer = safe_to_restart(lake, [1])
+    assert (answer.verdict, reasons(answer)) == ("not now", {"directory offline": (2,)})
+    assert [stake.harms for stake in answer.stakes] == [["last_complete_copy"]]
+    assert safe_to_restart(lake, [1], blank=[str(disk("a"))]).verdict == "not now"
+    assert {node.node_id: node.reason for node in restart_plan(lake).impossible}[1] == "directory offline"
+    assert [change.last_complete for change in whatif(lake, ["1"]).changes] == [True]
+    assert [exposure.broker_id for exposure in risk(lake).brokers if exposure.last_replicas] == [1]

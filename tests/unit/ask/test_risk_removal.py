@@ -14,11 +14,16 @@ from typer.testing import CliRunner
 from jbod_model.errors import UsageError
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.image import Image
+from pipelines.ask.lost_data import losses
 from pipelines.ask.removal import Removal, safe_to_remove
+from pipelines.ask.restart import safe_to_restart
+from pipelines.ask.risk import risk
+from pipelines.ask.whatif import whatif
 from pipelines.cli.main import application, main
 from pipelines.lake.names import Statement
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, lake_of, one_topic, partition
+from tests.unit.check.story import Story, disk
 
 A, B, C = Uuid(1, 1000), Uuid(1, 1001), Uuid(2, 1000)
 REGISTERED = brokers((A, B), (C,))
@@ -202,3 +207,48 @@ def test_lake_that_is_not_there_leaves_with_2(tmp_path: Path, command: str) -> N
     with pytest.raises(SystemExit) as left:
         main([command, "--lake", str(tmp_path / "none")])
     assert left.value.code == 2
+
+
+# WHAT ONLY OTHER RECORDS SAY
+
+
+def test_disks_that_may_hold_the_only_copy_of_lost_data_are_not_safe_to_remove(tmp_path: Path) -> None:
+    """No record had placed the copy: each of its two dead disks was safe to remove, and no answer named them."""
+    story = Story().broker(2, "abc").topic("t", {2: "unassigned"}).left(2, "ac").left(2, "a").change("t", 0, leader=-1)
+    story = story.fence(2).broker(2, "an", process=2, fenced=True).assign("t", 0, 2, "n").fence(2, up=True)
+    lake = story.change("t", 0, leader=2).lake(tmp_path)
+    for name in "bc":
+        answer = safe_to_remove(lake, f"2:{disk(name)}")
+        assert blocking(answer) == ["it held the last complete copy of 1 partition whose data is lost or lacks writes"]
+    assert f"in directory {disk('b')} or {disk('c')} of broker 2" in losses(lake).losses[0].finding
+
+
+def test_disk_with_the_only_copy_of_lost_data_is_not_safe_to_remove_from_its_new_broker(tmp_path: Path) -> None:
+    """It was safe there, and not at the broker that it came from."""
+    story = Story().broker(2, "ab").broker(3, "c").topic("t", {2: "b"}).change("t", 0, leader=-1).left(2, "a")
+    story = story.fence(2).broker(2, "a", process=2, fenced=True).assign("t", 0, 2, "a").fence(2, up=True)
+    story = story.change("t", 0, leader=2).fence(3).broker(3, "bc", process=2)
+    lake = story.lake(tmp_path)
+    for broker in (2, 3):
+        assert "it held the last complete copy of 1 partition whose data is lost or lacks writes" in blocking(
+            safe_to_remove(lake, f"{broker}:{disk('b')}")
+        )
+
+
+def test_directory_of_the_metadata_log_stops_its_broker(tmp_path: Path) -> None:
+    """The answer said that no record names it, and that its broker starts with a blank disk in its place."""
+    story = Story(27).voters({1: "m", 2: "n", 3: "o"}).broker(1, "am").broker(2, "bn").broker(3, "co")
+    lake = story.topic("t", {1: "a", 2: "b", 3: "c"}).lake(tmp_path)
+    metadata = str(disk("m"))
+    (reason,) = blocking(safe_to_remove(lake, f"1:{metadata}"))
+    assert reason.startswith("it has the metadata log of node 1")
+    assert "metadata log" not in " ".join(reason.finding for reason in safe_to_remove(lake, f"1:{disk('a')}").reasons)
+    for answer in (safe_to_restart(lake, [1], blank=[metadata]), safe_to_restart(lake, [1], gone=[metadata])):
+        assert (answer.verdict, answer.starts[0].starts[0].refused) == (
+            "not safe",
+            f"{metadata} has the metadata log of node 1",
+        )
+    assert [change.leader_after for change in whatif(lake, [f"1:{metadata}"]).changes] == [2]
+    assert {exposure.directory_id for exposure in risk(lake).directories if exposure.stops_broker} == {
+        str(disk(name)) for name in "mno"
+    }

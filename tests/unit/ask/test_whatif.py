@@ -15,12 +15,13 @@ from typer.testing import CliRunner
 
 from jbod_model.controller import Context, Controller
 from jbod_model.errors import UsageError
-from jbod_model.formats.records import Record
+from jbod_model.formats.records import ConfigRecord, Record
 from jbod_model.formats.requests import SessionExpired
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA
 from jbod_model.replay.image import BrokerRegistration, Image
 from jbod_model.whatif import Failures, after, applied
+from pipelines.ask.configs import UNCLEAN_ELECTION
 from pipelines.ask.removal import safe_to_remove
 from pipelines.ask.whatif import whatif
 from pipelines.cli import main
@@ -321,3 +322,23 @@ def test_failed_disk_cannot_be_emptied_by_moves_within_its_broker(cluster_lakes:
     assert first.partitions == ("solo-6",)
     assert [step.action for step in first.steps] == ["read the disk", "bring back", "replace"]
     assert [step.action for step in first.steps if step.forbidden] == ["replace"]
+
+
+def test_unclean_election_between_two_failures_counts_in_either_order(tmp_path: Path) -> None:
+    """Only the leaders before and after all failures were compared."""
+    story = Story().append(ConfigRecord(resource_type=2, resource_name="t", name=UNCLEAN_ELECTION, value="true"), 0)
+    lake = story.broker(1, "a").broker(2, "b").topic("t", {1: "a", 2: "b"}, isr=(1,)).lake(tmp_path)
+    for order in (["1", "2"], ["2", "1"]):
+        assert [change.unclean for change in whatif(lake, order).changes] == [True]
+    assert [change.unclean for change in whatif(lake, ["2"]).changes] == []
+
+
+def test_failures_that_leave_no_majority_of_controllers_elect_nobody(tmp_path: Path) -> None:
+    """It said that only leaders would move."""
+    story = Story(27).voters({1: "a", 2: "b", 3: "c"}).broker(1, "a").broker(2, "b").broker(3, "c")
+    lake = story.topic("t", {1: "a", 3: "c"}, {3: "c", 1: "a"}).lake(tmp_path)
+    answer = whatif(lake, ["1", "2"])
+    assert answer.quorum is not None
+    assert not answer.quorum.safe
+    assert {(change.partition, change.leader_after) for change in answer.changes} == {(0, -1)}
+    assert [change.leader_after for change in whatif(lake, ["1"]).changes] == [3]

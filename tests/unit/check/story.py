@@ -7,7 +7,7 @@ from pathlib import Path
 
 from jbod_model.formats import records as r
 from jbod_model.formats.codec import encode, write_struct
-from jbod_model.formats.control_records import LeaderChangeMessage, Voter
+from jbod_model.formats.control_records import LeaderChangeMessage, QuorumVoter, Voter, VotersRecord
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
 from pipelines.lake.directory_sizes import TABLE, keep_sizes
@@ -151,6 +151,15 @@ class Story:
         self.time += 1
         offset = len(self.entries)
         self.entries.append(Entry(offset, 1, self.time * 1_000_000, offset, value, control="LEADER_CHANGE"))
+        return self
+
+    def voters(self, disks: Mapping[int, str]) -> Story:
+        """The voters of the quorum, each with the directory of its metadata log."""
+        voters = tuple(QuorumVoter(voter_id=node, voter_directory_id=disk(name)) for node, name in disks.items())
+        value = write_struct(VotersRecord(voters=voters), 0)
+        self.time += 1
+        offset = len(self.entries)
+        self.entries.append(Entry(offset, 1, self.time * 1_000_000, offset, value, control="KRAFT_VOTERS"))
         return self
 
     def left(self, broker: int, disks: str) -> Story:
