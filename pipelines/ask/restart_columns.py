@@ -364,8 +364,8 @@ def _unsure(
     perhaps: Mapping[tuple[str, int], Collection[int]],
 ) -> Flags:
     flags = np.zeros(replicas.shape, bool)
-    wanted = pa.array(sorted({topic_id for topic_id, _ in perhaps}), pa.string())
-    rows = [row for row, hit in enumerate(pc.is_in(table["topic_id"], wanted).to_pylist()) if hit] if perhaps else []
+    topics = {topic_id for topic_id, _ in perhaps}
+    rows = [row for row, topic in enumerate(table["topic_id"].to_pylist()) if topic in topics] if topics else []
     for row in rows:
         key = table["topic_id"][row].as_py(), table["partition"][row].as_py()
         flags[row] = np.isin(replicas[row], np.searchsorted(brokers, [*perhaps.get(key, ())]))
