@@ -332,11 +332,11 @@ class Planner:
             yield from log_slices(self.log.log_dir, segment.path, headers, first, end.offset, dropped)
 
     def _snapshot_slices(self, end_offset: int) -> Iterator[Slice]:
-        matches = [snapshot for snapshot in self.snapshots if snapshot.end_offset == end_offset]
-        if not matches:
-            raise LogChanged(self.log.log_dir, end_offset, "the planned snapshot was deleted")
-        headers, taken_at = batches_of(self.log, matches[-1])
-        yield from snapshot_slices(self.log.log_dir, matches[-1], headers, taken_at)
+        for snapshot in reversed(self.snapshots):
+            if snapshot.end_offset == end_offset and (batches := batches_of(self.log, snapshot)) is not None:
+                yield from snapshot_slices(self.log.log_dir, snapshot, *batches)
+                return
+        raise LogChanged(self.log.log_dir, end_offset, "the planned snapshot was deleted")
 
 
 def lines_of_end(planner: Planner) -> tuple[Tail | None, list[str]]:

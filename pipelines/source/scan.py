@@ -196,23 +196,19 @@ def _check_epochs(headers: np.ndarray, path: str, epoch: int) -> None:
 
 def is_complete(log: LogDir, snapshot: Snapshot) -> bool:
     """Whether a snapshot ends with its footer. One without a footer is skipped, as in Kafka's loader."""
-    data = log.read(snapshot.path, 0, snapshot.size)
-    whole = scan(data, snapshot.path, next_offset=0)
-    if not whole.complete or not len(whole.headers):
-        return False
-    last = whole.headers[-1]
-    start = int(last["position"])
-    batch = read_batch(data[start : start + int(last["size"])].tobytes(), 0, file=snapshot.path)
-    return batch is not None and bool(batch.control) and type(batch.control[-1]) is SnapshotFooterRecord
+    return _whole(log, snapshot) is not None
 
 
-def batches_of(log: LogDir, snapshot: Snapshot) -> tuple[np.ndarray, int]:
-    """(headers of its batches, append time in milliseconds of the last record it contains: R-LOG-6).
+def batches_of(log: LogDir, snapshot: Snapshot) -> tuple[np.ndarray, int] | None:
+    """(headers of its batches, append time in milliseconds of the last record it contains: R-LOG-6), None if it is not
+    complete.
 
     Raises MalformedLog if it does not begin with its header record or a batch has another epoch (R-LOG-7).
     """
-    data = log.read(snapshot.path, 0, snapshot.size)
-    headers = scan(data, snapshot.path, next_offset=0).headers
+    whole = _whole(log, snapshot)
+    if whole is None:
+        return None
+    data, headers = whole
     first = read_batch(data[: int(headers[0]["size"])].tobytes(), 0, file=snapshot.path)
     if first is None or not first.control or type(first.control[0]) is not SnapshotHeaderRecord:
         raise MalformedLog(snapshot.path, 0, "the snapshot does not begin with its header record")
@@ -222,6 +218,19 @@ def batches_of(log: LogDir, snapshot: Snapshot) -> tuple[np.ndarray, int]:
     if not is_time(time):
         raise MalformedLog(snapshot.path, 0, f"last contained log timestamp is {time}")
     return headers, time
+
+
+def _whole(log: LogDir, snapshot: Snapshot) -> tuple[np.ndarray, np.ndarray] | None:
+    """The bytes of a complete snapshot and the headers of its batches."""
+    data = log.read(snapshot.path, 0, snapshot.size)
+    whole = scan(data, snapshot.path, next_offset=0)
+    if not whole.complete or not len(whole.headers):
+        return None
+    last = whole.headers[-1]
+    start = int(last["position"])
+    batch = read_batch(data[start : start + int(last["size"])].tobytes(), 0, file=snapshot.path)
+    ends = batch is not None and bool(batch.control) and type(batch.control[-1]) is SnapshotFooterRecord
+    return (data, whole.headers) if ends else None
 
 
 def check_follows(snapshot: Snapshot, scanned: Iterable[tuple[Segment, np.ndarray]]) -> None:

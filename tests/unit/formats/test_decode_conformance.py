@@ -14,7 +14,7 @@ from jbod_model.errors import MalformedLog, ReplayViolation
 from jbod_model.formats.batch import write_batch
 from jbod_model.formats.codec import OF_THE_TABLES
 from jbod_model.formats.control_records import ControlRecord, LeaderChangeMessage, Voter
-from jbod_model.formats.log import LogWriter, write_snapshot
+from jbod_model.formats.log import LogWriter, read_file, write_snapshot
 from jbod_model.formats.records import (
     API_KEY_OF,
     AbortTransactionRecord,
@@ -260,6 +260,20 @@ def test_snapshot_that_is_not_complete_is_passed_over(tmp_path: Path) -> None:
     rows = equal(tmp_path)
     assert {row["log_offset"] for row in rows if row["snapshot_index"] is not None} == {1}
     assert rows == equal(tmp_path, start="snapshot")
+
+
+@pytest.mark.parametrize("kept", ["nothing", "its first batch", "all but its footer"])
+def test_snapshot_that_is_not_complete_yields_to_one_of_the_same_end(tmp_path: Path, kept: str) -> None:
+    """R-LOG-3: it was chosen by its end alone, so the newer epoch was read: an empty cluster, or an IndexError."""
+    segment(tmp_path, [A], base_offset=5)
+    snapshot(tmp_path, 5, "a", "b", epoch=1)
+    expected = equal(tmp_path)
+    path = snapshot(tmp_path, 5, "a", epoch=2)
+    sizes = [batch.header.size for batch in read_file(path)]
+    content = path.read_bytes()[: {"nothing": 0, "its first batch": sizes[0]}.get(kept, -sizes[-1])]
+    path.unlink()
+    path.write_bytes(content)
+    assert equal(tmp_path) == expected
 
 
 def test_start_from_a_snapshot_where_there_is_none_reads_the_log(tmp_path: Path) -> None:
