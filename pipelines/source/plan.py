@@ -43,6 +43,7 @@ Rules: Kafka's OffsetControlManager for transactions, RecordsIterator for batche
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, UsageError
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
@@ -213,7 +214,9 @@ class Planner:
         if not isinstance(error, MalformedLog):
             return error
         todo = "take the file from another controller"
-        newest = self._newest_snapshot()
+        newest = None
+        with suppress(JbodError):  # a snapshot that is damaged, too, is no way out
+            newest = self._newest_snapshot()
         if newest is not None and newest.end_offset > error.offset:
             todo += f", or begin a new lake with the snapshot at {newest.end_offset}: jbod replay --start snapshot"
         return MalformedLog(error.file, error.offset, f"{error.problem}: {todo}")

@@ -264,14 +264,17 @@ def test_log_damaged_after_a_snapshot_is_published_up_to_there(tmp_path: Path) -
 # WHAT AN ANSWER SAYS
 
 
+def flip_at(path: Path, at: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(raw)
+
+
 def damaged(target: Path) -> Path:
     """A bit in the segment from 175 on is flipped; a snapshot at 406 and the log after it are sound."""
     copytree(metadata_dir("kafka-4.1.2"), target)
-    path = target / LOG / f"{175:020d}.log"
-    raw = bytearray(path.read_bytes())
-    raw[2000] ^= 1
-    path.chmod(0o600)
-    path.write_bytes(raw)
+    flip_at(target / LOG / f"{175:020d}.log", 2000)
     return target
 
 
@@ -282,6 +285,15 @@ def test_question_about_an_offset_behind_damage_names_the_damage_and_the_way_out
     with pytest.raises(MalformedLog, match=r"175\.log: offset 192: CRC-32C .*: take the file from another") as refused:
         LogLake.of(LogOptions(path=str(log_dir)), 200)
     assert "the snapshot at 406: jbod replay --start snapshot" in str(refused.value)
+
+
+def test_damage_of_a_log_is_named_beside_a_damaged_snapshot(tmp_path: Path) -> None:
+    """The snapshot, which nothing needs, was named instead."""
+    log_dir = damaged(tmp_path / "log")
+    (path,) = (log_dir / LOG).glob("*.checkpoint")
+    flip_at(path, 83 + 16)  # the magic of its second batch
+    with pytest.raises(MalformedLog, match=r"175\.log: offset 192: CRC-32C .*: take the file from another controller$"):
+        LogLake.of(LogOptions(path=str(log_dir)), 200)
 
 
 def test_damage_below_the_end_of_a_lake_is_refused_with_the_way_out(tmp_path: Path) -> None:
