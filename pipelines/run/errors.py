@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError, restored
 from pipelines.fold.pack import CorruptState
 from pipelines.lake.uris import LakeUri
+from pipelines.source.log_dir import snapshot_end
 from pipelines.spark.session import fault_of_connect, is_of_client
 from pipelines.storage.objects import fault_of_disk
 
@@ -62,10 +63,13 @@ def explained(lake: LakeUri, problem: Exception) -> Exception:
 
 
 def refused_at(problem: MalformedLog | ReplayViolation) -> int | None:
-    """Returns the offset from which on a log is refused, None if it is unknown or is an offset in a snapshot."""
-    if isinstance(problem, MalformedLog) and problem.file.endswith(".checkpoint"):
-        return None
-    return problem.offset if problem.offset >= 0 else None
+    """Returns the offset from which on a log is refused, None if it is unknown.
+
+    All records of a snapshot have the offset before its end (R-LOG-6).
+    """
+    end = snapshot_end(problem.file) if isinstance(problem, MalformedLog) else None
+    offset = problem.offset if end is None else end - 1
+    return offset if offset >= 0 else None
 
 
 def first_error(errors: Iterable[JbodError]) -> JbodError:

@@ -173,6 +173,12 @@ def _sorted(there: Sequence[pafs.FileInfo]) -> tuple[list[Segment], list[Snapsho
     return sorted(segments, key=lambda s: s.base_offset), sorted(snapshots, key=lambda s: (s.end_offset, s.epoch))
 
 
+def snapshot_end(path: str) -> int | None:
+    """The end offset of the snapshot at ``path``, None for another file."""
+    match = _SNAPSHOT.match(PurePosixPath(path).name)
+    return None if match is None else int(match[1])
+
+
 def read_bytes(log_dir: str, path: str, start: int, end: int) -> np.ndarray:
     """Bytes ``[start, end)`` of a file of the log at ``log_dir``: uint8. For workers, which do not list the log."""
     return _read(filesystem_of(log_dir)[0], path, start, end)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -141,6 +142,21 @@ def test_damaged_log_answers_from_what_is_sound_and_says_why_not_from_more(tmp_p
     assert isinstance(damaged_lake.log.refusal, MalformedLog)
     assert whole.offset > damaged_lake.offset > 0
     assert _answer(damaged_lake, "offline") == _answer(whole._at(damaged_lake.offset), "offline")
+
+
+@pytest.mark.parametrize(("at", "what"), [(83 + 16, "batch magic is not 2"), (3000, "CRC-32C")])
+def test_sound_log_answers_before_a_damaged_snapshot_after_its_end(tmp_path: Path, at: int, what: str) -> None:
+    """R-READ-1: a wrong checksum in the snapshot hid the log, a wrong magic did not."""
+    shutil.copytree(metadata_dir("kafka-4.1.2"), tmp_path / "log")
+    (snapshot,) = (tmp_path / "log" / LOG).glob("*.checkpoint")
+    data = bytearray(snapshot.read_bytes())
+    data[at] ^= 1
+    snapshot.with_name(f"{900:020d}-{1:010d}.checkpoint").write_bytes(data)
+    lake = LogLake.of(LogOptions(path=str(tmp_path / "log")))
+    assert lake.offset == 629
+    assert re.search(rf"900-0000000001\.checkpoint: .*{what}", str(lake.refusal))
+    with pytest.raises(MalformedLog, match=what):
+        LogLake.of(LogOptions(path=str(tmp_path / "log")), 700)
 
 
 def test_log_of_nothing_but_damage_is_refused(tmp_path: Path) -> None:
