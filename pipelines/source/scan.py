@@ -6,7 +6,8 @@ frames of records, so planning decodes no record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,11 +195,30 @@ def _check_epochs(headers: np.ndarray, path: str, epoch: int) -> None:
         )
 
 
+_WAY_OUT = (
+    "take the file from another controller, or remove it if the log reaches back to offset 0 or to the end of an older "
+    "complete snapshot"
+)
+
+
+@contextmanager
+def snapshot_errors() -> Iterator[None]:
+    """Adds to the error of a damaged snapshot what to do about it."""
+    try:
+        yield
+    except LogChanged:
+        raise
+    except MalformedLog as problem:
+        raise MalformedLog(problem.file, problem.offset, f"{problem.problem}: {_WAY_OUT}") from None
+
+
+@snapshot_errors()
 def is_complete(log: LogDir, snapshot: Snapshot) -> bool:
     """Whether a snapshot ends with its footer. One without a footer is skipped, as in Kafka's loader."""
     return _whole(log, snapshot) is not None
 
 
+@snapshot_errors()
 def batches_of(log: LogDir, snapshot: Snapshot) -> tuple[np.ndarray, int] | None:
     """(headers of its batches, append time in milliseconds of the last record it contains: R-LOG-6), None if it is not
     complete.

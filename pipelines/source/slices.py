@@ -9,7 +9,7 @@ from pipelines.formats.batches import scan, verify
 from pipelines.formats.records import CONTROL_BASE, Records, check_control, decode
 from pipelines.source.log_dir import read_bytes
 from pipelines.source.positions import Slice, fingerprint
-from pipelines.source.scan import ABORT, BEGIN, END
+from pipelines.source.scan import ABORT, BEGIN, END, snapshot_errors
 
 
 def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np.ndarray]:
@@ -40,7 +40,10 @@ def _planned(piece: Slice) -> tuple[np.ndarray, np.ndarray]:
         batches = scan(data, piece.path, next_offset=piece.next_offset)
         verify(data, batches.headers, piece.path)
     except MalformedLog as problem:
-        if piece.snapshot >= 0 or piece.fingerprint < 0:
+        if piece.snapshot >= 0:
+            with snapshot_errors():
+                raise
+        if piece.fingerprint < 0:
             raise
         raise LogChanged(piece.path, piece.next_offset, f"not the planned batches: {problem.problem}") from None
     if batches.end != piece.end - piece.start:

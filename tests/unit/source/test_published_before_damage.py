@@ -23,6 +23,7 @@ from pipelines.run.runner import Runner
 from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import LogOptions
 from pipelines.source.plan import Planner
+from pipelines.source.slices import read_slice
 from tests.support import local
 from tests.support.paths import metadata_dir
 from tests.support.tables import differences, rows_of
@@ -294,6 +295,36 @@ def test_damage_of_a_log_is_named_beside_a_damaged_snapshot(tmp_path: Path) -> N
     flip_at(path, 83 + 16)  # the magic of its second batch
     with pytest.raises(MalformedLog, match=r"175\.log: offset 192: CRC-32C .*: take the file from another controller$"):
         LogLake.of(LogOptions(path=str(log_dir)), 200)
+
+
+@pytest.mark.parametrize(
+    ("at", "what"), [(83 + 16, "batch magic is not 2"), (83 + 15, "a batch is not of .* epoch 1"), (3000, "CRC-32C")]
+)
+def test_damaged_snapshot_is_refused_with_the_way_out(tmp_path: Path, at: int, what: str) -> None:
+    """It named only the damage."""
+    log_dir = tmp_path / "log"
+    copytree(metadata_dir("kafka-4.1.2"), log_dir)
+    (log_dir / LOG / f"{0:020d}.log").unlink()
+    (path,) = (log_dir / LOG).glob("*.checkpoint")
+    flip_at(path, at)
+    todo = "take the file from another controller, or remove it if the log reaches back to offset 0 or to the end of"
+    with pytest.raises(MalformedLog, match=f"{path.name}: .*{what}.*: {todo} an older complete snapshot$"):
+        LogLake.of(LogOptions(path=str(log_dir)))
+    copy(metadata_dir("kafka-4.1.2") / LOG / f"{0:020d}.log", log_dir / LOG)
+    path.unlink()
+    assert LogLake.of(LogOptions(path=str(log_dir))).offset == 629
+
+
+def test_snapshot_that_is_gone_is_no_damage(tmp_path: Path) -> None:
+    """Nobody is sent for a file that Kafka deleted."""
+    log_dir = tmp_path / "log"
+    copytree(metadata_dir("kafka-4.1.2"), log_dir)
+    planner = Planner(LogDir(str(log_dir)))
+    start = planner.begin("snapshot")
+    pieces = list(planner.slices(start, planner.advance(start)))
+    next((log_dir / LOG).glob("*.checkpoint")).unlink()
+    with pytest.raises(LogChanged, match=r"Kafka deletes segments and snapshots, or .* does not reach it$"):
+        read_slice(pieces[0])
 
 
 def test_damage_below_the_end_of_a_lake_is_refused_with_the_way_out(tmp_path: Path) -> None:
