@@ -28,8 +28,8 @@ from jbod_model.formats.records import VersionedRecord
 
 PARTITION_DIRECTORY = "__cluster_metadata-0"
 
-_SEGMENT = re.compile(r"(\d{20})\.log")
-_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_SEGMENT = re.compile(r"([0-9]{20})\.log")
+_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
 Start = Literal["earliest", "snapshot"]
 
@@ -89,15 +89,17 @@ class MetadataLog:
     def open(cls, path: Path) -> MetadataLog:
         """The log in ``path``, which is the partition's directory or the metadata.log.dir that contains it (R-LOG-1).
 
-        UsageError if there is neither.
+        UsageError if there is neither, or a number of a name is too large for Kafka.
         """
         directory = path / PARTITION_DIRECTORY if (path / PARTITION_DIRECTORY).is_dir() else path
         if not directory.is_dir():
             raise UsageError(f"{path} is not a directory: name a {PARTITION_DIRECTORY} or its metadata.log.dir")
         names = sorted(entry.name for entry in directory.iterdir() if entry.is_file())
-        segments = tuple(SegmentFile(directory / n, int(m[1])) for n in names if (m := _SEGMENT.fullmatch(n)))
+        segments = tuple(
+            SegmentFile(directory / n, *_numbers(directory / n, m)) for n in names if (m := _SEGMENT.fullmatch(n))
+        )
         snapshots = tuple(
-            SnapshotFile(directory / n, int(m[1]), int(m[2])) for n in names if (m := _SNAPSHOT.fullmatch(n))
+            SnapshotFile(directory / n, *_numbers(directory / n, m)) for n in names if (m := _SNAPSHOT.fullmatch(n))
         )
         if not segments and not snapshots:
             raise UsageError(f"{directory} holds no segment and no snapshot: is it a {PARTITION_DIRECTORY}?")
@@ -222,6 +224,14 @@ def read_file(path: Path) -> Iterator[Batch]:
             raise MalformedLog(str(path), next_offset, f"the batch at byte {at} is cut off")
         yield batch
         at, next_offset = at + batch.header.size, batch.header.last_offset + 1
+
+
+def _numbers(path: Path, name: re.Match[str]) -> Iterator[int]:
+    """The offset in a file's name, then the epoch if there is one."""
+    for digits, bits in zip(name.groups(), (63, 31), strict=False):
+        if int(digits) >= 1 << bits:
+            raise UsageError(f"{path}: no file of Kafka has an offset above int64 or an epoch above int32: remove it")
+        yield int(digits)
 
 
 def _whole(snapshot: SnapshotFile) -> Iterator[Batch]:

@@ -19,9 +19,9 @@ from pipelines.storage.filesystem import ListedFolder, filesystem_of, read_at
 from pipelines.storage.objects import is_object
 
 LOG_NAME = "__cluster_metadata-0"
-_SEGMENT = re.compile(r"^(\d{20})\.log$")
+_SEGMENT = re.compile(r"([0-9]{20})\.log")
 # Kafka's partial and deleted snapshots have a suffix after ".checkpoint" and do not match.
-_SNAPSHOT = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
+_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _GONE = "the file is gone: Kafka deletes segments and snapshots, or an executor elsewhere does not reach it"
 _METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
@@ -161,21 +161,26 @@ class LogDir:
 def _sorted(there: Sequence[pafs.FileInfo]) -> tuple[list[Segment], list[Snapshot]]:
     segments, snapshots = [], []
     for info in there:
-        if info.type != pafs.FileType.File:
-            is_there = info.type != pafs.FileType.NotFound  # Kafka may have deleted it since it was listed
-            if is_there and (_SEGMENT.match(info.base_name) or _SNAPSHOT.match(info.base_name)):
-                raise UsageError(f"{info.path}: is no file: restore the file, or remove what has its name")
+        match = _SEGMENT.fullmatch(info.base_name) or _SNAPSHOT.fullmatch(info.base_name)
+        if match is None or info.type == pafs.FileType.NotFound:  # Kafka may have deleted it since it was listed
             continue
-        if match := _SEGMENT.match(info.base_name):
-            segments.append(Segment(int(match[1]), info.path, info.size))
-        elif match := _SNAPSHOT.match(info.base_name):
-            snapshots.append(Snapshot(int(match[1]), int(match[2]), info.path, info.size))
+        if info.type != pafs.FileType.File:
+            raise UsageError(f"{info.path}: is no file: restore the file, or remove what has its name")
+        offset, *epoch = map(int, match.groups())
+        if offset >= 1 << 63 or any(number >= 1 << 31 for number in epoch):
+            raise UsageError(
+                f"{info.path}: no file of Kafka has an offset above int64 or an epoch above int32: remove it"
+            )
+        if epoch:
+            snapshots.append(Snapshot(offset, epoch[0], info.path, info.size))
+        else:
+            segments.append(Segment(offset, info.path, info.size))
     return sorted(segments, key=lambda s: s.base_offset), sorted(snapshots, key=lambda s: (s.end_offset, s.epoch))
 
 
 def snapshot_end(path: str) -> int | None:
     """The end offset of the snapshot at ``path``, None for another file."""
-    match = _SNAPSHOT.match(PurePosixPath(path).name)
+    match = _SNAPSHOT.fullmatch(PurePosixPath(path).name)
     return None if match is None else int(match[1])
 
 

@@ -166,3 +166,23 @@ def test_segment_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
         os.mkfifo(path)
     with pytest.raises(UsageError, match=rf"{path.name}: is no file"):
         LogDir(str(folder)).files()
+
+
+@pytest.mark.parametrize(
+    "name", [f"{1 << 63:020d}.log", f"{1 << 63:020d}-{1:010d}.checkpoint", f"{9:020d}-{1 << 31:010d}.checkpoint"]
+)
+def test_file_with_a_number_too_large_for_kafka_is_refused(tmp_path: Path, name: str) -> None:
+    """R-LOG-2: it ended with an OverflowError."""
+    folder = write(tmp_path, LONE)
+    (folder / "__cluster_metadata-0" / name).touch()
+    with pytest.raises(UsageError, match=f"{name}: no file of Kafka has an offset above int64 or an epoch above int32"):
+        LogDir(str(folder))
+
+
+def test_file_with_other_digits_or_a_line_break_in_its_name_does_not_count(tmp_path: Path) -> None:
+    """R-LOG-2: it was read as a segment or a snapshot."""
+    folder = write(tmp_path, LONE)
+    whole = LogDir(str(folder)).files()
+    for name in ("\u0660" * 19 + "\u0666.log", f"{6:020d}.log\n", f"{6:020d}-{3:010d}.checkpoint\n"):
+        (folder / "__cluster_metadata-0" / name).touch()
+    assert LogDir(str(folder)).files() == whole

@@ -90,6 +90,26 @@ def test_partial_and_deleted_snapshots_do_not_count(tmp_path: Path) -> None:
     assert MetadataLog.open(tmp_path).snapshots == ()
 
 
+def test_name_with_other_digits_or_a_line_break_does_not_count(tmp_path: Path) -> None:
+    """R-LOG-2."""
+    segment(tmp_path, 0, features("a"))
+    for name in ("\u0660" * 19 + "\u0661.log", f"{1:020d}.log\n", f"{1:020d}-{1:010d}.checkpoint\n"):
+        (tmp_path / name).write_bytes(b"junk")
+    assert len(MetadataLog.open(tmp_path).segments) == 1
+    assert MetadataLog.open(tmp_path).snapshots == ()
+
+
+@pytest.mark.parametrize(
+    "name", [f"{1 << 63:020d}.log", f"{1 << 63:020d}-{1:010d}.checkpoint", f"{9:020d}-{1 << 31:010d}.checkpoint"]
+)
+def test_name_with_a_number_too_large_for_kafka_is_refused(tmp_path: Path, name: str) -> None:
+    """R-LOG-2."""
+    segment(tmp_path, 0, features("a"))
+    (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=f"{name}: no file of Kafka has an offset above int64 or an epoch above int32"):
+        MetadataLog.open(tmp_path)
+
+
 def test_newest_complete_snapshot_is_taken(tmp_path: Path) -> None:
     """R-LOG-3."""
     for end in (3, 5, 7, 9):
