@@ -185,7 +185,7 @@ def judge(
         played,
         min_isr(lake, default_min_isr),
         _uncopied(lake, image, default_min_isr),
-        {**directories_by_path(lake), **(paths or {})},
+        directories_by_path(lake, paths),
         _without_a_disk(lake),
         refusal,
     )
@@ -464,19 +464,26 @@ class _Judge:
         return len({rack for rack in known if rack is not None})
 
 
-def directories_by_path(lake: Lake) -> Mapping[tuple[int, str], str]:
-    """(broker, path) -> directory: the paths of jbod label, and those that jbod sizes --keep was certain of."""
+def directories_by_path(
+    lake: Lake, paths: Mapping[tuple[int, str], str] | None = None
+) -> Mapping[tuple[int, str], str]:
+    """(broker, path) -> directory: those that jbod sizes --keep was certain of, those of jbod label, and ``paths``.
+
+    A disk that was replaced leaves its path to another directory: the one that the broker lists is meant.
+    """
     certain = "SELECT broker_id, path, arg_max(directory_id, time) FROM kept WHERE pairing = 'certain' GROUP BY ALL"
     rows = kept_sizes(lake, certain)
-    directories = {(broker, path): directory for broker, path, directory in rows}
-    holders = lake.query(
-        f"SELECT directory_id, arg_max(broker_id, from_offset) FROM {lake.until('directories')} GROUP BY ALL"
-    )
-    for directory, broker in holders:
+    for directory, broker in lake.query(
+        f"SELECT directory_id, arg_max(broker_id, from_offset) FROM {lake.until('directories')} "
+        "GROUP BY ALL ORDER BY max(from_offset), directory_id"
+    ):
         name = lake.names.get(directory)
         if name is not None and name.path is not None:
-            directories[broker, name.path] = directory
-    return directories
+            rows.append((broker, name.path, directory))
+    rows += [(*place, directory) for place, directory in (paths or {}).items()]
+    listed = {*lake.query(f"SELECT broker_id, directory_id FROM {lake.at('directories')}")}
+    rows.sort(key=lambda row: (row[0], row[2]) in listed)
+    return {(broker, path): directory for broker, path, directory in rows}
 
 
 def _cordoned(broker: BrokerRegistration) -> Sequence[Uuid]:

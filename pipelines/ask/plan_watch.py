@@ -242,7 +242,7 @@ def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1, sourc
     for file in files:
         entries |= read_plan(file)
     select_wanted(lake, entries)
-    paths, copies = dict(directories_by_path(lake)), Copies.of(())
+    source_paths, copies = dict[tuple[int, str], str](), Copies.of(())
     if sources:
         from pipelines.ask.sizes import sizes  # which asks brokers: without sources nothing waits for it
 
@@ -250,7 +250,8 @@ def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1, sourc
         copies = Copies.of(answer.log_dirs)
         for directory in answer.directories:
             if directory.path is not None and directory.directory_id is not None:
-                paths[directory.broker_id, directory.path] = directory.directory_id
+                source_paths[directory.broker_id, directory.path] = directory.directory_id
+    paths = directories_by_path(lake, source_paths)
     select_moves(lake, entries, paths)
     watch = _Watch(Copiers.of(lake), stories(lake), places_of(lake), paths, copies)
     works = {key: [*watch.works(key, entry)] for key, entry in entries.items()}

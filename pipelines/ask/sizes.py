@@ -312,9 +312,10 @@ def _paired(log: _Log, broker: int, here: Sequence[BrokerLogDir], lake: Lake) ->
     """Path -> its pair, for the directories of a broker in the sources."""
     moving = {replica.partition for log_dir in here for replica in log_dir.replicas if replica.future}
     votes = {log_dir.path: _votes(log, broker, log_dir, moving) for log_dir in here}
+    listed = log.online.get(broker, frozenset())
     kept = {
         name.path: directory
-        for directory, name in lake.names.by_id.items()
+        for directory, name in sorted(lake.names.by_id.items(), key=lambda item: (item[0] in listed, item[0]))
         if name.path is not None and directory in log.of_broker(broker)
     }
     pairs: dict[str, _Pair] = {}

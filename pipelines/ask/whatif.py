@@ -121,7 +121,7 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     Directories fail first, then brokers, both in the given order: see `jbod_model.whatif`. Raises UsageError if a
     place does not exist.
     """
-    places = list(dict.fromkeys(find_place(lake, text) for text in failing))
+    places = list(dict.fromkeys(find_place(lake, text, listed=True) for text in failing))
     wholly = [place.broker_id for place in places if place.halts]
     single = [place for place in places if place.directory_id is not None and place.online]
     before = touched(lake, wholly, [place.directory_id or "" for place in single])

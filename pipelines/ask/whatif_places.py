@@ -49,8 +49,11 @@ class Place:
         return self.listed and self.broker == "online"
 
 
-def find_place(lake: Lake, text: str) -> Place:
-    """The broker or directory that ``text`` names. Raises UsageError, with the known names, for none or several."""
+def find_place(lake: Lake, text: str, *, listed: bool = False) -> Place:
+    """The broker or directory that ``text`` names. Raises UsageError, with the known names, for none or several.
+
+    ``listed``: of several with one path or label, as after a disk was replaced, the one that the broker lists is meant.
+    """
     number, colon, prefix = text.partition(":")
     if not (number.isascii() and number.isdigit() and len(number) < 11):
         raise UsageError(f"{text}: no broker: write BROKER or BROKER:DIRECTORY, for instance 1 or 1:r60J")
@@ -58,17 +61,17 @@ def find_place(lake: Lake, text: str) -> Place:
     registered = {
         row[0]: row[1:] for row in lake.query(f"SELECT broker_id, fenced, log_dirs FROM {lake.at('brokers')}")
     }
-    fenced, listed = registered.get(broker, (None, ()))
+    fenced, online = registered.get(broker, (None, ()))
     state = "missing" if fenced is None else "fenced" if fenced else "online"
     if not colon:
         if fenced is None:
             known = ", ".join(map(str, sorted(registered))) or "none"
             raise UsageError(f"{text}: broker {broker} is not registered at offset {lake.offset}; registered: {known}")
         return Place(broker, state)
-    directory = _find_directory(lake, text, broker, prefix)
-    here = directory in listed
+    directory = _find_directory(lake, text, broker, prefix, online if listed else ())
+    here = directory in online
     metadata = metadata_directories(lake).get(broker) == directory
-    return Place(broker, state, directory, here, here and len(listed) == 1, metadata)
+    return Place(broker, state, directory, here, here and len(online) == 1, metadata)
 
 
 def metadata_directories(lake: Lake) -> dict[int, str]:
@@ -83,7 +86,7 @@ def find_directory(lake: Lake, text: str) -> Place:
     return find_place(lake, text)
 
 
-def _find_directory(lake: Lake, text: str, broker: int, prefix: str) -> str:
+def _find_directory(lake: Lake, text: str, broker: int, prefix: str, preferred: Sequence[str]) -> str:
     """Searches the directories that were ever online on the broker, and those that its replicas name."""
     known = {
         str(directory)
@@ -96,6 +99,8 @@ def _find_directory(lake: Lake, text: str, broker: int, prefix: str) -> str:
         )
     }
     matching = sorted(directory_id for directory_id in known if prefix in (lake.names.get(directory_id) or ()))
+    if len(matching) > 1:
+        matching = [directory for directory in matching if directory in preferred] or matching
     if not matching:
         matching = sorted(directory for directory in known if directory.startswith(prefix))
     if len(matching) == 1:

@@ -14,7 +14,7 @@ from jbod_model.formats.metadata_version import METADATA_VERSION, cordons_suppor
 from pipelines.ask import restart_columns
 from pipelines.ask.configs import features
 from pipelines.ask.json_values import jsonable, members
-from pipelines.ask.plan_check import BLOCKING, judge, read_plan
+from pipelines.ask.plan_check import BLOCKING, read_plan
 from pipelines.lake.reader import Lake
 from pipelines.plan import files
 from pipelines.plan.files import entries
@@ -417,7 +417,7 @@ def blocked(
 ) -> tuple[list[Lack], Rows]:
     """What the controller would refuse or never end among ``rows``, by reason; and these rows."""
     first, kind = kinds(it, solution, rows)
-    checked = judge(lake, entries(it, solution, first), default_min_isr)
+    checked = files.judged(lake, it, entries(it, solution, first), default_min_isr)
     by_name = {partition.name: partition for partition in checked.partitions}
     reasons: dict[str, list[int]] = {}
     for number, row in enumerate(first.tolist()):

@@ -210,7 +210,7 @@ def check_with_sizes(
     """
     reassignment = read_plan(file)
     it = problem(lake, sources, default_min_isr, headroom)
-    checked = judge(lake, reassignment, default_min_isr, _paths(it), it.refusal)
+    checked = judged(lake, it, reassignment, default_min_isr)
     why: dict[str, list[str]] = {}
     coming = _coming(it, reassignment)
     for disk, sizes in coming.items():
@@ -228,11 +228,12 @@ def check_with_sizes(
     return replace(checked, partitions=by_finding(partitions), notes=[*it.notes, *notes])
 
 
-def _paths(it: Problem) -> Mapping[tuple[int, str], str]:
-    """(broker, path) -> directory."""
-    brokers = it.state.brokers[it.disks.broker].tolist()
-    named = zip(brokers, it.disks.paths, it.disks.ids, strict=True)
-    return {(broker, path): directory for broker, path, directory in named if path not in ("", ANY)}
+def judged(
+    lake: Lake, it: Problem, reassignment: Mapping[Target, ReassignedPartition], default_min_isr: int
+) -> PlanCheck:
+    """``judge``, with the paths that the sources of a problem say, and what they have against one."""
+    paths = {place: it.disks.ids[disk] for place, disk in it.by_path.items()}
+    return judge(lake, reassignment, default_min_isr, paths, it.refusal)
 
 
 def _coming(it: Problem, reassignment: Mapping[Target, ReassignedPartition]) -> Mapping[int, Mapping[str, int]]:
@@ -242,7 +243,6 @@ def _coming(it: Problem, reassignment: Mapping[Target, ReassignedPartition]) -> 
     """
     number = {broker: at for at, broker in enumerate(it.state.brokers.tolist())}
     brokers, count, held = it.disks.broker.tolist(), it.count.copy(), it.disks.load.copy()
-    named = {(brokers[disk], path): disk for disk, path in enumerate(it.disks.paths) if path not in ("", ANY)}
     chosen: dict[int, list[int]] = {}
     for disk in np.flatnonzero(it.chosen).tolist():
         chosen.setdefault(brokers[disk], []).append(disk)
@@ -255,7 +255,7 @@ def _coming(it: Problem, reassignment: Mapping[Target, ReassignedPartition]) -> 
         }
         for broker, path in reassignment[key].places:
             at = number.get(broker, -1)
-            slot, into = slots.get(at), named.get((at, path))
+            slot, into = slots.get(at), it.by_path.get((broker, path))
             if path == ANY and slot is None and at in chosen:
                 into = min(chosen[at], key=lambda candidate: (count[candidate], -held[candidate]))
             if into is None or (slot is not None and it.reported[row, slot] == into):

@@ -11,7 +11,7 @@ from jbod_model.errors import UsageError
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.ask.whatif_places import Place, find_place
 from pipelines.lake.reader import Lake
-from pipelines.plan.problem import ANY, DOWN, NO_PATH, NO_SIZE, OFFLINE, OPEN, Problem
+from pipelines.plan.problem import DOWN, NO_PATH, NO_SIZE, OFFLINE, OPEN, Problem
 
 BYTES, REPLICAS, LEADERS = "bytes", "replicas", "leaders"
 
@@ -55,11 +55,10 @@ class Goal:
 
 def find(it: Problem, lake: Lake, text: str) -> Place:
     """The place that ``text`` names, as for other commands, or by a path that a source of sizes says."""
-    broker, _, path = text.partition(":")
-    for disk, known in enumerate(it.disks.paths):
-        if path not in ("", ANY) and known == path and str(it.state.brokers[it.disks.broker[disk]]) == broker:
+    for (broker, path), disk in it.by_path.items():
+        if text == f"{broker}:{path}":
             return find_place(lake, f"{broker}:{it.disks.ids[disk]}")
-    return find_place(lake, text)
+    return find_place(lake, text, listed=True)
 
 
 def drain(it: Problem, place: Place) -> Goal:

@@ -106,6 +106,15 @@ class Problem:
     notes: Sequence[str]
 
     @cached_property
+    def by_path(self) -> Mapping[tuple[int, str], int]:
+        """(broker, path) -> disk: of several with one path, the one that the broker lists."""
+        brokers = self.state.brokers[self.disks.broker].tolist()
+        listed = {broker: {*map(str, of.directories or ())} for broker, of in self.state.registered.items()}
+        places = [*zip(brokers, self.disks.paths, self.disks.ids, range(len(self.disks)), strict=True)]
+        places.sort(key=lambda place: place[2] in listed.get(place[0], ()))
+        return {(broker, path): disk for broker, path, _, disk in places if path not in ("", ANY)}
+
+    @cached_property
     def largest(self) -> Bytes:
         """What a new replica of each partition takes."""
         maximum: Bytes = self.bytes.max(axis=1, initial=0)

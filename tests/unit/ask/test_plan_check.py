@@ -197,14 +197,50 @@ def test_paths_that_sizes_are_certain_of_are_known(tmp_path: Path) -> None:
     assert "directory" in {partition.name: partition.findings for partition in check_plan(lake, plan).partitions}["t-0"]
 
 
+@pytest.mark.parametrize("new", ["A", "z"])
+def test_path_of_a_disk_that_was_replaced_is_that_of_the_new_one(tmp_path: Path, new: str) -> None:
+    """The last of the labels, in any order, was taken; and those of before the replacement for newer sizes."""
+    lake = replaced(new).lake(tmp_path / "lake")
+    plan = file(tmp_path, t_0=([1, 2], ["/data/a", "any"]))
+    named(lake, {"/data/a": f"a{new}", "/data/b": "b"})
+    assert check_plan(lake, plan).partitions[0].findings == ()
+    assert check_plan(Lake.open(lake.path, at_offset=lake.offset - 1), plan).partitions[0].findings == ()
+    lake = sized_since(replaced(new), new).lake(tmp_path / "sized")
+    named(lake, {"/data/a": "a"})
+    assert check_plan(lake, plan).partitions[0].findings == ()
+
+
+def test_path_of_a_disk_that_is_gone_is_not_online(tmp_path: Path) -> None:
+    lake = replaced("z").lake(tmp_path / "lake")
+    named(lake, {"/data/a": "a"})
+    (partition,) = check_plan(lake, file(tmp_path, t_0=([1, 2], ["/data/a", "any"]))).partitions
+    assert partition.reason == "/data/a of broker 1 is not online"
+
+
+def replaced(new: str) -> Story:
+    """Broker 1 has started with another disk in the place of a. t-0 is on b and c."""
+    story = Story().broker(1, "ab").broker(2, "c").topic("t", {1: "b", 2: "c"})
+    return story.broker(1, f"{new}b", process=2)
+
+
+def sized_since(story: Story, new: str) -> Story:
+    """jbod sizes --keep has seen the new disk at the path of the old one."""
+    story.sized(1, **{new: 1}).sizes[-1]["path"] = "/data/a"
+    return story
+
+
 def named(lake: Lake, paths: dict[str, str]) -> None:
-    """The lake knows these paths."""
+    """The lake knows these paths, each of one disk, or of several that had it in turn."""
     from datetime import UTC, datetime
 
     from pipelines.lake.labels import write_statements
 
     time = datetime.fromtimestamp(START, UTC)
-    kept = [Statement("meta.properties", path, 1, str(disk(name)), path, None, time) for path, name in paths.items()]
+    kept = [
+        Statement("meta.properties", path, 1, str(disk(name)), path, None, time)
+        for path, names in paths.items()
+        for name in names
+    ]
     write_statements(lake.path, kept)
     assert Names.of(kept).by_id
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from jbod_model.errors import UsageError
 from pipelines.ask.plan_watch import PlanWatch, Watched, Work, time_left, watch_plan
 from pipelines.cli.main import application
-from tests.unit.ask.test_plan_check import cluster, file, named
+from tests.unit.ask.test_plan_check import cluster, file, named, replaced, sized_since
 from tests.unit.check.story import Story, disk
 
 A, B = str(disk("a")), str(disk("b"))
@@ -170,6 +170,13 @@ def test_move_to_a_disk_that_failed_or_is_cordoned_is_stuck(tmp_path: Path) -> N
     story = Story(30).broker(1, "ab", cordoned="b").broker(2, "c").topic("t", {1: "a", 2: "c"})
     assert of(tmp_path / "2", story, paths, t_0=wanted).reason == "/data/b of broker 1 is cordoned"
     assert of(tmp_path / "3", cluster().fence(1), paths, t_0=wanted).reason == "broker 1 is fenced"
+
+
+@pytest.mark.parametrize("labelled", ["a", "az"])
+def test_move_to_a_disk_that_was_replaced_is_done_on_the_new_one(tmp_path: Path, labelled: str) -> None:
+    """The path was taken for that of the dead disk: the move was stuck."""
+    story = sized_since(replaced("z").assign("t", 0, 1, "z"), "z")
+    assert of(tmp_path, story, {"/data/a": labelled}, t_0=([1, 2], ["/data/a", "any"])).state == "done"
 
 
 def test_disk_that_the_plan_empties_is_told_with_the_answer_of_safe_to_remove(tmp_path: Path) -> None:

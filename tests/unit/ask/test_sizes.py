@@ -21,6 +21,7 @@ from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from pipelines.show.text import in_units
 from tests.support.paths import CLUSTERS, EVERY_KAFKA
+from tests.unit.ask.test_plan_check import named
 from tests.unit.check.story import Story, disk
 
 A, B, C, D = (str(disk(name)) for name in "abcd")
@@ -88,6 +89,15 @@ def test_new_disk_in_the_place_of_a_dead_one_is_the_directory_that_the_broker_li
     directories = of(story.lake(tmp_path / "l"), printed(tmp_path, x={}, y={"u-0": 1}))
     assert (directories["/data/x"].directory_id, directories["/data/x"].pairing) == (C, LIKELY)
     assert directories[f"id {A}"].recorded == 1
+
+
+def test_labelled_path_of_dead_disks_is_the_directory_that_the_broker_lists(tmp_path: Path) -> None:
+    """Any of them was taken: those that are gone still have replicas."""
+    story = Story().broker(1, "abcd").topic("t", {1: "a"}, {1: "b"}, {1: "c"}, {1: "d"}).broker(1, "zd", process=2)
+    lake = story.lake(tmp_path / "lake")
+    named(lake, {"/data/x": "abcz"})
+    x = of(lake, printed(tmp_path, x={}, y={"t-3": 5}))["/data/x"]
+    assert (x.directory_id, x.evidence) == (str(disk("z")), "jbod label has it")
 
 
 def test_replica_that_moved_since_makes_nothing_certain(tmp_path: Path) -> None:

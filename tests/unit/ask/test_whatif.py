@@ -32,6 +32,7 @@ from tests.support.lakes import Reference
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
 from tests.support.volume import amount, rare
+from tests.unit.ask.test_plan_check import named, replaced
 from tests.unit.check.story import Story, disk
 
 A, B, C = Uuid(1, 1000), Uuid(1, 1001), Uuid(2, 1000)
@@ -254,6 +255,18 @@ def test_whatif_of_a_place_that_is_not_there_is_refused_with_those_there_are(
 ) -> None:
     with pytest.raises(UsageError, match=problem):
         whatif(Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=250), [text])
+
+
+def test_path_of_two_directories_is_that_of_the_listed_one_where_no_disk_is_pulled_for_the_answer(
+    tmp_path: Path,
+) -> None:
+    """A disk was replaced. jbod plan drain took the path of both, and whatif refused it."""
+    lake = replaced("z").lake(tmp_path / "lake")
+    named(lake, {"/data/a": "az"})
+    (place,) = whatif(lake, ["1:/data/a"]).failing
+    assert (place.directory_id, place.listed) == (str(disk("z")), True)
+    with pytest.raises(UsageError, match=f"several directories match: .*{disk('a')}.*{disk('z')}"):
+        safe_to_remove(lake, "1:/data/a")
 
 
 def test_whatif_on_the_command_line_prints_names_as_they_are(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ from pipelines.ask.whatif_places import find_place
 from pipelines.cli.main import application
 from pipelines.plan.answer import CHOICE, MovePlan, plan
 from pipelines.plan.files import WAIT
-from pipelines.plan.goals import drain
+from pipelines.plan.goals import drain, find
 from pipelines.plan.steps import Limits
 from tests.support.planned import Broker, Cluster, disk_id, replicas_of, three_disks
+from tests.unit.ask.test_plan_check import named, replaced
 
 
 def drained(
@@ -257,3 +258,29 @@ def test_room_is_kept_for_a_replica_that_joins_whatever_the_source_says_of_it(
     lake = cluster.lake()
     answer = plan(lake, lambda it: drain(it, find_place(lake, disk(1, 0))), [str(source)])
     assert targets(answer) == {"t-0": {3: "/data/0"}}
+
+
+@pytest.mark.parametrize(("labelled", "sized"), [("az", False), ("a", True), ("az", True)])
+def test_new_disk_with_the_path_of_a_dead_one_takes_replicas_and_is_drained(
+    tmp_path: Path, labelled: str, sized: bool
+) -> None:
+    """The path was taken for that of the dead disk, so that there was no plan."""
+    lake = replaced("z").lake(tmp_path / "lake")
+    named(lake, {"/data/a": labelled, "/data/b": "b"})
+    sources = [log_dirs(tmp_path / "sizes.txt", {"/data/a": [], "/data/b": ["t-0"]})] if sized else []
+    answer = plan(lake, lambda it: drain(it, find(it, lake, "1:/data/b")), sources)
+    assert (answer.exit_code, targets(answer)) == (0, {"t-0": {1: "/data/a", 2: "any"}})
+    moved = replaced("z").assign("t", 0, 1, "z").lake(tmp_path / "moved")
+    named(moved, {"/data/a": "az", "/data/b": "b"})
+    answer = plan(moved, lambda it: drain(it, find(it, moved, "1:/data/a")))
+    assert targets(answer) == {"t-0": {1: "/data/b", 2: "any"}}
+
+
+def log_dirs(path: Path, held: dict[str, list[str]]) -> str:
+    """What kafka-log-dirs would print of broker 1."""
+    disks = [
+        {"logDir": log_dir, "error": None, "partitions": [{"partition": name, "size": 1} for name in names]}
+        for log_dir, names in held.items()
+    ]
+    path.write_text(json.dumps({"brokers": [{"broker": 1, "logDirs": disks}]}))
+    return str(path)
