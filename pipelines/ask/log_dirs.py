@@ -205,12 +205,15 @@ def read_sources(lake: Lake, sources: Iterable[str], known: Sequence[Statement] 
     reading, now = Read(), datetime.now(UTC)
     for source in sources:
         path = Path(source)
-        if path.is_dir():
-            _read_mounted(lake, path, reading, now)
-        elif path.name == FILE_NAME:
-            _read_disk(lake, path.parent, reading, now)
-        else:
-            _read_file(lake, path, reading, now)
+        try:
+            if path.is_dir():
+                _read_mounted(lake, path, reading, now)
+            elif path.name == FILE_NAME:
+                _read_disk(lake, path.parent, reading, now)
+            else:
+                _read_file(lake, path, reading, now)
+        except OSError as problem:
+            raise UsageError(f"{problem.filename or source}: {problem.strerror}") from None
     _eliminate(lake, reading, known, now)
     return reading
 

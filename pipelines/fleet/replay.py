@@ -259,15 +259,16 @@ class Fleet:
             outcome = self._replay(attempt)
         except Exception as problem:
             code, line = _fault(attempt.cluster.lake, problem)
-            self._results.put((attempt, attempt.done(FAILED, code, problem=line)))
-            return
-        new = outcome.end_offset != outcome.start_offset or bool(outcome.rolled_back)
-        done = attempt.done(
-            STOPPED if self._stop.is_set() else REPLAYED if new else NOTHING_NEW,
-            start_offset=max(outcome.start_offset, 0),
-            end_offset=max(outcome.end_offset, 0),
-            batches=outcome.batches,
-        )
+            done = attempt.done(FAILED, code, problem=line)
+        else:
+            new = outcome.end_offset != outcome.start_offset or bool(outcome.rolled_back)
+            done = attempt.done(
+                STOPPED if self._stop.is_set() else REPLAYED if new else NOTHING_NEW,
+                start_offset=max(outcome.start_offset, 0),
+                end_offset=max(outcome.end_offset, 0),
+                batches=outcome.batches,
+            )
+        # Not while the exception holds a connection to DuckDB: closed while the process ends, it would abort it.
         self._results.put((attempt, done))
 
     def _replay(self, attempt: _Attempt) -> RunOutcome:

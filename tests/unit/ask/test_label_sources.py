@@ -118,6 +118,12 @@ def test_line_of_labels_that_cannot_be_read_is_named(lake: str, tmp_path: Path, 
         read_sources(at_200(lake), [str(tmp_path / "labels")])
 
 
+def test_source_that_is_not_there_is_bad_usage_with_its_name(lake: str, tmp_path: Path) -> None:
+    """It was an error of the system, at which a replay failed whose labels.sources had it."""
+    with pytest.raises(UsageError, match=f"^{tmp_path}/labels: No such file or directory$"):
+        read_sources(at_200(lake), [str(tmp_path / "labels")])
+
+
 def test_sources_that_disagree_are_said_and_the_disk_itself_wins(lake: str, tmp_path: Path) -> None:
     (tmp_path / "labels").write_text(f"{DISK_1A} = /data/elsewhere\n")
     disk_names = names(at_200(lake), tmp_path / "labels", DISKS / "disk1a")

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from jbod_model.errors import JbodError
 from pipelines.cli.main import application
+from pipelines.cli.replay import relabel as relabel_as_replay
 from pipelines.fleet import replay
 from pipelines.fleet.clusters import read_fleet
 from pipelines.fleet.replay import FAILED, NOTHING_NEW, REPLAYED, STOPPED, Done, Fleet
@@ -306,6 +307,36 @@ def test_names_of_directories_are_read_again_after_a_replay(file: Path, tmp_path
     assert sorted(lakes) == ["a", "b", "c"]
     list(fleet(file, relabel).round())
     assert len(lakes) == 3
+
+
+def test_label_source_that_is_not_there_is_a_notice_and_costs_no_replay(file: Path, tmp_path: Path) -> None:
+    """The cluster failed."""
+    file.write_text("clusters: [{log: logs/*, lake: lakes/*, labels: [names.txt]}]\n")
+    for done in fleet(file, relabel_as_replay).round():
+        assert (done.state, done.code) == (REPLAYED, 0)
+        assert done.notices == [f"labels: {tmp_path}/names.txt: No such file or directory"]
+
+
+def test_problem_is_reported_after_what_its_exception_held_is_closed(file: Path) -> None:
+    """A connection to DuckDB that its thread closed while the process ended aborted it."""
+    file.write_text("clusters: [{log: logs/*, lake: lakes/*, labels: [names.txt]}]\n")
+    closed = []
+
+    class Connection:
+        def __init__(self, lake: str) -> None:
+            self.cluster = Path(lake).name
+
+        def __del__(self) -> None:
+            time.sleep(0.3)
+            closed.append(self.cluster)
+
+    def relabel(settings: Settings) -> list[str]:
+        connection = Connection(settings.lake)
+        raise ValueError(f"{connection.cluster} cannot be read")
+
+    for done in fleet(file, relabel).round():
+        assert done.state == FAILED
+        assert done.name in closed
 
 
 def test_command_tells_counts_first_then_what_failed_and_exits_with_the_highest_code(
