@@ -36,8 +36,10 @@ from jbod_model.formats.records import TYPE_NAMES, NoOpRecord
 from pipelines.fleet.clusters import FleetCluster
 from pipelines.lake import files
 from pipelines.lake.delta import data_files, open_table
+from pipelines.lake.kept_sizes import DIRECTORY_SIZES, MEND
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
+from pipelines.lake.side_tables import side_table
 from pipelines.lake.tables import LEDGER, RECORDS
 from pipelines.lake.uris import LakeUri
 from pipelines.settings import Settings
@@ -216,6 +218,8 @@ def _kept(question: str, cluster: FleetCluster, stamp: str) -> dict[str, Any]:
     files = {file["path"]: file["max.end_offset"] or 0 for file in data_files(ledger)}
     # A lake that was restored from a backup, and goes on, has the id and perhaps the version, but another newest file.
     newest = [ledger.metadata().id, ledger.version(), max(files, key=files.__getitem__, default="")]
+    if question == "check" and (sizes := side_table(cluster.lake, DIRECTORY_SIZES, MEND)) is not None:
+        newest += [sizes.metadata().id, sizes.version()]  # not in the ledger
     answer = None
     with suppress(OSError, ValueError, LookupError, TypeError):
         known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))

@@ -30,12 +30,14 @@ from pipelines.fleet.answers import (
 )
 from pipelines.fleet.clusters import FleetCluster, read_fleet
 from pipelines.fleet.metrics import FleetMeasured
+from pipelines.lake.directory_sizes import keep_sizes
 from pipelines.lake.reader import Lake
 from pipelines.metrics.serve import Measured
 from tests.support import local
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
+from tests.unit.check.story import Story
 from tests.unit.fold.histories import log_of
 from tests.unit.fold.test_fold_histories import BROKER, CREATED
 
@@ -143,6 +145,22 @@ def test_answer_is_kept_while_only_records_come_that_change_nothing(
     assert bool(questions) == (record is config or question == "check")
     rmtree(tmp_path / "jbod")
     assert [*ask_all(question, [mine])] == [second]
+
+
+def test_check_is_answered_anew_once_the_lake_keeps_other_sizes(lakes: Path, tmp_path: Path) -> None:
+    """A disk was full, and the answer of before was given: clean."""
+    story = Story().broker(1, "abc")
+    lake = story.lake(tmp_path / "lake")
+    (named,) = clusters(lakes, "fine")
+    mine = FleetCluster("mine", named.log, type(named.settings)(lake=str(lake.path)))
+    (before,) = ask_all("check", [mine], now=lake.time)
+    keep_sizes(lake, story.sized(1, a=(50, 100, 50)).sizes)
+    (roomy,) = ask_all("check", [mine], now=lake.time)
+    story.time += 1
+    keep_sizes(lake, story.sized(1, a=(50, 100, 1)).sizes)
+    (full,) = ask_all("check", [mine], now=lake.time)
+    assert "B-38" not in before.line + roomy.line
+    assert (full.state, full.line[:4]) == (WRONG, "B-38")
 
 
 @pytest.mark.parametrize("more", [0, 2])
