@@ -265,6 +265,8 @@ def question(
         @wraps(ask)
         def command(**values: Any) -> None:
             mine = {parameter.name: values.pop(parameter.name) for parameter in own}
+            if mine.get("into") and values["watch"] is not None:
+                raise UsageError("--into writes the files of one answer: leave out --watch")
             _run(lambda inquiry: ask(inquiry, **mine), values)
 
         both = [*own, *common]

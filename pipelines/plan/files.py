@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -146,14 +147,15 @@ def executes(bootstrap: str, file: str, rates: Mapping[str, int], *, additional:
     """
     words = ["kafka-reassign-partitions.sh", "--bootstrap-server", bootstrap, "--execute"]
     words += ["--additional"] if additional else []
-    words += ["--reassignment-json-file", file]
+    words += ["--reassignment-json-file", quote(file)]
     return " ".join([*words, *(f"{option} {rate}" for option, rate in rates.items())])
 
 
 def verifies(bootstrap: str, file: str, *, preserve: bool = False) -> str:
     """What says whether a file is done, and takes the throttles of all brokers away if it is, unless ``preserve``."""
     kept = " --preserve-throttles" if preserve else ""
-    return f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} --verify --reassignment-json-file {file}{kept}"
+    words = f"--verify --reassignment-json-file {quote(file)}{kept}"
+    return f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} {words}"
 
 
 def throttles(bootstrap: str, brokers: Sequence[int], topics: Sequence[str], rate: int) -> list[str]:
@@ -178,7 +180,7 @@ def unthrottles(bootstrap: str, brokers: Sequence[int], topics: Sequence[str]) -
 
 def cordons(bootstrap: str, broker: int, paths: str) -> str:
     """What keeps new replicas out of directories (KIP-1066). The value replaces that of before."""
-    return _config(bootstrap, "brokers", str(broker), f"--add-config 'cordoned.log.dirs=[{paths}]'")
+    return _config(bootstrap, "brokers", str(broker), f"--add-config {quote(f'cordoned.log.dirs=[{paths}]')}")
 
 
 def uncordons(bootstrap: str, broker: int) -> str:
@@ -193,7 +195,7 @@ def elects(bootstrap: str) -> str:
 
 def undoes(bootstrap: str, file: str) -> str:
     """What brings a step back, also while it is under way."""
-    words = f"--execute --additional --reassignment-json-file {file}"
+    words = f"--execute --additional --reassignment-json-file {quote(file)}"
     return f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} {words}"
 
 

@@ -188,6 +188,13 @@ def test_filter_that_names_nothing_known_is_refused_with_similar_names(
     assert message.count("\n") == 1
 
 
+def test_plan_that_is_written_to_a_folder_is_not_watched(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the second round on it only said that the folder has a plan already."""
+    words = ["plan", "repair", "--lake", lake, "--into", "nowhere", "--watch", "5s"]
+    message = "jbod: --into writes the files of one answer: leave out --watch\n"
+    assert leave(capsys, *words) == (2, "", message)
+
+
 @pytest.mark.parametrize("question", [" ".join(QUESTIONS[table.name]) for table in TABLES if table.reasons])
 def test_reason_that_a_question_never_gives_is_refused_with_the_list(
     lake: str, capsys: pytest.CaptureFixture[str], question: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,21 @@ def test_cordon_comes_first_and_keeps_those_that_are_there(tmp_path: Path) -> No
     cluster.level = 20
     answer = drained(tmp_path, cluster, disk(1, 0))
     assert answer.before == [] and any("cordons need" in note for note in answer.notes)
+
+
+def test_commands_quote_files_and_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell took them for several words."""
+    monkeypatch.setattr("tests.support.planned.path_of", lambda disk: f"/data/disk {disk}'s")
+    cluster, folder = three_disks(5), str(tmp_path / "my plans; x")
+    cluster.brokers[1].cordoned = (1,)
+    lake, sizes = cluster.lake(), cluster.sizes(tmp_path / "sizes.txt")
+    answer = plan(lake, lambda it: drain(it, find(it, lake, "1:/data/disk 0's")), [sizes], into=folder)
+    cordon, execute, verify = map(shlex.split, answer.commands)
+    assert cordon[-1] == "cordoned.log.dirs=[/data/disk 1's,/data/disk 0's]"
+    assert f"{folder}/step-1.json" in execute and verify[-1] == f"{folder}/step-1.json"
+    uncordon, undo, verify = map(shlex.split, answer.undo)
+    assert uncordon[-1] == "cordoned.log.dirs=[/data/disk 1's]"
+    assert undo[-1] == verify[-1] == f"{folder}/undo-1.json"
 
 
 def test_broker_is_drained_without_fewer_racks(tmp_path: Path) -> None:
