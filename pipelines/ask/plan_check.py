@@ -266,9 +266,9 @@ def _entry(partition: Mapping[str, Any]) -> tuple[Target, ReassignedPartition]:
     replicas, log_dirs = partition["replicas"], partition.get("log_dirs") or []
     if not isinstance(replicas, list) or not isinstance(log_dirs, list):
         raise TypeError("replicas and log_dirs are lists")
-    return (str(partition["topic"]), _number(partition["partition"])), ReassignedPartition(
-        tuple(map(_number, replicas)), tuple(map(str, log_dirs))
-    )
+    # Half a surrogate pair is no text: it cannot be encoded.
+    topic, *paths = (str(name).encode().decode() for name in (partition["topic"], *log_dirs))
+    return (topic, _number(partition["partition"])), ReassignedPartition(tuple(map(_number, replicas)), tuple(paths))
 
 
 def _number(value: object) -> int:

@@ -14,6 +14,7 @@ Paths are relative to the file.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -77,18 +78,27 @@ def _clusters(path: Path, where: str, raw: Any, common: Settings) -> Iterator[Fl
     for key in ("log", "lake"):
         if not isinstance(raw.get(key), str) or not raw[key]:
             raise UsageError(f"{where}: {key} is missing")
+        _refuse_unprintable(where, key, raw[key])
     log, lake = (_placed(path, raw[key]) for key in ("log", "lake"))
     own = _own(path, where, raw)
     if ANY not in log:
         if not isinstance(raw.get("name"), str) or not raw["name"]:
             raise UsageError(f"{where}: name is missing")
+        _refuse_unprintable(where, "name", raw["name"])
         yield FleetCluster(raw["name"], log, _settings(where, own, common, lake))
         return
     if log.count(ANY) != 1 or lake.count(ANY) != 1 or "name" in raw:
         raise UsageError(f"{where}: a pattern has one {ANY} in log and in lake, which is the name, and no name")
     names = _matches(where, log)
     for name in sorted([*names, *_without_logs(lake, names)]):
+        _refuse_unprintable(where, "name", name)
         yield FleetCluster(name, log.replace(ANY, name), _settings(where, own, common, lake.replace(ANY, name)))
+
+
+def _refuse_unprintable(where: str, key: str, text: str) -> None:
+    """Raises UsageError for a control character, or half a surrogate pair: lines and files of answers have the text."""
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
+        raise UsageError(f"{where}: {key} {text!r}: has a character that cannot be printed")
 
 
 def _placed(path: Path, location: str) -> str:

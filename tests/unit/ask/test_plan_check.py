@@ -257,6 +257,8 @@ def named(lake: Lake, paths: dict[str, str]) -> None:
         '{"partitions": [{"topic": "t", "partition": 0, "replicas": [2147483648]}]}',
         '{"partitions": [{"topic": "t", "partition": 2147483648, "replicas": [1]}]}',
         '{"partitions": [{"topic": "t", "partition": "0", "replicas": [1]}]}',
+        r'{"partitions": [{"topic": "\ud800", "partition": 0, "replicas": [1]}]}',
+        r'{"partitions": [{"topic": "t", "partition": 0, "replicas": [1], "log_dirs": ["/\ud800"]}]}',
     ],
 )
 def test_file_that_is_no_reassignment_is_bad_usage(tmp_path: Path, text: str) -> None:

@@ -54,6 +54,13 @@ def test_folder_that_cannot_be_looked_into_costs_no_other_cluster(tmp_path: Path
     ]
 
 
+def test_folder_whose_name_cannot_be_printed_is_refused(tmp_path: Path) -> None:
+    """The name was printed as it is, over several lines."""
+    (tmp_path / "logs" / "a\nb").mkdir(parents=True)
+    with pytest.raises(UsageError, match=r"cluster 1: name 'a\\nb': has a character that cannot be printed"):
+        read_fleet(fleet(tmp_path, "- {log: logs/*, lake: lakes/*}\n"))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -69,6 +76,10 @@ def test_folder_that_cannot_be_looked_into_costs_no_other_cluster(tmp_path: Path
         ("- {log: ./*/metadata, lake: y/*}\n", "its patterns match no folder"),
         ("- {log: kafka://*, lake: y/*}\n", "a pattern is of folders"),
         ("- {log: none/*/metadata, lake: y/*}\n", "No such file or directory"),
+        ('- {name: a, log: x, lake: "a\\0b"}\n', r"cluster 1: lake 'a\x00b': has a character that cannot be printed"),
+        ('- {log: "x\\0/*", lake: y/*}\n', r"cluster 1: log 'x\x00/*': has a character"),
+        ('- {name: "\\ud800", log: x, lake: y}\n', r"cluster 1: name '\ud800': has a character"),
+        ('- {name: "a\\nb", log: x, lake: y}\n', r"cluster 1: name 'a\nb': has a character"),
         ("- {name: a, log: x, lake: y, settings: {spark: {master: yarn}}}\n", "settings.spark: all clusters share"),
         ("- {name: a, log: x, lake: y, settings: {replay: {tale: wait}}}\n", "did you mean tail?"),
     ],
