@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -147,7 +147,8 @@ class Blocking:
             text = f"bring {brokers} back first: jbod offline says what its start needs"
             return Advice(Action.LOOK, text, partitions=names)
         if self.reason == TRUNCATED:
-            return save_before_start(self.waits_for[0], names)
+            saved = save_before_start(self.waits_for[0], names)
+            return replace(saved, text=f"{saved.text}; then accept the loss (check.losses_accepted_until)")
         if self.reason == DIRECTORY_OFFLINE:
             text = f"first see what the disk of {brokers} needs: jbod offline, and jbod directories for all its disks"
             return Advice(Action.LOOK, text, partitions=names)
