@@ -111,7 +111,6 @@ def nothing_new(
     from pipelines.run.options import RunOutcome
     from pipelines.run.runner import RunLog
     from pipelines.source.plan import lines_of_end
-    from pipelines.source.positions import Position
     from pipelines.storage.objects import is_object
 
     if not (is_object(wanted.lake) or of_many) or wanted.requests or wanted.follow_seconds is not None:
@@ -127,11 +126,7 @@ def nothing_new(
         return None, planner
     planner.freeze()
     end = int(row["end_offset"])
-    here = Position(end)
-    if planner.advance(here) != here:
-        return None, planner
-    last = planner.scan.position(end, -1)
-    if (last.epoch, last.crc) != (row["epoch"], row["fingerprint"]):
+    if not planner.ends_with(end, row["epoch"], row["fingerprint"]):
         return None, planner
     outcome = RunOutcome(end, end)
     outcome.tail, lines = lines_of_end(planner)

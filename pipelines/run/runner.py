@@ -121,8 +121,7 @@ class Runner:
             return False
         if self.requests is not None:
             return False
-        last = self._log.last_batch(self.lake.end_offset)
-        is_current = last is not None and (last.epoch, last.crc) == (ledger["epoch"], ledger["fingerprint"])
+        is_current = self._log.first().ends_with(self.lake.end_offset, ledger["epoch"], ledger["fingerprint"])
         if is_current:
             self.tell_end()
         return is_current
@@ -372,11 +371,6 @@ class RunLog:
             here = begin if end is None else Position(end)
             return planner.advance(here) != here
         return False
-
-    def last_batch(self, end: int) -> Position | None:
-        """Returns the position at ``end`` if no record after it may be read, otherwise None."""
-        planner, here = self.first(), Position(end)
-        return planner.scan.position(end, -1) if planner.advance(here) == here else None
 
     def tail(self, end: int) -> tuple[Tail | None, list[str]]:
         """The incomplete batch at the end of a log that was read up to ``end``, and a line for what waits there."""

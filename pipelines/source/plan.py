@@ -226,6 +226,18 @@ class Planner:
         if self.damage is not None and self.scan.next_offset < offset:
             raise self._with_a_way_out(self.damage)
 
+    def ends_with(self, end: int, epoch: int, crc: int) -> bool:
+        """Whether nothing after ``end`` may be read yet, and the batch before it has this epoch and checksum.
+
+        With another batch there the log was rewritten, so nothing from ``end`` on is judged. Raises the error of a log
+        that is refused before or at ``end``.
+        """
+        here = Position(end)
+        self.refresh(here)
+        self.check(end)
+        there = self.scan.position(end, -1)
+        return (there.epoch, there.crc) == (epoch, crc) and self.advance(here) == here
+
     def _rewritten(self, position: Position) -> LogChanged:
         return LogChanged(
             self.log.log_dir, position.base, "history changed: the batch that was read there is another one now"

@@ -25,7 +25,7 @@ from pipelines.run.runner import Runner
 from pipelines.start.session import class_archive
 from tests.support.paths import metadata_dir
 from tests.support.tables import rows_of
-from tests.unit.run.test_rollback import retained, write
+from tests.unit.run.test_rollback import Batch, retained, write
 
 LOG = "__cluster_metadata-0"
 FIRST = f"{0:020d}.log"
@@ -429,6 +429,26 @@ def test_another_log_of_the_same_cluster_replaces_a_lake_only_on_request(
     assert code == 2
     assert "(log: offsets 0 to 1; lake: 0 to 5): use another --lake, or --replace-history" in err
     assert rows_of(lake) == before
+
+
+def test_log_rewritten_below_the_end_of_a_lake_is_replayed_whatever_is_at_that_end(
+    run: Run, tmp_path: Path, log_dir: Path
+) -> None:
+    """Every run refused an Abort, or damage, exactly at the end of the lake, before it compared lake and log."""
+    lake, path = tmp_path / "lake", log_dir / LOG / FIRST
+    begin, end, abort = r.BeginTransactionRecord(name="t"), r.EndTransactionRecord(), r.AbortTransactionRecord()
+    common: list[Batch] = [(1, [NOOP])] * 3
+    write(log_dir, [*common, (1, [begin]), (1, [end])])
+    assert run("replay", log_dir, "--lake", lake)[0] == 0
+    write(log_dir, [*common, (1, [begin]), (2, [NOOP]), (2, [abort])])
+    code, out, err = run("replay", log_dir, "--lake", lake)
+    assert (code, "replayed offsets 3 to 5" in out, "rolled back to offset 3" in err) == (0, True, True)
+    write(log_dir, [*common, *[(3, [NOOP])] * 4])
+    path.write_bytes(path.read_bytes()[:-3] + b"xyz")
+    for _ in range(2):
+        code, _, err = run("replay", log_dir, "--lake", lake)
+        assert (code, f"{path}: offset 6: CRC-32C" in err) == (2, True)
+        assert [row["epoch"] for row in rows_of(lake)["records"]] == [1] * 3 + [3] * 3
 
 
 # SIGNALS

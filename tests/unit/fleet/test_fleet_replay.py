@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.errors import JbodError
+from jbod_model.formats import records as r
 from pipelines.cli.main import application
 from pipelines.cli.replay import relabel as relabel_as_replay
 from pipelines.fleet import replay
@@ -30,6 +31,7 @@ from tests.support.controller import Log, quorum_of, url_of
 from tests.support.logs import first_batches, segments
 from tests.support.paths import metadata_dir
 from tests.support.tables import differences, rows_of
+from tests.unit.run.test_rollback import Batch, write
 
 LOG = "__cluster_metadata-0"
 NAMES = ("a", "b", "c")
@@ -99,6 +101,19 @@ def test_cluster_of_a_pattern_whose_log_is_gone_stays_in_the_fleet_and_fails(fil
     outcomes = round_of(fleet(file))
     assert [(done.name, done.state) for done in outcomes] == [("a", NOTHING_NEW), ("b", FAILED), ("c", NOTHING_NEW)]
     assert str(tmp_path / "logs" / "b") in str(outcomes[1].problem)
+
+
+def test_cluster_whose_log_was_rewritten_is_replayed_whatever_is_at_the_end_of_its_lake(
+    tmp_path: Path, file: Path
+) -> None:
+    """An Abort exactly at the end of the lake was refused as one without a Begin, before lake and log were compared."""
+    begin, end, abort = r.BeginTransactionRecord(name="t"), r.EndTransactionRecord(), r.AbortTransactionRecord()
+    common: list[Batch] = [(1, [r.NoOpRecord()])] * 3
+    rmtree(tmp_path / "logs" / "b")
+    write(tmp_path / "logs" / "b", [*common, (1, [begin]), (1, [end])])
+    assert states(round_of(fleet(file))) == [REPLAYED] * 3
+    write(tmp_path / "logs" / "b", [*common, (1, [begin]), (2, [r.NoOpRecord()]), (2, [abort])])
+    assert states(round_of(fleet(file))) == [NOTHING_NEW, REPLAYED, NOTHING_NEW]
 
 
 def test_clusters_with_nothing_new_open_no_table_but_the_ledger(
