@@ -99,7 +99,7 @@ def log_slices(
 
 
 def snapshot_slices(log_dir: str, snapshot: Snapshot, headers: np.ndarray, taken_at: int) -> Iterator[Slice]:
-    """Slices of a whole snapshot. ``headers`` and ``taken_at`` are those of snapshots.batches_of."""
+    """Slices of a whole snapshot. ``headers`` and ``taken_at`` are those of scan.batches_of."""
     runs = list(_runs(headers))
     for index, rows in enumerate(runs):
         first, last = _bounds(rows)

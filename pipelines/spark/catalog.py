@@ -28,7 +28,7 @@ def register(path: str | os.PathLike[str], schema: str, *, spark: SparkSession |
     """Registers the lake at ``path`` in ``schema`` (``catalog.schema`` or ``schema``). Returns what it made, sorted.
 
     External tables with the names and comments of the lake's; for each history table ``T`` the view ``T_now`` and the
-    functions ``T_at(offset)`` and ``T_at_time(time)``; ``offline_now``; and ``T_published``, the rows that the ledger
+    function ``T_at(offset)``; ``offset_at(time)``; ``offline_now``; and ``T_published``, the rows that the ledger
     names, on which these are built. Existing ones are replaced, except for tables, which must be of the same
     lake. Nothing is written to the lake. The session needs Delta Lake. Raises UsageError if it has none, if there is
     no lake, or if a table of another location has the name.

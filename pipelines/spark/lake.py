@@ -110,9 +110,9 @@ class SparkLake:
     def create_views(self, prefix: str = "") -> list[str]:
         """Creates temporary views and table functions as of the offset. Returns their names, sorted.
 
-        ``T`` for each table: its rows until the offset. For each history table also ``T_now``, ``T_at(offset)`` and
-        ``T_at_time(time)``: the rows that are true then. ``offline_now`` is ``offline_replicas_now``. Each name begins
-        with ``prefix``. Functions need Spark 4.
+        ``T`` for each table: its rows until the offset. For each history table also ``T_now`` and ``T_at(offset)``: the
+        rows that are true then; ``offset_at(time)``. ``offline_now`` is ``offline_replicas_now``. Each name begins with
+        ``prefix``. Functions need Spark 4.
         """
         relations = {name: f"{prefix}{name}" for name in self.versions}
         for name, view in relations.items():
