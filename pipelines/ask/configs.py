@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from jbod_model.formats.codec import decode
 from jbod_model.formats.records import TYPE_NAMES, ConfigRecord, FeatureLevelRecord, Record
+from pipelines.ask.advice import few
 from pipelines.lake.reader import Lake
 
 MIN_ISR = "min.insync.replicas"
@@ -50,6 +51,18 @@ def min_isr(lake: Lake, default: int = 1) -> MinIsr:
         {topic: int(value) for topic, value in values.topics.items()},
         default if values.cluster is None else int(values.cluster),
     )
+
+
+def forgotten(lake: Lake, topic: str) -> str:
+    """What comes before a change of a topic's min.insync.replicas, which clears its eligible leaders (R-CFG-4)."""
+    key = ("eligible", topic)
+    if key not in lake.kept:
+        rows = lake.query(
+            f"SELECT partition FROM {lake.at('partitions')} WHERE topic = $1 AND len(elr) > 0 ORDER BY ALL", [topic]
+        )
+        lake.kept[key] = [f"{topic}-{number}" for (number,) in rows]
+    names = lake.kept[key]
+    return f", once the eligible leaders of {few(names)} are back in sync: it forgets them" if names else ""
 
 
 def setting(lake: Lake, name: str) -> ConfigValues:

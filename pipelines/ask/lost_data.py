@@ -365,8 +365,11 @@ def _data_loss(
 
 
 def _by_now(copy: Copy, present: Copy | None, loss: Loss) -> Copy:
-    """The copy of a loss; given up if another replica leads and its own was recreated elsewhere since (R-ACT-7)."""
+    """The copy of a loss; given up if another replica leads and its own was removed, or recreated elsewhere since
+    (R-ACT-7)."""
     kept = copy.given_up is None and copy.overwritten is None and copy.broker_id != loss.leader
+    if kept and present is None:  # its folder is a stray: Kafka deletes it, and truncates nothing
+        return replace(copy, given_up="removed")
     if not kept or present is None or present.since == copy.since:
         return copy
     return copy.give_up("recreated", present.since)

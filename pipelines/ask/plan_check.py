@@ -21,12 +21,11 @@ from jbod_model.ids import Uuid
 from jbod_model.plan import Outcome, Target, can_join, outcomes
 from jbod_model.profiles import PROFILES, Profile, as_released, release_of
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
-from pipelines.ask.configs import MinIsr, features, min_isr
+from pipelines.ask.configs import MinIsr, features, forgotten, min_isr
 from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.lost_data import losses
 from pipelines.ask.next_start import lost_directories
-from pipelines.ask.whatif_places import image_of
-from pipelines.lake.kept_sizes import kept_sizes
+from pipelines.ask.whatif_places import directories_by_path, image_of
 from pipelines.lake.reader import Lake
 
 MAX_BYTES = 256 << 20
@@ -394,7 +393,7 @@ class _Judge:
             yield (
                 UNDER_MIN_ISR,
                 f"{partition.in_sync} in sync, {needed} needed until the copy is done: set min.insync.replicas of "
-                f"{partition.topic} to {partition.in_sync} before it begins",
+                f"{partition.topic} to {partition.in_sync} before it begins{forgotten(self.lake, partition.topic)}",
             )
         if partition.racks_after < partition.racks:
             yield RACKS, f"{partition.racks_after} in place of {partition.racks}"
@@ -462,28 +461,6 @@ class _Judge:
     def _racks(self, brokers: Sequence[int]) -> int:
         known = [self.image.brokers[broker].rack for broker in brokers if broker in self.image.brokers]
         return len({rack for rack in known if rack is not None})
-
-
-def directories_by_path(
-    lake: Lake, paths: Mapping[tuple[int, str], str] | None = None
-) -> Mapping[tuple[int, str], str]:
-    """(broker, path) -> directory: those that jbod sizes --keep was certain of, those of jbod label, and ``paths``.
-
-    A disk that was replaced leaves its path to another directory: the one that the broker lists is meant.
-    """
-    certain = "SELECT broker_id, path, arg_max(directory_id, time) FROM kept WHERE pairing = 'certain' GROUP BY ALL"
-    rows = kept_sizes(lake, certain)
-    for directory, broker in lake.query(
-        f"SELECT directory_id, arg_max(broker_id, from_offset) FROM {lake.until('directories')} "
-        "GROUP BY ALL ORDER BY max(from_offset), directory_id"
-    ):
-        name = lake.names.get(directory)
-        if name is not None and name.path is not None:
-            rows.append((broker, name.path, directory))
-    rows += [(*place, directory) for place, directory in (paths or {}).items()]
-    listed = {*lake.query(f"SELECT broker_id, directory_id FROM {lake.at('directories')}")}
-    rows.sort(key=lambda row: (row[0], row[2]) in listed)
-    return {(broker, path): directory for broker, path, directory in rows}
 
 
 def _cordoned(broker: BrokerRegistration) -> Sequence[Uuid]:

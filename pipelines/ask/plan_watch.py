@@ -15,15 +15,10 @@ from typing import Any
 
 from pipelines.ask.json_values import NamedPartition, jsonable, members
 from pipelines.ask.log_dirs import BrokerLogDir
-from pipelines.ask.plan_check import (
-    ReassignedPartition,
-    brokers_in_words,
-    directories_by_path,
-    read_plan,
-    select_wanted,
-)
+from pipelines.ask.plan_check import ReassignedPartition, brokers_in_words, read_plan, select_wanted
 from pipelines.ask.plan_history import Copiers, Now, PartitionPhases, PlacedReplica, places_of, select_moves, stories
 from pipelines.ask.removal import Removal, safe_to_remove
+from pipelines.ask.whatif_places import directories_by_path
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 

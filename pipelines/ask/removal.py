@@ -396,13 +396,20 @@ class Removal:
         return {**fields, "reasons": [{**jsonable(reason), "advice": reason.advice} for reason in self.reasons]}
 
 
-def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1) -> Removal:
-    """Whether ``BROKER:DIRECTORY`` can be removed at the lake's offset. Raises UsageError if it does not exist."""
+def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1, accepted_until: int = -1) -> Removal:
+    """Whether ``BROKER:DIRECTORY`` can be removed at the lake's offset. Raises UsageError if it does not exist.
+
+    Lost data up to the offset ``accepted_until`` is accepted.
+    """
     place = find_directory(lake, text)
     held = _held(lake, place, default_min_isr)
-    data = losses(lake, default_min_isr)
+    data = losses(lake, default_min_isr, accepted_until)
     # The disk may be in another broker by now: its id counts.
-    lost = [loss for loss in data.losses if any(place.directory_id in copy.directories for copy in loss.copies)]
+    lost = [
+        loss
+        for loss in data.losses
+        if not loss.accepted and any(place.directory_id in copy.directories for copy in loss.copies)
+    ]
     reasons = sorted(reasons_against(lake, place, held, lost, data.last_copies), key=lambda reason: not reason.blocks)
     return Removal(
         lake.offset,

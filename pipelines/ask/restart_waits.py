@@ -16,6 +16,7 @@ CATCHING_UP = "catching up"
 REASSIGNMENT = "reassignment"
 BROKER_DOWN = "broker down"
 DIRECTORY_OFFLINE = "directory offline"
+UNPLACED = "unplaced"
 ONE_REPLICA = "one replica"
 MIN_ISR = "min.insync.replicas"
 TOGETHER = "together"
@@ -25,7 +26,7 @@ RETURN = "return"
 ELECTION = "election"
 QUORUM = "quorum"
 FAULT = "fault"
-WAITS = (CATCHING_UP, REASSIGNMENT, BROKER_DOWN, DIRECTORY_OFFLINE)
+WAITS = (CATCHING_UP, REASSIGNMENT, BROKER_DOWN, DIRECTORY_OFFLINE, UNPLACED)
 """Reasons that end without a change of the topic or of the brokers to restart, those that end by themselves first."""
 REASONS = (*WAITS, ONE_REPLICA, MIN_ISR, TOGETHER, LAST_COPY, TRUNCATED, RETURN, ELECTION, QUORUM, FAULT)
 
@@ -69,9 +70,12 @@ def why(columns: Columns, row: int, brokers: frozenset[int], caused: Collection[
     present = [slot for slot in late if slot not in added]
     down: list[int] = []
     disks: list[int] = []
+    unplaced: list[int] = []
     for slot in others:
         broker = columns.registered.get(replicas[slot])
-        if not leads[slot]:
+        if columns.unsure[row, slot]:
+            unplaced.append(slot)
+        elif not leads[slot]:
             (disks if broker is not None and broker.is_active else down).append(slot)
     waited: list[int] = []
     for reason, slots in (
@@ -79,6 +83,7 @@ def why(columns: Columns, row: int, brokers: frozenset[int], caused: Collection[
         (REASSIGNMENT, added),
         (BROKER_DOWN, down),
         (DIRECTORY_OFFLINE, disks),
+        (UNPLACED, unplaced),
     ):
         waited += slots
         if slots and len(waited) >= missing:
@@ -117,6 +122,8 @@ class Blocking:
             f"{brokers} is in sync",
             BROKER_DOWN: f"{many} can spare no other replica while {brokers} is down{since}",
             DIRECTORY_OFFLINE: f"{many} can spare no other replica while a directory of {brokers} is offline",
+            UNPLACED: f"{many} can spare no other replica while no record says where that of {brokers} is: a directory "
+            "failed there",
             ONE_REPLICA: f"{many} {_have(self.partitions)} one replica",
             MIN_ISR: f"{many} need{'s' if self.partitions == 1 else ''} every replica for min.insync.replicas",
             TOGETHER: f"{many} {_have(self.partitions)} replicas on too many of these brokers",
@@ -150,7 +157,13 @@ class Blocking:
             saved = save_before_start(self.waits_for[0], names)
             return replace(saved, text=f"{saved.text}; then accept the loss (check.losses_accepted_until)")
         if self.reason == DIRECTORY_OFFLINE:
-            text = f"first see what the disk of {brokers} needs: jbod offline, and jbod directories for all its disks"
+            text = f"first see what the disk of {brokers} needs: jbod offline"
+            return Advice(Action.LOOK, text, partitions=names)
+        if self.reason == UNPLACED:
+            text = (
+                f"kafka-log-dirs.sh --describe says whether {brokers} serves {few(names)}; once a record says where, "
+                "they count: a restart of that broker makes it report them (jbod safe-to-restart)"
+            )
             return Advice(Action.LOOK, text, partitions=names)
         if self.reason == FAULT:
             return Advice(Action.LOOK, "jbod safe-to-restart says how the controller would fail")

@@ -30,6 +30,7 @@ from jbod_model.formats.metadata_version import (
 )
 from jbod_model.loss.fate import OperatorAction
 from pipelines.ask.advice import few
+from pipelines.ask.advice_last_copies import save_before_start
 from pipelines.ask.configs import features
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import losses
@@ -50,13 +51,18 @@ from pipelines.ask.quorum import (
 from pipelines.lake.reader import Lake
 
 
-def broker_advice(node: Node, needed: str, who: QuorumAnswer, last: Sequence[str]) -> tuple[str, str | None]:
+def broker_advice(
+    node: Node, needed: str, who: QuorumAnswer, last: Sequence[str], kept: Sequence[str] = ()
+) -> tuple[str, str | None]:
     """What to do about a broker that lacks a level, and the command, where one helps.
 
-    ``last``: the partitions whose last complete copy an unregistration gives up (R-ACT-4).
+    ``last``: the partitions whose last complete copy an unregistration gives up (R-ACT-4). ``kept``: those of which its
+    start truncates the only copy of lost writes (R-LOSS-11).
     """
     number = node.node_id
     install = f"start broker {number} with {needed} or later"
+    if kept and node.state != ALIVE:
+        return f"{save_before_start(number, kept).text}; after that {install}", None
     if node.state == ALIVE:
         return install, None
     if last:
@@ -385,7 +391,8 @@ def _blockers(
             if member.kind == BROKER:
                 gone = OperatorAction(kind="unregister", broker_id=member.node.node_id)
                 last = [] if member.node.state == ALIVE else last_copies().given_up(gone)
-                advice, command = broker_advice(member.node, needed, who, last)
+                kept = () if member.node.state == ALIVE else last_copies().truncated.get(member.node.node_id, ())
+                advice, command = broker_advice(member.node, needed, who, last, kept)
             else:
                 advice, command = controller_advice(member.node, member.registered, needed, who, now)
             registered = member.node.registered if member.registered else None

@@ -142,11 +142,11 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
         fault = problem.problem
         repaired = replace(profile, controller=profile.controller.without())
         then = after(before, failures, profile=repaired, static_configs=static)
-    effect = quorum_effect(nodes(lake), stopped)
+    effect, elected = quorum_effect(nodes(lake), stopped), then
     if effect is not None and not effect.safe:
         then = _without_elections(before, failures, stopped)
     down = {(broker, directory) for broker, failed in failures.directories.items() for directory in failed}
-    judge = _Judge(before, then, profile, min_isr(lake, default_min_isr), down, frozenset(stopped))
+    judge = _Judge(before, then, elected, profile, min_isr(lake, default_min_isr), down, frozenset(stopped))
     complete = complete_copies(lake, judge.doubtful(), default_min_isr)
     perhaps = perhaps_offline(lake, default_min_isr)
     unclean = setting(lake, UNCLEAN_ELECTION)
@@ -265,6 +265,8 @@ class _Judge:
 
     before: Image
     after: Image
+    elected: Image
+    """``after`` if the quorum of controllers kept its majority: what it does before it loses that counts."""
     profile: Profile
     min_isr: MinIsr
     directories: set[tuple[int, Uuid]]
@@ -296,7 +298,7 @@ class _Judge:
                 in_sync_after=len(set(will.isr) - down_after),
                 min_isr=self.min_isr.of(topic, len(was.replicas)),
                 online_after=len(set(will.replicas) - down_after),
-                unclean=_uncleanly(was, will)
+                unclean=self._uncleanly(topic_id, number, was)
                 or self._without_writes(topic_id, number, was, will)
                 or self._on_the_way(topic, was, will, failing - down),
                 last_complete=self._last_complete(topic_id, number, was, down, down_after),
@@ -329,6 +331,15 @@ class _Judge:
         copies = self.complete.get((str(topic_id), number), {})
         return was.leader in copies and will.leader >= 0 and will.leader not in copies
 
+    def _uncleanly(self, topic_id: Uuid, number: int, was: Partition) -> bool:
+        """Whether the new leader was not in sync. False for a partition that was recovering before."""
+        will = self.elected.topics[topic_id].partitions[number]
+        if will.leader in (-1, was.leader):
+            return False
+        if was.leader_recovery_state == RECOVERING:
+            return will.leader not in (*was.isr, *was.eligible_leader_replicas)
+        return will.leader_recovery_state == RECOVERING
+
     def _on_the_way(self, topic: str, was: Partition, will: Partition, failing: set[int]) -> bool:
         """Whether the last of the ``failing`` replicas may be elected uncleanly before it fails, too: the order in
         which the controller learns of failures is not known."""
@@ -352,12 +363,3 @@ class _Judge:
 
 def _named(partition: Partition) -> set[int]:
     return {*partition.isr, *partition.eligible_leader_replicas}
-
-
-def _uncleanly(was: Partition, will: Partition) -> bool:
-    """Whether the new leader was not in sync. False for a partition that was recovering before."""
-    if will.leader in (-1, was.leader):
-        return False
-    if was.leader_recovery_state == RECOVERING:
-        return will.leader not in (*was.isr, *was.eligible_leader_replicas)
-    return will.leader_recovery_state == RECOVERING

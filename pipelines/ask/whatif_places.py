@@ -5,7 +5,7 @@ A place is named ``3``, or ``3:r60J`` with the first characters of the id, a pat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -18,6 +18,7 @@ from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from pipelines.ask.configs import UNCLEAN_ELECTION, features, setting
 from pipelines.ask.loss import partition_of
+from pipelines.lake.kept_sizes import kept_sizes
 from pipelines.lake.ledger import time_if_any
 from pipelines.lake.reader import Lake
 
@@ -110,6 +111,28 @@ def _find_directory(lake: Lake, text: str, broker: int, prefix: str, preferred: 
     if not matching:
         raise UsageError(f"{text}: broker {broker} has no such directory; it has, or had: {_listed(lake, known)}")
     raise UsageError(f"{text}: several directories match: {_listed(lake, matching)}")
+
+
+def directories_by_path(
+    lake: Lake, paths: Mapping[tuple[int, str], str] | None = None
+) -> Mapping[tuple[int, str], str]:
+    """(broker, path) -> directory: those that jbod sizes --keep was certain of, those of jbod label, and ``paths``.
+
+    A disk that was replaced leaves its path to another directory: the one that the broker lists is meant.
+    """
+    certain = "SELECT broker_id, path, arg_max(directory_id, time) FROM kept WHERE pairing = 'certain' GROUP BY ALL"
+    rows = kept_sizes(lake, certain)
+    for directory, broker in lake.query(
+        f"SELECT directory_id, arg_max(broker_id, from_offset) FROM {lake.until('directories')} "
+        "GROUP BY ALL ORDER BY max(from_offset), directory_id"
+    ):
+        name = lake.names.get(directory)
+        if name is not None and name.path is not None:
+            rows.append((broker, name.path, directory))
+    rows += [(*place, directory) for place, directory in (paths or {}).items()]
+    listed = {*lake.query(f"SELECT broker_id, directory_id FROM {lake.at('directories')}")}
+    rows.sort(key=lambda row: (row[0], row[2]) in listed)
+    return {(broker, path): directory for broker, path, directory in rows}
 
 
 def _listed(lake: Lake, directories: Iterable[str]) -> str:

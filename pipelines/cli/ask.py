@@ -277,7 +277,7 @@ def safe_to_remove(
     from pipelines.ask.removal import safe_to_remove as ask
     from pipelines.show.risk import show_removal
 
-    answer = ask(query.lake, directory, query.min_isr)
+    answer = ask(query.lake, directory, query.min_isr, query.accepted_until)
     return query.reply(REMOVAL, answer, "held", show_removal, 0 if answer.safe else 1)
 
 

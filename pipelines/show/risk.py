@@ -224,7 +224,7 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
             why = "is the only one its broker has" if place.only else "has the metadata log of its node"
             say(out, f"{_place(place)} {why}: the whole broker stops.", "yellow")
     if answer.quorum is not None and not answer.quorum.safe:
-        say(out, f"Nobody elects leaders: {answer.quorum.finding}.", "bold red")
+        say(out, f"Nobody elects leaders or changes in-sync sets: {answer.quorum.finding}.", "bold red")
     show_fault(out, answer.fault)
     if hurt:
         _show_advice(out, {what for what, _ in ADVICE if _hit(answer, what)})

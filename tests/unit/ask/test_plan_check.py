@@ -15,7 +15,7 @@ from pipelines.ask.plan_check import PlanCheck, Planned, check_plan
 from pipelines.cli.main import application
 from pipelines.lake.names import Names, Statement
 from pipelines.lake.reader import Lake
-from tests.unit.check.story import START, Story, disk
+from tests.unit.check.story import START, Story, disk, topic_id
 
 
 def cluster() -> Story:
@@ -79,6 +79,13 @@ def test_copy_for_a_topic_that_wants_more_in_sync_than_its_replicas_would_refuse
     partitions = check(tmp_path / "one", story, w_0=[3], t_0=[1, 3])
     assert (partitions["w-0"].blocks, partitions["t-0"].blocks) == (True, False)
     assert "set min.insync.replicas of w to 1 before it begins" in partitions["w-0"].reason
+    eligible = r.PartitionChangeRecord(
+        topic_id=topic_id("w"), partition_id=0, isr=(), leader=-1, eligible_leader_replicas=(1,)
+    )
+    partitions = check(
+        tmp_path / "eligible", cluster().topic("w", {1: "a"}, {1: "b"}).configure("w", "2").append(eligible, 2), w_1=[3]
+    )
+    assert "before it begins, once the eligible leaders of w-0 are back in sync" in partitions["w-1"].reason
     story = story.configure("w", "1")
     assert not check(tmp_path / "after", story, w_0=[3])["w-0"].blocks
 

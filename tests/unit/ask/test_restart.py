@@ -452,9 +452,16 @@ def test_copy_that_may_be_in_a_failed_directory_spares_no_other(tmp_path: Path, 
     assert safe_to_restart(story.lake(tmp_path / "before"), [1]).verdict == "safe"
     lake = story.left(2, "b").lake(tmp_path / "after")
     answer = safe_to_restart(lake, [1])
-    assert (answer.verdict, reasons(answer)) == ("not now", {"directory offline": (2,)})
+    assert (answer.verdict, reasons(answer)) == ("not now", {"unplaced": (2,)})
     assert [stake.harms for stake in answer.stakes] == [["last_complete_copy"]]
     assert safe_to_restart(lake, [1], blank=[str(disk("a"))]).verdict == "not now"
-    assert {node.node_id: node.reason for node in restart_plan(lake).impossible}[1] == "directory offline"
+    assert {node.node_id: node.reason for node in restart_plan(lake).impossible}[1] == "unplaced"
     assert [change.last_complete for change in whatif(lake, ["1"]).changes] == [True]
     assert [exposure.broker_id for exposure in risk(lake).brokers if exposure.last_replicas] == [1]
+
+
+def test_copy_of_a_replica_that_left_its_broker_forbids_no_restart(tmp_path: Path) -> None:
+    """It was not safe for good: the folder is a stray, and no start truncates it."""
+    story = without_writes().broker(3, "d").fence(1).change("t", 0, isr=(2,), leader=2, leader_recovery_state=1)
+    story = story.change("t", 0, replicas=(2, 3), directories=(disk("b"), disk("d")), isr=(2, 3))
+    assert safe_to_restart(story.lake(tmp_path), [1]).verdict == "safe"

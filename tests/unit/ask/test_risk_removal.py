@@ -252,3 +252,12 @@ def test_directory_of_the_metadata_log_stops_its_broker(tmp_path: Path) -> None:
     assert {exposure.directory_id for exposure in risk(lake).directories if exposure.stops_broker} == {
         str(disk(name)) for name in "mno"
     }
+
+
+def test_disk_whose_lost_data_is_accepted_can_be_removed(tmp_path: Path) -> None:
+    """Only removal did not know that the loss was accepted: a dead disk could never be removed."""
+    story = Story().broker(2, "ab").topic("t", {2: "b"}).change("t", 0, leader=-1).left(2, "a")
+    story = story.fence(2).broker(2, "a", process=2, fenced=True).assign("t", 0, 2, "a").fence(2, up=True)
+    lake = story.change("t", 0, leader=2).lake(tmp_path)
+    assert not safe_to_remove(lake, f"2:{disk('b')}").safe
+    assert safe_to_remove(lake, f"2:{disk('b')}", accepted_until=lake.offset).safe

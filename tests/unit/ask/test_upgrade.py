@@ -124,6 +124,18 @@ def test_broker_that_is_fenced_can_be_unregistered_and_one_that_runs_must_be_upg
     assert fenced.command == "kafka-cluster.sh unregister --id 2 --bootstrap-server kafka:9091"
 
 
+def test_broker_with_the_only_copy_of_lost_writes_is_started_after_it_is_saved(tmp_path: Path) -> None:
+    """It said only "start broker 1 with Kafka 4.4 or later", which truncates the copy (R-LOSS-11)."""
+    story = (
+        Story(27).supporting(3, 33).supporting(1, 27).supporting(2, 27).topic("t", {1: "1", 2: "2"}, isr=(1,)).fence(1)
+    )
+    lake = story.change("t", 0, isr=(2,), leader=2, leader_recovery_state=1).lake(tmp_path)
+    saved, other = upgrade_check(lake).blockers
+    assert saved.advice.startswith("copy the folder of t-0 from the disks of broker 1 before it starts")
+    assert saved.advice.endswith("after that start broker 1 with Kafka 4.4 or later")
+    assert (saved.command, other.advice) == (None, "start broker 2 with Kafka 4.4 or later")
+
+
 def test_ghost_of_a_controller_below_the_level_that_unregisters_has_no_command(tmp_path: Path) -> None:
     story = Story(27).lead(7, 8).controller(7, 33).controller(6, 27).lead(8, 7).controller(8, 33)
     broker(story, 1, metadata_version=33)

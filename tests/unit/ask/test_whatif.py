@@ -355,3 +355,10 @@ def test_failures_that_leave_no_majority_of_controllers_elect_nobody(tmp_path: P
     assert not answer.quorum.safe
     assert {(change.partition, change.leader_after) for change in answer.changes} == {(0, -1)}
     assert [change.leader_after for change in whatif(lake, ["1"]).changes] == [3]
+
+
+def test_unclean_election_before_the_majority_is_gone_counts(tmp_path: Path) -> None:
+    story = Story(27).append(ConfigRecord(resource_type=2, resource_name="t", name=UNCLEAN_ELECTION, value="true"), 0)
+    story = story.voters({1: "a", 2: "b", 3: "c"}).broker(1, "a").broker(2, "b").broker(3, "c")
+    lake = story.topic("t", {1: "a", 3: "c"}, isr=(1,)).lake(tmp_path)
+    assert [change.unclean for change in whatif(lake, ["1", "2"]).changes] == [True]
