@@ -40,7 +40,6 @@ def open_lake(
     """The lake at ``path`` after the record at ``at_offset``, or after the last one appended by ``at_time`` (UTC).
 
     Without either, after the newest published record. ``at_time`` may be a text, as --at-time takes it: ``-10m``.
-    Inside a metadata transaction, after the record before it (R-TXN-2).
     Raises UsageError if there is no lake, or if it does not know that offset or time.
     """
     return LakeFrames(Lake.open(path, at_offset, at_time))

@@ -91,8 +91,6 @@ def open_lake(
     if at_time is not None and time is not None and not is_exact(at_time):
         meant = f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         progress.notice(f"--at-time {at_time} is {meant}: the answer is of offset {lake.offset}")
-    if at_offset is not None and lake.offset != at_offset:
-        progress.notice(f"--at-offset {at_offset} is inside a transaction: the answer is of offset {lake.offset}")
     return lake, settings
 
 

@@ -93,7 +93,6 @@ class Lake:
         """The lake at ``path`` after the record at ``at_offset``, or after the last one appended by ``at_time``.
 
         Without either, after the newest published record. ``at_time`` may be a text, as --at-time takes it: ``-10m``.
-        Inside a metadata transaction, of which all is visible at its end, after the record before it (R-TXN-2).
         Raises UsageError if there is no lake, or if it does not know that offset or time.
         """
         uri = local_path(os.fspath(path)).rstrip("/")
@@ -111,7 +110,6 @@ class Lake:
             at_offset = lake._offset_at(at_time)
         if at_offset is None:
             return lake
-        at_offset = lake._outside_transactions(at_offset)
         check_known(uri, ranges, at_offset)
         return lake._at(at_offset)
 
@@ -315,14 +313,6 @@ class Lake:
         lake = replace(self, offset=offset)
         ((micros,),) = lake.query(f"SELECT epoch_us(arg_max(append_time, log_offset)) FROM {lake.records()}")
         return lake if micros is None else replace(lake, time=time_of(micros))
-
-    def _outside_transactions(self, offset: int) -> int:
-        """``offset``, or the one before the transaction around it: the tables hold whole transactions (R-TXN-2)."""
-        newest = self.query(
-            f"SELECT log_offset, record_type FROM {replace(self, offset=offset).setting_records()} "
-            "WHERE ends_with(record_type, '_TRANSACTION_RECORD') ORDER BY log_offset DESC LIMIT 1"
-        )
-        return next((int(marker) - 1 for marker, kind in newest if kind.startswith("BEGIN")), offset)
 
     def _offset_at(self, at_time: datetime | str) -> int:
         at_time = parse_time(at_time) if isinstance(at_time, str) else at_time

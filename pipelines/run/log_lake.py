@@ -284,7 +284,6 @@ class LogLake(Lake):
             raise log.refusal or UsageError(
                 f"{options.path}: the log ends with offset {newest}: ask for {newest} or less"
             )
-        at_offset = lake._outside_transactions(at_offset)
         check_known(options.path, [(first, log.end_offset)], at_offset)
         return lake._at(at_offset)
 

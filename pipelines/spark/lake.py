@@ -203,17 +203,6 @@ def functions(tables: Mapping[str, str], bounds: Bounds) -> Iterator[tuple[str, 
     yield "offset_at(at_time TIMESTAMP) RETURNS BIGINT", by_then
     message = f"'this lake knows the offsets ' || {bounds.first} || ' to ' || {bounds.last}"
     known = f"IF(at BETWEEN {bounds.first} AND {bounds.last}, at, CAST(raise_error({message}) AS BIGINT))"
-    # Nothing of a transaction is visible before its end (R-TXN-2). Spark knows ``at`` in no deeper query.
-    marks = f"SELECT log_offset, record_type FROM {tables['records']} WHERE record_type LIKE '%_TRANSACTION_RECORD'"
-    spans = (
-        "(SELECT log_offset AS mark, lead(log_offset) OVER (ORDER BY log_offset) AS next, record_type LIKE 'BEGIN%' "
-        f"AS is_open FROM ({marks} UNION ALL VALUES (-1, '')))"
-    )
-    here = f"{known} >= span.mark AND ({known} < span.next OR span.next IS NULL) AND from_offset <= {known}"
-    visible = f"IF(span.is_open, span.mark - 1, {known})"
     for name, relation in tables.items():
         if BY_NAME[name].history:
-            yield (
-                f"{name}_at(at BIGINT) RETURNS TABLE",
-                f"SELECT r.* FROM {relation} r, {spans} span WHERE {here} AND {true_at(visible)}",
-            )
+            yield f"{name}_at(at BIGINT) RETURNS TABLE", f"SELECT * FROM {relation} WHERE {true_at(known)}"

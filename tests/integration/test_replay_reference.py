@@ -20,7 +20,6 @@ from tests.support.logs import first_batches, read_log
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.tables import differences, expected_rows, rows_of
 from tests.support.volume import rare
-from tests.unit.model.replay.test_conformance import IN_A_TRANSACTION
 
 pytestmark = pytest.mark.spark
 
@@ -72,8 +71,7 @@ def test_replay_writes_what_the_reference_says(
 def test_image_at_every_known_offset_is_kafkas(
     replayed: Callable[..., Path], kafka: str, node: str, start: str, max_records: int
 ) -> None:
-    """The tables also at offset 39 of the migration, inside a transaction that commits later. A question is asked
-    before or after it (R-TXN-2)."""
+    """Also at offset 39 of the migration, inside a transaction that commits later: history is exact to the record."""
     lake = replayed(kafka, node, start, max_records)
     newest = Lake.open(lake)
     assert (newest.first > 0) == (start == "snapshot")
@@ -82,8 +80,7 @@ def test_image_at_every_known_offset_is_kafkas(
     tables = rows_of(lake)
     for expected in images:
         assert engine.image(tables, expected["offset"]) == expected
-    passed = IN_A_TRANSACTION.get(kafka, set())
-    for expected in [known for known in (*images[::8], images[-1]) if known["offset"] not in passed]:
+    for expected in (*images[::8], images[-1]):
         assert image(Lake.open(lake, at_offset=expected["offset"])) == expected
 
 

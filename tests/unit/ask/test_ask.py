@@ -34,7 +34,6 @@ from tests.support.lakes import Reference, write_lake
 from tests.support.logs import Entry, read_file, read_log
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.volume import sampled
-from tests.unit.model.replay.test_conformance import IN_A_TRANSACTION
 
 A, B, C = (Uuid(9, lsb) for lsb in (1, 2, 3))
 TOPIC, AGAIN = Uuid(1, 1), Uuid(1, 2)
@@ -90,8 +89,6 @@ FAILURE = (
 @pytest.mark.parametrize("kafka", sampled(KAFKAS, 2))
 def test_image_at_every_recorded_offset_equals_kafkas(cluster_lakes: Mapping[str, Path], kafka: str) -> None:
     for expected in kafka_images(kafka):
-        if expected["offset"] in IN_A_TRANSACTION.get(kafka, ()):
-            continue
         answer = image(Lake.open(cluster_lakes[kafka], at_offset=expected["offset"]))
         assert answer == expected
         assert [list(part) for part in answer["partitions"]] == [list(part) for part in expected["partitions"]]

@@ -251,16 +251,6 @@ def test_time_that_is_not_exact_is_told_as_it_was_understood(lake: str, capsys: 
     assert leave(capsys, "status", "--lake", lake, "--at-time", "2026-11-21T02:22:00Z")[2] == ""
 
 
-def test_offset_inside_a_transaction_is_told_with_the_offset_of_the_answer(
-    lake: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """R-TXN-2: the bootstrap transaction is at offsets 1 to 7."""
-    _, out, problem = leave(capsys, "status", "--lake", lake, "--at-offset", "5", "--json")
-    assert problem == "jbod: --at-offset 5 is inside a transaction: the answer is of offset 0\n"
-    assert json.loads(out)["offset"] == 0
-    assert leave(capsys, "status", "--lake", lake, "--at-offset", "7")[2] == ""
-
-
 def on_terminal(*words: str, columns: int = 80, lines: int = 24, seconds: float = 60) -> tuple[int, str]:
     """Exit code and output of a command on a terminal, which gets Ctrl-C after so many seconds."""
     child, terminal = pty.fork()

@@ -14,11 +14,7 @@ import pytest
 from hypothesis import Phase, given, settings
 
 from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, UsageError
-from jbod_model.formats import records as r
 from jbod_model.formats.records import Record
-from jbod_model.ids import Uuid
-from jbod_model.replay.offline import image_as_json
-from jbod_model.replay.transactions import image_at
 from pipelines.ask.incident_list import incidents
 from pipelines.ask.json_values import image, jsonable
 from pipelines.ask.lake_status import directories, status
@@ -38,7 +34,6 @@ from tests.support.paths import CLUSTERS, EVERY_KAFKA, metadata_dir
 from tests.support.tables import differences, in_order, rows_of
 from tests.support.volume import amount, exhaustive, sampled
 from tests.unit.fold.histories import histories, log_of
-from tests.unit.run.test_rollback import write
 
 COPIES = sorted(path for path in CLUSTERS.glob("*/metadata/*") if path.is_dir())
 QUESTIONS: dict[str, Callable[[Lake], object]] = {
@@ -132,42 +127,6 @@ def test_log_is_asked_as_of_a_time_like_its_lake(tmp_path: Path) -> None:
     at = Lake.open(tmp_path / "lake", 231).time
     log_lake = LogLake.of(LogOptions(path=str(source)), at_time=at)
     assert (log_lake.offset, log_lake.time) == (Lake.open(tmp_path / "lake", at_time=at).offset, at)
-
-
-def aborted(directory: Path) -> Path:
-    """A log with an aborted transaction at offsets 1 to 3."""
-    begin, abort = r.BeginTransactionRecord(), r.AbortTransactionRecord()
-    topic = r.TopicRecord(name="t", topic_id=Uuid(7, 1))
-    return write(directory, [(1, [r.NoOpRecord()]), (1, [begin, topic]), (1, [abort]), (1, [r.NoOpRecord()])])
-
-
-@pytest.mark.parametrize(
-    ("kafka", "offsets"),
-    [("kafka-3.9.2-zk-migration", {2: 0, 23: 23, 24: 23, 32: 23, 40: 23, 41: 41}), (None, {0: 0, 1: 0, 2: 0, 3: 3})],
-    ids=["committed", "aborted"],
-)
-def test_offset_inside_a_transaction_has_the_state_before_it(
-    tmp_path: Path, kafka: str | None, offsets: dict[int, int]
-) -> None:
-    """R-TXN-2, R-TXN-3: log and lake showed the part of the transaction up to the offset."""
-    source, lake = aborted(tmp_path / "log") if kafka is None else metadata_dir(kafka), tmp_path / "lake"
-    local.replay(source, lake)
-    for offset, seen in offsets.items():
-        at, state = image_at(source, offset)
-        assert at == seen
-        for opened in (Lake.open(lake, offset), LogLake.of(LogOptions(path=str(source)), offset)):
-            assert opened.offset == seen
-            assert json.loads(json.dumps(image(opened))) == json.loads(json.dumps(image_as_json(state, at)))
-            assert opened.time == Lake.open(lake, seen).time
-
-
-def test_time_inside_a_transaction_has_the_state_before_it(tmp_path: Path) -> None:
-    """R-TXN-2: records up to offset 39 of the transaction from 24 to 41 are of that time."""
-    source = metadata_dir("kafka-3.9.2-zk-migration")
-    local.replay(source, tmp_path / "lake")
-    time = Lake.open(tmp_path / "lake").times([39])[39]
-    assert Lake.open(tmp_path / "lake", at_time=time).offset == 23
-    assert LogLake.of(LogOptions(path=str(source)), at_time=time).offset == 23
 
 
 def test_damaged_log_answers_from_what_is_sound_and_says_why_not_from_more(tmp_path: Path) -> None:
