@@ -278,7 +278,10 @@ def perhaps_offline(lake: Lake, default_min_isr: int = 1) -> dict[tuple[str, int
     that may lie in a directory which is not (R-ACT-1)."""
     unplaced = f"""
         SELECT DISTINCT topic_id, partition FROM {lake.at("assignments")} WHERE kind IN ('unassigned', 'migrating')
-        AND broker_id IN (SELECT broker_id FROM {lake.until("directories")} WHERE to_offset IS NOT NULL)
+        AND broker_id IN (
+            SELECT broker_id FROM {lake.until("directories")}
+            GROUP BY broker_id, directory_id HAVING bool_and(to_offset IS NOT NULL)
+        )
     """
     if not lake.query(f"{unplaced} LIMIT 1"):
         return {}
