@@ -178,6 +178,9 @@ class Losses:
     at_risk: Sequence[AtRisk]
     last_copies: LastCopies
     """What actions on brokers and disks give up."""
+    perhaps: Sequence[AtRisk] = ()
+    """Partitions that may have no complete copy online: no record has placed it, and a directory of its broker is not
+    online (R-ACT-1)."""
     ever: Sequence[DataLoss] = ()
     """Every loss up to the lake's offset, including those that ended, by topic and number."""
 
@@ -187,7 +190,10 @@ class Losses:
         def kept(loss: DataLoss | AtRisk) -> bool:
             return keeps(loss) and any(map(keeps, loss.copies))
 
-        return replace(self, losses=[*filter(kept, self.losses)], at_risk=[*filter(kept, self.at_risk)])
+        losses, at_risk, perhaps = (
+            [*filter(kept, partitions)] for partitions in (self.losses, self.at_risk, self.perhaps)
+        )
+        return replace(self, losses=losses, at_risk=at_risk, perhaps=perhaps)
 
     def chosen(self, kind: str) -> list[DataLoss]:
         """The losses of a kind that are not accepted."""
@@ -216,14 +222,27 @@ class Losses:
     @property
     def held(self) -> list[tuple[tuple[LastCopy, ...], list[AtRisk]]]:
         """The offline places of the only complete copies, most partitions first."""
-        partitions_of: dict[tuple[LastCopy, ...], list[AtRisk]] = {}
-        for partition in self.at_risk:
-            partitions_of.setdefault(tuple(partition.copies), []).append(partition)
-        return sorted(partitions_of.items(), key=lambda item: -len(item[1]))
+        return _by_copies(self.at_risk)
+
+    @property
+    def perhaps_held(self) -> list[tuple[tuple[LastCopy, ...], list[AtRisk]]]:
+        """The places in which the only complete copies may be, most partitions first."""
+        return _by_copies(self.perhaps)
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
-        return {"losses": [loss.as_json() for loss in self.losses], "at_risk": jsonable(list(self.at_risk))}
+        return {
+            "losses": [loss.as_json() for loss in self.losses],
+            "at_risk": jsonable(list(self.at_risk)),
+            "perhaps_at_risk": jsonable(list(self.perhaps)),
+        }
+
+
+def _by_copies(partitions: Sequence[AtRisk]) -> list[tuple[tuple[LastCopy, ...], list[AtRisk]]]:
+    partitions_of: dict[tuple[LastCopy, ...], list[AtRisk]] = {}
+    for partition in partitions:
+        partitions_of.setdefault(tuple(partition.copies), []).append(partition)
+    return sorted(partitions_of.items(), key=lambda item: -len(item[1]))
 
 
 def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Losses:
@@ -234,7 +253,8 @@ def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Lo
     every = _data_losses(lake, partitions, accepted_until)
     lasting = _in_order([loss for loss in every if loss.until_offset is None])
     last = last_copies_of(lake, partitions, _truncated(lasting))
-    return Losses(lasting, _at_risk(lake, partitions, places_of(lake)), last, every)
+    places = places_of(lake)
+    return Losses(lasting, _at_risk(lake, partitions, places), last, _perhaps(partitions, places), every)
 
 
 def count_lost(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Counter[str]:
@@ -438,3 +458,14 @@ def _at_risk(lake: Lake, partitions: Sequence[Followed], places: Places) -> list
                 )
             )
     return at_risk
+
+
+def _perhaps(partitions: Sequence[Followed], places: Places) -> list[AtRisk]:
+    perhaps = []
+    for partition in partitions:
+        shape = partition.shape
+        copies = [copy for copy in last_copies(shape) if copy.given_up is None]
+        if copies and all(may_be_online(shape, copy) and not is_online(shape, copy) for copy in copies):
+            kept = tuple(map(places.copy, copies))
+            perhaps.append(AtRisk(partition.topic, partition.topic_id, partition.partition, kept, certain=False))
+    return perhaps

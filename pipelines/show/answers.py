@@ -63,7 +63,7 @@ def show_losses(out: Screen, answer: Losses, time: datetime, every: bool = False
     if answer.accepted:
         say(out, f"Lost data that was accepted (check.losses_accepted_until): {answer.accepted:,}", "dim")
     held = answer.held if every else answer.held[:MOST_GROUPS]
-    if held:
+    if held or answer.perhaps:
         show_title(out, "Do not wipe")
     for copies, members in held:
         single_copy = len(copies) == 1 or not members[0].certain
@@ -75,6 +75,11 @@ def show_losses(out: Screen, answer: Losses, time: datetime, every: bool = False
         if tiered:
             say(out, f"    {only_local(tiered)}", hang=6)
     show_rest(out, len(answer.held) - len(held), "place", "  ")
+    for copies, members in answer.perhaps_held if every else answer.perhaps_held[:MOST_GROUPS]:
+        names = listed([partition.name for partition in members])
+        where = " or ".join(copy.where for copy in copies)
+        text = f"{where} may hold the only complete copy of {many(len(members), 'partition')}: {names}"
+        say(out, f"  {text}; no record says where it is, kafka-log-dirs.sh --describe may", hang=4)
 
 
 def _show_group(

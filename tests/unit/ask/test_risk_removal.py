@@ -261,3 +261,16 @@ def test_disk_whose_lost_data_is_accepted_can_be_removed(tmp_path: Path) -> None
     lake = story.change("t", 0, leader=2).lake(tmp_path)
     assert not safe_to_remove(lake, f"2:{disk('b')}").safe
     assert safe_to_remove(lake, f"2:{disk('b')}", accepted_until=lake.offset).safe
+
+
+def test_offline_names_the_disk_that_may_hold_the_only_copy(tmp_path: Path) -> None:
+    """It said "every replica is online" and nothing else, while whatif and safe-to-remove named the disk."""
+    story = Story().broker(1, "abc").topic("t", {1: "unassigned"})
+    assert not losses(story.lake(tmp_path / "before")).perhaps
+    lake = story.left(1, "bc").lake(tmp_path / "after")
+    assert [(partition.name, partition.copies[0].directories) for partition in losses(lake).perhaps] == [
+        ("t-0", (str(disk("a")),))
+    ]
+    run = CliRunner().invoke(application(["offline"]), ["offline", "--lake", str(tmp_path / "after")])
+    assert f"directory {disk('a')} of broker 1 may hold the only complete copy of 1 partition: t-0" in run.stdout
+    assert not losses(story.assign("t", 0, 1, "b").lake(tmp_path / "placed")).perhaps
