@@ -440,8 +440,10 @@ def test_failed_disk_with_the_only_copy_of_lost_writes_forbids_the_restart_until
 
 def test_unclean_election_at_the_stop_waits_for_the_followers(tmp_path: Path) -> None:
     """It was not safe, as if the partition had no leader and the election came with the return."""
-    followers = partition((1, A), (2, B), (3, C), isr=(1,))
-    answer = ask(image(followers, unclean_leader_election_enable="true", min_insync_replicas="2"))
+    story = Story().append(ConfigRecord(resource_type=2, resource_name="t", name=UNCLEAN, value="true"), 0)
+    story = story.configure("t", "2").broker(1, "a").broker(2, "b").broker(3, "c")
+    lake = story.topic("t", {1: "a", 2: "b", 3: "c"}).change("t", 0, isr=(1,)).lake(tmp_path)
+    answer = safe_to_restart(lake, [1])
     assert (answer.verdict, reasons(answer)) == ("not now", {"catching up": (2, 3)})
 
 
