@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from jbod_model.loss.copies import Copy, Loss
-from jbod_model.loss.fate import is_online, last_copies, may_be_online
+from jbod_model.loss.fate import Fate, is_online, last_copies, may_be_online
 from pipelines.ask.advice import Advice, steps_in_words
 from pipelines.ask.advice_last_copies import LastCopy, about_crash
 from pipelines.ask.configs import tiered_topics
@@ -252,7 +252,7 @@ def losses(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> Lo
         return Losses((), (), LastCopies(lake))
     every = _data_losses(lake, partitions, accepted_until)
     lasting = _in_order([loss for loss in every if loss.until_offset is None])
-    last = last_copies_of(lake, partitions, _truncated(lasting))
+    last = last_copies_of(lake, partitions, truncated(lasting))
     places = places_of(lake)
     return Losses(lasting, _at_risk(lake, partitions, places), last, _perhaps(partitions, places), every)
 
@@ -309,11 +309,16 @@ def perhaps_offline(lake: Lake, default_min_isr: int = 1) -> dict[tuple[str, int
         (partition.topic_id, partition.partition): {
             broker
             for broker, copy in partition.copies.items()
-            if copy.directory is None and may_be_online(partition.shape, copy) and not is_online(partition.shape, copy)
+            if copy.directory is None and _in_doubt(partition.shape, copy)
         }
         for partition in followed(lake, default_min_isr, unplaced)
     }
     return {partition: brokers for partition, brokers in brokers_of.items() if brokers}
+
+
+def _in_doubt(fate: Fate, copy: Copy) -> bool:
+    """Whether a broker may serve the copy, and no record says that it does (R-ACT-1)."""
+    return may_be_online(fate, copy) and not is_online(fate, copy)
 
 
 def _without_online_leader(lake: Lake) -> str:
@@ -348,11 +353,16 @@ def _in_order(losses: Sequence[DataLoss]) -> list[DataLoss]:
     return sorted(answer, key=lambda loss: (loss.topic, loss.partition, loss.topic_id, loss.offset))
 
 
-def _truncated(losses: Sequence[DataLoss]) -> dict[int, list[str]]:
-    """By broker: the partitions that go on without writes which a copy of the broker may still hold."""
+def truncated(losses: Sequence[DataLoss], gone: Collection[str] = ()) -> dict[int, list[str]]:
+    """By broker: the partitions that go on without writes which a copy of the broker may still hold.
+
+    Its start truncates that copy to the leader's (R-LOSS-11), unless its directory is ``gone`` from log.dirs.
+    """
     partitions_of: dict[int, dict[str, None]] = {}
     for loss in losses:
         for copy in loss.kept:
+            if copy.directories and {*copy.directories} <= {*gone}:
+                continue
             partitions_of.setdefault(copy.broker_id, {})[loss.name] = None
     return {broker: list(names) for broker, names in partitions_of.items()}
 
@@ -413,7 +423,7 @@ class Places:
             place = "unregistered"
         else:
             place = "online" if (copy.broker_id, directory) in self.online else "offline"
-        perhaps = [place for place in sorted(map(str, copy.where)) if (copy.broker_id, place) not in self.online]
+        perhaps = [at for at in sorted(map(str, copy.where)) if (copy.broker_id, at) not in self.online]
         directories = tuple(perhaps) if directory is None else (directory,)
         return LastCopy(copy.broker_id, directory, directories, copy.given_up, copy.away, place, copy.overwritten)
 
@@ -465,7 +475,7 @@ def _perhaps(partitions: Sequence[Followed], places: Places) -> list[AtRisk]:
     for partition in partitions:
         shape = partition.shape
         copies = [copy for copy in last_copies(shape) if copy.given_up is None]
-        if copies and all(may_be_online(shape, copy) and not is_online(shape, copy) for copy in copies):
+        if copies and all(_in_doubt(shape, copy) for copy in copies):
             kept = tuple(map(places.copy, copies))
             perhaps.append(AtRisk(partition.topic, partition.topic_id, partition.partition, kept, certain=False))
     return perhaps

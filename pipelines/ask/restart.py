@@ -11,7 +11,7 @@ from jbod_model.errors import UsageError
 from jbod_model.restart import DECIDING, Harm
 from pipelines.ask.advice import Action, Advice
 from pipelines.ask.json_values import jsonable, members
-from pipelines.ask.lost_data import losses
+from pipelines.ask.lost_data import losses, truncated
 from pipelines.ask.next_start import NextStarts, next_starts, starts_of
 from pipelines.ask.restart_columns import columns
 from pipelines.ask.restart_judge import Judge, RestartOutcome, Stake
@@ -277,9 +277,9 @@ def safe_to_restart(
     else:
         starts = starts_of(lake, judge.with_disks_away(registered), default_min_isr)
     out = [directory for start in starts for outcome in start.starts for directory in outcome.gone] if named else []
-    truncated = truncated_copies(judge, registered, accepted_until, gone=out)
+    overwritten = truncated_copies(judge, registered, accepted_until, gone=out)
     as_known = verdict_of(judgement, effect, starts, named=named)
-    if missing or truncated:
+    if missing or overwritten:
         as_known = NOT_DECIDABLE if missing else NOT_SAFE
     return RestartVerdict(
         offset=lake.offset,
@@ -293,7 +293,7 @@ def safe_to_restart(
         partitions=int(judge.columns.on(registered).any(axis=1).sum()),
         stakes=judgement.stakes(),
         next_leaders=judgement.next_leaders,
-        blocking=[*truncated, *_with_since(lake, judgement.blocking())],
+        blocking=[*overwritten, *_with_since(lake, judgement.blocking())],
         in_flight=in_flight(judge.columns, frozenset(registered)),
         quorum=effect,
         refused=judgement.refused,
@@ -308,17 +308,14 @@ def truncated_copies(
     judge: Judge, brokers: Sequence[int], accepted_until: int = -1, *, gone: Collection[str] = ()
 ) -> list[Blocking]:
     """For each of the brokers that are down or have a disk away: the partitions of which it may have the only copy of
-    writes that their leaders lack. Its start truncates that copy to the leader's (R-LOSS-11), unless its directory is
-    ``gone`` from log.dirs."""
+    writes that their leaders lack. ``gone``: directories that are taken out of log.dirs."""
     away = judge.with_disks_away(brokers)
     may_have = [broker for broker in brokers if broker in away or judge.columns.registered[broker].fenced]
-    held: dict[int, dict[str, None]] = {}
-    for loss in losses(judge.lake, judge.default_min_isr, accepted_until).losses if may_have else ():
-        for copy in loss.kept:
-            if not copy.directories or not {*copy.directories} <= {*gone}:
-                held.setdefault(copy.broker_id, {})[loss.name] = None
+    if not may_have:
+        return []
+    held = truncated(losses(judge.lake, judge.default_min_isr, accepted_until).losses, gone)
     return [
-        Blocking(TRUNCATED, len(names), [*names][:NAMES], (broker,))
+        Blocking(TRUNCATED, len(names), names[:NAMES], (broker,))
         for broker, names in held.items()
         if broker in may_have
     ]
