@@ -166,7 +166,7 @@ def read_commit(lake: LakeUri, table: str, version: int) -> Commit | None:
         marks,
         any(file.get("dataChange", True) for file in files if file),
         any("metaData" in action or "protocol" in action for action in actions),
-        int(str(restores)) if str(restores).isdigit() else None,
+        int(str(restores)) if str(restores).isdecimal() else None,
     )
 
 

@@ -158,7 +158,7 @@ def addresses_of(url: str) -> tuple[Address, ...]:
     addresses = []
     for node in url.removeprefix(KAFKA).rstrip("/").split(","):
         host, _, port = node.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 1 << 16 or "@" in node or "/" in node:
+        if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16 or "@" in node or "/" in node:
             raise UsageError(f"{url}: write kafka://HOST:PORT[,HOST:PORT...], the nodes and their listener's port")
         addresses.append(Address(host.removeprefix("[").removesuffix("]"), int(port)))
     return tuple(addresses)

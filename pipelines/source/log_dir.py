@@ -129,7 +129,7 @@ class LogDir:
     def node_id(self) -> int:
         """node.id of the meta.properties beside the log, -1 if there is none."""
         text = self._property(str(PurePosixPath(self.root).parent / "meta.properties"), "node.id", "=")
-        return int(text) if text.isdigit() else -1
+        return int(text) if text.isdecimal() else -1
 
     def _refuse_other_topics(self) -> None:
         topic = self._property(str(PurePosixPath(self.root) / "partition.metadata"), "topic_id", ":")
@@ -137,7 +137,7 @@ class LogDir:
             raise UsageError(f"{self.log_dir}: is the log of another topic (topic_id {topic}), not {LOG_NAME}")
         name = PurePosixPath(self.root).name
         # Kafka names the folder of a partition TOPIC-N. In any other folder, such records are damage.
-        of_topic = not topic and name != LOG_NAME and name.rpartition("-")[2].isdigit()
+        of_topic = not topic and name != LOG_NAME and name.rpartition("-")[2].isdecimal()
         segments = self.files()[0] if of_topic else []
         if segments and holds_other_records(self._fs, segments[0].path):
             raise UsageError(f"{self.log_dir}: is the log of another topic: its first batch has no metadata records")
