@@ -197,6 +197,11 @@ def reassign_or_start(broker: int) -> Advice:
     return Advice(Action.REASSIGN, text, broker, every_disk=True)
 
 
+def bring_home(broker: int, names: Sequence[str]) -> tuple[Advice, ...]:
+    """The disk was moved from this broker, and has its replicas."""
+    return look(f"bring the disk back to broker {broker}, or save {few(names)} from it (a folder may end in -stray)")
+
+
 def look(text: str) -> tuple[Advice, ...]:
     """Something to find out or to wait for. It changes nothing."""
     return (Advice(Action.LOOK, text),) if text else ()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import get_args
@@ -83,6 +83,17 @@ class LastCopies:
     def shared(self) -> Sequence[str]:
         """The partitions with several last copies."""
         return [_name(member) for fate, members in self.shapes if len(last_copies(fate)) > 1 for member in members]
+
+    def moved_here(self, broker: int, directories: Collection[str]) -> Mapping[int, Sequence[Member]]:
+        """Other broker -> the partitions whose last copies are all in ``directories``: its disk was moved to
+        ``broker``."""
+        members_of: dict[int, list[Member]] = {}
+        for fate, members in self.shapes:
+            last = last_copies(fate)
+            places = [{*map(str, copy.where)} for copy in last if copy.broker_id != broker]
+            if places and len(places) == len(last) and all(place and place <= {*directories} for place in places):
+                members_of.setdefault(last[0].broker_id, []).extend(members)
+        return members_of
 
     def _unplaced(self, broker: int) -> list[str]:
         """The partitions with a last copy on a broker that no record has placed."""

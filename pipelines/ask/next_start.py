@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
+from itertools import chain
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from jbod_model.controller.cluster import MIN_ISR
@@ -23,7 +24,7 @@ from jbod_model.loss.fate import Fate, is_online
 from jbod_model.next_start import BLANK, Key, NextStart, ReportTime, Started, start
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image
-from pipelines.ask.advice import Advice, steps_in_words
+from pipelines.ask.advice import Advice, bring_home, steps_in_words
 from pipelines.ask.advice_last_copies import add_replica, keep_in_use, start_holder, wait_until_in_sync
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable, members
@@ -286,6 +287,9 @@ class _Player:
             played += [self._play(replace(how, reports=report_time)) for report_time in others for how in ways]
         first = played[0]
         lost = [{partition.name: partition for partition in self._given_up(started)} for started in played]
+        for topic, number in chain(*data.last_copies.moved_here(self.broker, become("blank")).values()):
+            loss = GivenUp(topic, number, "lost", None, topic in self.tiered)
+            lost = [{**partitions, loss.name: loss} for partitions in lost]
         led = [{*self._led(started)} - {*self._led(None)} for started in played]
         back = become("back")
         twice = sorted({name for directory in back for name in data.last_copies.twice(self.broker, directory)})
@@ -454,6 +458,10 @@ def _steps(
         "missing": lambda: last.about_missing(broker),
     }[disks.state]()
     of_steps = {name for step in steps if step.forbidden for name in step.cost}
+    for home, partitions in last.moved_here(broker, [name for name, how in named.items() if how == "blank"]).items():
+        names = [f"{topic}-{number}" for topic, number in partitions]
+        steps += bring_home(home, names)
+        of_steps |= {*names}
     rest = given_up - of_steps
     there = [directory for directory in named if directory in disks.listed]
     return [*steps, *_save(player, rest, there)] if rest else steps

@@ -13,8 +13,8 @@ from jbod_model.loss.fate import OperatorAction
 from pipelines.ask.advice import (
     Action,
     Advice,
+    bring_home,
     drain,
-    few,
     look,
     reassign_or_start,
     reassign_or_take_out,
@@ -205,7 +205,7 @@ def _about_other_brokers(lake: Lake, place: Place) -> Iterator[Reason]:
         yield Reason(
             True,
             f"{_count(names, 'replica')} of broker {broker} in it: it was a disk of broker {broker}",
-            look(f"bring the disk back to broker {broker}, or save {few(names)} from it (a folder may end in -stray)"),
+            bring_home(broker, names),
             tuple(names),
         )
 

@@ -20,9 +20,9 @@ from jbod_model.whatif import Failures, after
 from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, MinIsr, is_true, min_isr, setting, tiered_topics
 from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.loss import followed
-from pipelines.ask.lost_data import AtRisk, Losses, complete_copies, losses, perhaps_offline, places_of
+from pipelines.ask.lost_data import AtRisk, complete_copies, losses, perhaps_offline, places_of
 from pipelines.ask.restart import QuorumEffect, nodes, quorum_effect
-from pipelines.ask.whatif_places import Already, Place, already, find_place, touched
+from pipelines.ask.whatif_places import Already, Place, already, find_place, registrations, touched
 from pipelines.lake.reader import Lake
 
 
@@ -153,7 +153,10 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     judge = replace(judge, complete=complete, perhaps_offline=perhaps, tiered=tiered_topics(lake), unclean=unclean)
     changes = sorted(judge.changes(), key=lambda change: (change.harmless, change.topic, change.partition))
     off = [offline_place for place in places if (offline_place := already(lake, place)) is not None]
-    last = [partition for partition in _last_offline(losses(lake, default_min_isr)) if _is_hit(partition, places)]
+    holders = {
+        directory: broker.broker_id for broker in registrations(lake) for directory in map(str, broker.directories)
+    }
+    last = [each for each in losses(lake, default_min_isr).last_offline if _is_hit(each, places, holders)]
     lost = {(leader_change.topic, leader_change.partition) for leader_change in changes if leader_change.last_complete}
     hidden = [
         partition
@@ -235,17 +238,13 @@ def _may_be_in(copy: Copy, places: Sequence[Place]) -> bool:
     )
 
 
-def _last_offline(data: Losses) -> list[AtRisk]:
-    """The partitions at risk, and those whose last copies were given up while none leads without them."""
-    pending = [loss for loss in data.losses if loss.went_on_offset is None]
-    given_up = [AtRisk(loss.topic, loss.topic_id, loss.partition, loss.copies, loss.tiered) for loss in pending]
-    return sorted([*data.at_risk, *given_up], key=lambda partition: (partition.topic, partition.partition))
-
-
-def _is_hit(partition: AtRisk, places: Sequence[Place]) -> bool:
-    """Whether a last copy is on one of the brokers, or in one of the directories."""
+def _is_hit(partition: AtRisk, places: Sequence[Place], holders: Mapping[str, int]) -> bool:
+    """Whether a last copy is on one of the brokers, or in one of the directories. ``holders``: directory -> the broker
+    that lists it: a disk that was moved may have the copy of another broker."""
     return any(
-        copy.broker_id == place.broker_id and place.directory_id in (None, *copy.directories)
+        place.directory_id in copy.directories
+        if place.directory_id is not None
+        else place.broker_id in (copy.broker_id, *map(holders.get, copy.directories))
         for copy in partition.copies
         for place in places
     )

@@ -77,7 +77,7 @@ def drain(it: Problem, place: Place) -> Goal:
         leaves=leaves,
         takes=takes,
         own_first=not whole,
-        notes=[] if whole else _unplaced(it, place.broker_id),
+        notes=[] if whole else [*_unplaced(it, place.broker_id), *_moved(it, place)],
         emptied=emptied if place.listed else (),
     )
 
@@ -88,6 +88,17 @@ def _unplaced(it: Problem, broker: int) -> list[str]:
     number = int((mine[it.state.directory] & (it.state.directory >= 0)).sum())
     note = f"replicas of broker {broker} without a directory in the log: {number:,}; they may be on this disk, too"
     return [note] if number else []
+
+
+def _moved(it: Problem, place: Place) -> list[str]:
+    """Replicas of other brokers in it, whose disk it was: no reassignment moves their data."""
+    there = [number for number, (_, name) in enumerate(it.state.directories) if name == place.directory_id]
+    brokers = it.state.brokers[it.state.replicas[np.isin(it.state.directory, there)]]
+    return [
+        f"replicas of broker {broker} in it, whose disk it was: {(brokers == broker).sum():,}; see jbod safe-to-remove"
+        for broker in np.unique(brokers).tolist()
+        if broker != place.broker_id
+    ]
 
 
 def _never_onto_itself(it: Problem, emptied: Sequence[int], takes: Flags) -> None:

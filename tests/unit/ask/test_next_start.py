@@ -109,6 +109,28 @@ def test_directory_that_is_on_another_broker_is_refused_when_it_comes_back(tmp_p
     assert "is registered by broker 2" in back.refused
 
 
+def moved() -> Story:
+    """The disk a of broker 1, which has its replica of solo-0, is in broker 2 now."""
+    story = Story().broker(1, "ab").broker(2, "c").topic("solo", {1: "a"}).left(1, "b").change("solo", 0, leader=-1)
+    return story.broker(1, "b", process=2).broker(2, "ac", process=2)
+
+
+def test_blank_disk_in_the_place_of_one_that_was_moved_from_another_broker_gives_up_its_last_copy(
+    tmp_path: Path,
+) -> None:
+    """It said that no replica is recreated, and named nothing."""
+    answer = next_starts(moved().lake(tmp_path / "1"), 2, blank=[A])
+    assert answer.gives_up == ["solo-0"]
+    assert [step.text for step in answer.steps] == [
+        "bring the disk back to broker 1, or save solo-0 from it (a folder may end in -stray)"
+    ]
+    assert not next_starts(moved().lake(tmp_path / "2"), 2, gone=[A]).gives_up, "it is left as it is"
+    recreated = moved().assign("solo", 0, 1, "b")
+    assert next_starts(recreated.lake(tmp_path / "3"), 2, blank=[A]).gives_up == ["solo-0"], "nobody leads yet"
+    led = recreated.change("solo", 0, leader=1)
+    assert not next_starts(led.lake(tmp_path / "4"), 2, blank=[A]).gives_up
+
+
 def test_broker_that_is_not_registered_has_all_its_directories_away(tmp_path: Path) -> None:
     """R-COPY-9."""
     story = Story().broker(1, "ab").broker(2, "c").topic("solo", {1: "a"})

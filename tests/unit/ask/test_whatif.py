@@ -32,6 +32,7 @@ from tests.support.lakes import Reference
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
 from tests.support.volume import amount, rare
+from tests.unit.ask.test_next_start import moved
 from tests.unit.ask.test_plan_check import named, replaced
 from tests.unit.check.story import Story, disk
 
@@ -191,6 +192,14 @@ def test_whatif_names_partitions_whose_last_copy_may_lie_where_no_record_placed_
     assert named(f"1:{disk('a')}") == ["alone-0", "behind-0", "old-0"]
     story.fence(1)
     assert named(f"1:{disk('b')}") == ["alone-0", "behind-0", "old-0"]
+
+
+def test_whatif_names_the_last_copies_on_a_disk_that_was_moved_to_another_broker(tmp_path: Path) -> None:
+    """By its id: it named the copies of replicas of the broker only that lists it."""
+    lake = moved().lake(tmp_path)
+    for place in (f"2:{disk('a')}", "2", f"1:{disk('a')}"):
+        assert [partition.name for partition in whatif(lake, [place]).last_offline] == ["solo-0"], place
+    assert not whatif(lake, [f"2:{disk('c')}"]).last_offline
 
 
 def test_whatif_names_the_last_copies_that_were_given_up_while_nobody_leads_without_them(

@@ -17,7 +17,9 @@ from pipelines.plan.files import WAIT
 from pipelines.plan.goals import drain, find
 from pipelines.plan.steps import Limits
 from tests.support.planned import Broker, Cluster, disk_id, replicas_of, three_disks
+from tests.unit.ask.test_next_start import moved
 from tests.unit.ask.test_plan_check import named, replaced
+from tests.unit.check.story import disk as story_disk
 
 
 def drained(
@@ -290,6 +292,13 @@ def test_new_disk_with_the_path_of_a_dead_one_takes_replicas_and_is_drained(
     named(moved, {"/data/a": "az", "/data/b": "b"})
     answer = plan(moved, lambda it: drain(it, find(it, moved, "1:/data/a")))
     assert targets(answer) == {"t-0": {1: "/data/b", 2: "any"}}
+
+
+def test_replicas_of_another_broker_in_the_disk_are_named(tmp_path: Path) -> None:
+    """Its disk was moved: "Nothing has to be done", and it has the last copy of solo-0."""
+    lake = moved().lake(tmp_path)
+    answer = plan(lake, lambda it: drain(it, find(it, lake, f"2:{story_disk('a')}")))
+    assert "replicas of broker 1 in it, whose disk it was: 1; see jbod safe-to-remove" in answer.notes
 
 
 def log_dirs(path: Path, held: dict[str, list[str]]) -> str:
