@@ -11,7 +11,7 @@ from jbod_model.errors import UsageError
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.ask.whatif_places import Place, find_place
 from pipelines.lake.reader import Lake
-from pipelines.plan.problem import DOWN, NO_PATH, NO_SIZE, OFFLINE, OPEN, Problem
+from pipelines.plan.problem import ANY, DOWN, NO_PATH, NO_SIZE, OFFLINE, OPEN, Problem
 
 BYTES, REPLICAS, LEADERS = "bytes", "replicas", "leaders"
 
@@ -54,11 +54,19 @@ class Goal:
 
 
 def find(it: Problem, lake: Lake, text: str) -> Place:
-    """The place that ``text`` names, as for other commands, or by a path that a source of sizes says."""
-    for (broker, path), disk in it.by_path.items():
-        if text == f"{broker}:{path}":
-            return find_place(lake, f"{broker}:{it.disks.ids[disk]}")
-    return find_place(lake, text, listed=True)
+    """The place that ``text`` names, as for other commands, or by a path that a source of sizes says. Raises UsageError
+    if none of several disks with the path is online."""
+    of_path: list[Place] = []
+    for broker, path, directory in zip(
+        it.state.brokers[it.disks.broker].tolist(), it.disks.paths, it.disks.ids, strict=True
+    ):
+        if path not in ("", ANY) and text == f"{broker}:{path}":
+            of_path.append(find_place(lake, f"{broker}:{directory}"))
+    places = [place for place in of_path if place.listed] or of_path
+    if len(places) > 1:
+        ids = ", ".join(sorted(str(place.directory_id) for place in places))
+        raise UsageError(f"{text}: several directories match: {ids}")
+    return places[0] if places else find_place(lake, text, listed=True)
 
 
 def drain(it: Problem, place: Place) -> Goal:

@@ -19,6 +19,7 @@ from pipelines.plan.steps import Limits
 from tests.support.planned import Broker, Cluster, disk_id, replicas_of, three_disks
 from tests.unit.ask.test_next_start import moved
 from tests.unit.ask.test_plan_check import named, replaced
+from tests.unit.check.story import Story
 from tests.unit.check.story import disk as story_disk
 
 
@@ -292,6 +293,17 @@ def test_new_disk_with_the_path_of_a_dead_one_takes_replicas_and_is_drained(
     named(moved, {"/data/a": "az", "/data/b": "b"})
     answer = plan(moved, lambda it: drain(it, find(it, moved, "1:/data/a")))
     assert targets(answer) == {"t-0": {1: "/data/b", 2: "any"}}
+
+
+def test_path_of_two_dead_disks_is_refused_with_their_ids(tmp_path: Path) -> None:
+    """One of them was drained, and the answer did not say which."""
+    story = Story().broker(1, "bxy").broker(2, "c").broker(3, "d").topic("t", {1: "b", 2: "c"}, {1: "x", 2: "c"})
+    lake = story.left(1, "xy").left(1, "y").lake(tmp_path)
+    named(lake, {"/data/b": "bx"})
+    with pytest.raises(UsageError, match=f"several directories match: {story_disk('b')}, {story_disk('x')}"):
+        plan(lake, lambda it: drain(it, find(it, lake, "1:/data/b")))
+    answer = plan(lake, lambda it: drain(it, find(it, lake, f"1:{story_disk('b')}")))
+    assert [*targets(answer)] == ["t-0"]
 
 
 def test_replicas_of_another_broker_in_the_disk_are_named(tmp_path: Path) -> None:
