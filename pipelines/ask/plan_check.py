@@ -171,7 +171,7 @@ def judge(
     image, fault = _image(lake, entries), ""
     known = {key: entry for key, entry in entries.items() if _find(image, key) is not None}
     plan = {key: entry.replicas for key, entry in known.items()}
-    profile, static = _profile(lake), {MIN_ISR: str(default_min_isr)}
+    profile, static = oldest_rules(lake), {MIN_ISR: str(default_min_isr)}
     try:
         played = outcomes(image, plan, profile=profile, static_configs=static)
     except ControllerFault as problem:
@@ -197,7 +197,7 @@ def _without_a_disk(lake: Lake) -> Collection[int]:
     return {*lost_directories(lake), *(broker for (broker,) in rows)}
 
 
-def _profile(lake: Lake) -> Profile:
+def oldest_rules(lake: Lake) -> Profile:
     """The rules of the oldest release among the controllers: any of them may lead when the plan runs (R-RELEASE-4)."""
     ((level,),) = lake.query(
         f"SELECT min(highest_levels[list_position(features, $1)]) FROM {lake.at('controllers')}", [METADATA_VERSION]
@@ -385,6 +385,8 @@ class _Judge:
             yield STUCK, self._why_stuck(was, done, new or dead, partition)
         elif (partition.adds or partition.removes) and was.leader >= 0 > done.leader:
             yield STUCK, "no replica would lead in the end"
+        elif down := [broker for broker in dead if self.image.brokers[broker].fenced]:  # it knows no fenced brokers
+            yield REFUSED, f"kafka-reassign-partitions takes no file with {brokers_in_words(down)}: fenced"
         if partition.in_sync_after < partition.min_isr_after <= partition.in_sync:
             yield UNDER_MIN_ISR, f"{partition.in_sync_after} in sync, {partition.min_isr_after} needed"
         # Replicas that are being added count: Kafka's effectiveMinIsr is at most the number of all replicas.

@@ -71,6 +71,17 @@ def test_fenced_broker_never_copies(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("level", "swap"), [(26, "never done"), (31, "refused")])
+def test_file_with_a_broker_that_is_down_is_refused_by_the_tool(tmp_path: Path, level: int, swap: str) -> None:
+    """Nothing blocked another order, or a swap beside it: the controller would do it, and the tool begins nothing."""
+    story = Story(level).broker(1, "ab").broker(2, "c").broker(3, "d").topic("t", {1: "a", 2: "c"}).topic("u", {1: "b"})
+    story = story.fence(2).change("t", 0, isr=(1,))
+    order = check(tmp_path / "order", story, t_0=[2, 1], u_0=[3])
+    assert (order["t-0"].findings, order["u-0"].blocks) == (("refused",), False)
+    assert order["t-0"].reason == "kafka-reassign-partitions takes no file with broker 2: fenced"
+    assert swap in check(tmp_path / "swap", story, t_0=[3, 2])["t-0"].findings
+
+
 def test_copy_for_a_topic_that_wants_more_in_sync_than_its_replicas_would_refuse_writes_until_it_is_done(
     tmp_path: Path,
 ) -> None:
