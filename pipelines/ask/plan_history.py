@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import NamedTuple
 
 from pipelines.ask.plan_check import ReassignedPartition
@@ -30,6 +32,8 @@ class Now(NamedTuple):
     replicas: Sequence[int]
     isr: Sequence[int]
     leader: int
+    adding: Sequence[int]
+    removing: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -73,16 +77,17 @@ def stories(lake: Lake) -> Mapping[tuple[str, int], PartitionPhases]:
                     lag((toward, moving)) OVER (PARTITION BY topic_id, partition ORDER BY from_offset)
         )
         SELECT any_value(n.topic), partition, any_value(n.replicas), any_value(n.isr), any_value(n.leader),
+               any_value(n.adding), any_value(n.removing),
                list((h.aims, h.moving, h.from_offset, epoch_us(h.from_time), h.toward) ORDER BY h.from_offset)
         FROM now n JOIN phases h USING (topic_id, partition) GROUP BY topic_id, partition
         """
     )
     return {
         (topic, number): PartitionPhases(
-            Now(replicas, isr, leader),
+            Now(replicas, isr, leader, adding, removing),
             [Phase(aims, moving, at, time_of(micros), toward) for aims, moving, at, micros, toward in phases],
         )
-        for topic, number, replicas, isr, leader, phases in rows
+        for topic, number, replicas, isr, leader, adding, removing, phases in rows
     }
 
 
@@ -167,6 +172,12 @@ class Copiers:
             frozenset(broker for broker, _, _, listed, _ in rows if listed),
             {(topic, number, broker): directory for topic, number, broker, directory in offline},
         )
+
+    @cached_property
+    def only(self) -> frozenset[str]:
+        """The online directories whose broker has no other."""
+        directories = Counter(self.listed.values())
+        return frozenset(directory for directory, broker in self.listed.items() if directories[broker] == 1)
 
     @property
     def by_directory(self) -> Mapping[tuple[int, str], Sequence[str]]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pipelines.ask.json_values import NamedPartition, jsonable, members
 from pipelines.ask.log_dirs import BrokerLogDir
-from pipelines.ask.plan_check import ReassignedPartition, brokers_in_words, read_plan, select_wanted
+from pipelines.ask.plan_check import ReassignedPartition, brokers_in_words, oldest_rules, read_plan, select_wanted
 from pipelines.ask.plan_history import Copiers, Now, PartitionPhases, PlacedReplica, places_of, select_moves, stories
 from pipelines.ask.removal import Removal, safe_to_remove
 from pipelines.ask.whatif_places import directories_by_path
@@ -248,7 +248,8 @@ def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1, sourc
                 source_paths[directory.broker_id, directory.path] = directory.directory_id
     paths = directories_by_path(lake, source_paths)
     select_moves(lake, entries, paths)
-    watch = _Watch(Copiers.of(lake), stories(lake), places_of(lake), paths, copies)
+    added_suffice = oldest_rules(lake).controller.reassignment_completion == "added in sync"
+    watch = _Watch(Copiers.of(lake), stories(lake), places_of(lake), paths, copies, added_suffice)
     works = {key: [*watch.works(key, entry)] for key, entry in entries.items()}
     partitions = [watch.partition(key, entry, works[key]) for key, entry in entries.items()]
     partitions.sort(key=lambda partition: (STATES.index(partition.state), partition.topic, partition.partition))
@@ -268,6 +269,8 @@ class _Watch:
     places: Mapping[tuple[str, int, int], PlacedReplica]
     paths: Mapping[tuple[int, str], str]
     copies: Copies
+    added_suffice: bool
+    """Whether a reassignment waits for the added replicas only, unless it removes more than it adds (R-RELEASE-4)."""
 
     def partition(self, key: tuple[str, int], entry: ReassignedPartition, works: Sequence[Work]) -> Watched:
         """A partition with its state, which is the first of STATES among ``works``."""
@@ -308,8 +311,11 @@ class _Watch:
                 since = None if begun is None else begun.time
                 copied = begun is not None and begun is not now
                 return Work(DONE, None if begun is None else now.offset, now.time, begun=since, copied=copied)
-            reason, stuck = self._why_not_done(key, story.now, now.toward)
+            enough = self.added_suffice and len(story.now.adding) >= len(story.now.removing)
             waits = [broker for broker in now.toward if broker not in story.now.isr]
+            if enough:
+                waits = [broker for broker in waits if broker in story.now.adding]
+            reason, stuck = self._why_not_done(key, story.now, waits)
             return Work(STUCK if stuck else UNDER_WAY, now.offset, now.time, waits, reason, begun=now.time)
         # Replicas that are only removed, or have another order, are so with one record.
         at_once = [at for at in range(1, len(phases)) if phases[at].aims and not phases[at - 1].aims]
@@ -337,9 +343,8 @@ class _Watch:
         size, left = self.copies.across(name, added, late)
         return replace(work, bytes=size, left=left)
 
-    def _why_not_done(self, key: tuple[str, int], now: Now, toward: Sequence[int]) -> tuple[str, bool]:
+    def _why_not_done(self, key: tuple[str, int], now: Now, late: Sequence[int]) -> tuple[str, bool]:
         """What a reassignment waits for, and whether it cannot go on by itself (R-REASSIGN-2)."""
-        late = [broker for broker in toward if broker not in now.isr]
         troubles = [trouble for broker in late if (trouble := self._trouble(key, broker))]
         if now.leader == -1:
             troubles.insert(0, "no replica leads: there is nothing to copy from")
@@ -361,7 +366,9 @@ class _Watch:
         if place is not None and place.directory == wanted:
             return Work(DONE, place.offset, place.time, copied=place.moved)
         unsaid = broker in story.now.replicas and (place is None or place.directory is None)
-        if unsaid and self.copies.paths.get((f"{key[0]}-{key[1]}", broker)) == path:
+        joined = unsaid and broker in story.now.isr
+        there = joined and wanted in self.cluster.only
+        if there or (unsaid and self.copies.paths.get((f"{key[0]}-{key[1]}", broker)) == path):
             return Work(DONE)  # a broker need not report a replica that joined (R-LOCAL-4)
         what = f"{path} of broker {broker}"
         if trouble := self._trouble(key, broker):
@@ -371,7 +378,6 @@ class _Watch:
         if wanted in self.cluster.cordoned:
             return Work(STUCK, waits_for=[broker], reason=f"{what} is cordoned")
         began = place is not None and place.directory is not None and broker in story.phases[0].toward
-        joined = unsaid and broker in story.now.isr
         where = f"the log does not say whether it is in {what}: --sizes does" if joined else f"not in {what} yet"
         return Work(UNDER_WAY, waits_for=[broker], reason=where, copied=began)
 

@@ -93,6 +93,19 @@ def test_broker_that_is_fenced_or_gone_makes_it_stuck(tmp_path: Path) -> None:
     assert of(tmp_path / "2", story.unregister(3), t_0=[3, 2]).reason == "broker 3 is not registered"
 
 
+@pytest.mark.parametrize(("level", "state", "waits_for"), [(26, "stuck", [2, 4]), (31, "under way", [4])])
+def test_replica_that_stays_is_not_waited_for_from_release_4_3_on(
+    tmp_path: Path, level: int, state: str, waits_for: list[int]
+) -> None:
+    """R-RELEASE-4: it was stuck because of a broker that nothing waits for, and then it was done."""
+    story = Story(level).broker(1, "a").broker(2, "b").broker(3, "c").broker(4, "d")
+    story = story.topic("t", {1: "a", 2: "b", 3: "c"}).fence(2).change("t", 0, isr=(1, 3))
+    partition = of(tmp_path / "swap", begin(story, "t", 0, [1, 2, 4], "d"), t_0=[1, 2, 4])
+    assert (partition.state, partition.waits_for) == (state, waits_for)
+    fewer = of(tmp_path / "fewer", begin(story, "t", 0, [1, 2], ""), t_0=[1, 2])
+    assert (fewer.state, fewer.waits_for) == ("stuck", [2]), "it has more to remove than to add"
+
+
 def test_disk_that_fails_under_the_copy_makes_it_stuck(tmp_path: Path) -> None:
     story = Story().broker(1, "a").broker(2, "c").broker(3, "de").topic("t", {1: "a", 2: "c"})
     begin(story, "t", 0, [3, 2], "d").left(3, "e")
@@ -254,6 +267,14 @@ def test_sizes_of_a_source_weigh_the_time_left_and_name_the_paths(tmp_path: Path
     begun = next(partition.since_time for partition in answer.partitions if partition.partition == 1)
     assert begun is not None
     assert answer.left == (lake.time - begun) / 200 * 900
+
+
+def test_replica_that_joined_a_broker_of_one_disk_is_in_it(tmp_path: Path) -> None:
+    """R-LOCAL-4: without a source of sizes it was under way for ever."""
+    story = Story().broker(1, "a").broker(2, "c").broker(3, "d").topic("t", {1: "a", 2: "c"})
+    story.replicas["t", 0] |= {3: "unassigned"}
+    end(story.change("t", 0, replicas=(3, 2, 1), directories=(*map(disk, ("unassigned", "c", "a")),)), "t", 0, [3, 2])
+    assert of(tmp_path, story, {"/d": "d"}, t_0=([3, 2], ["/d", "any"])).state == "done"
 
 
 def test_replica_that_joined_and_is_never_reported_is_done_where_a_source_has_it_in_its_path(tmp_path: Path) -> None:
