@@ -26,7 +26,7 @@ SCREENFUL = 40
 """Rows of a list, unless all are asked for."""
 GAP = 2
 """Spaces between two columns."""
-PROSE, LEAST = 40, 24
+PROSE, LEAST = 40, 20
 """A column that is wider than the first is prose, and is not made narrower than the second."""
 SHORT = 8
 """Letters of an id that is cut."""
@@ -141,7 +141,8 @@ def show_table(
     texts = sorted((index for index in range(1, len(columns)) if index not in right), key=lambda at: -widths[at])
     for index in texts:
         excess = max(0, _width(widths) - out.width)
-        widths[index] -= min(excess, max(0, widths[index] - _least([row[index] for row in cells], widths[index])))
+        least = _least([columns[index], *(row[index] for row in cells)], widths[index])
+        widths[index] -= min(excess, max(0, widths[index] - least))
     if _width(widths) > out.width:
         _fold(out, columns, cells)
         return

@@ -282,12 +282,27 @@ def on_terminal(*words: str, columns: int = 80, lines: int = 24, seconds: float 
 
 @pytest.mark.parametrize(
     ("columns", "words"),
-    [(60, ("offline", *AT)), (60, ("incidents",)), (80, ("directories", *AT)), (160, ("risk", *AT))],
+    [
+        (60, ("offline", *AT)),
+        (60, ("incidents",)),
+        (80, ("directories", *AT)),
+        (80, ("moves",)),
+        (80, ("quorum",)),
+        (160, ("risk", *AT)),
+    ],
 )
 def test_answer_fits_the_terminal(lake: str, columns: int, words: tuple[str, ...]) -> None:
     code, output = on_terminal(*words, "--lake", lake, columns=columns)
     assert code == 0
     assert max(len(re.sub("\x1b\\[[0-9;]*m", "", line)) for line in output.splitlines()) <= columns
+
+
+def test_heading_keeps_its_words_on_a_narrow_terminal(lake: str) -> None:
+    """Cause: a column became as narrow as its cells: ``REPLI`` over ``CAS``, and an error if all cells were empty."""
+    words = ("--fail", "1:klc", "--fail", "4", "--at-offset", "250")
+    output = on_terminal("-q", "whatif", *words, "--lake", lake, lines=200, columns=80)[1]
+    headings = next(line for line in output.splitlines() if "PARTITION" in line)
+    assert headings.endswith("PARTITION   REPLICAS  LEADER  THEN  IN SYNC  THEN  MIN ISR  LOSES\x1b[0m")
 
 
 def test_answer_that_is_longer_than_the_screen_ends_with_its_first_line(lake: str) -> None:
