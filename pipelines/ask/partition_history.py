@@ -129,7 +129,8 @@ def _history(lake: Lake, topic: str, partition: int, losses: Sequence[DataLoss])
 def partition_named(lake: Lake, name: str) -> tuple[str, int]:
     """Topic and number of ``topic-0``. Raises UsageError, with similar names, if the lake never knew it."""
     topic, _, number = name.rpartition("-")
-    if topic and number.isascii() and number.isdigit() and len(number) < 10:
+    numbered = topic and number.isascii() and number.isdigit() and len(number) < 10
+    if numbered:
         rows = lake.query(
             f"SELECT 1 FROM {lake.until('partitions')} WHERE topic = $1 AND partition = $2 LIMIT 1",
             [topic, int(number)],
@@ -142,8 +143,9 @@ def partition_named(lake: Lake, name: str) -> tuple[str, int]:
     for whole in (topic, name):
         if whole in topics:
             raise UsageError(f"{name}: {whole} has the partitions {whole}-0 to {whole}-{topics[whole]}")
-    near = difflib.get_close_matches(topic or name, topics, 3, 0.5)
-    hint = f"did you mean {' or '.join(f'{match}-{number or 0}' for match in near)}?" if near else _some(topics)
+    topic, number = (topic, number) if numbered else (name, "0")
+    near = difflib.get_close_matches(topic, topics, 3, 0.5)
+    hint = f"did you mean {' or '.join(f'{match}-{number}' for match in near)}?" if near else _some(topics)
     raise UsageError(f"{name}: no such partition up to offset {lake.offset}: {hint}")
 
 

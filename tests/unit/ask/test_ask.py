@@ -288,6 +288,8 @@ def test_history_of_an_offline_replica_that_is_reassigned_away_never_says_offlin
     ("name", "hint"),
     [
         ("order-0", "did you mean orders-0?"),
+        ("order", "did you mean orders-0?"),
+        ("order-s", "did you mean orders-0?"),
         ("orders-7", "orders has the partitions orders-0 to orders-1"),
         ("orders", "orders has the partitions orders-0 to orders-1"),
         ("orders-x", "orders has the partitions orders-0 to orders-1"),
@@ -296,6 +298,7 @@ def test_history_of_an_offline_replica_that_is_reassigned_away_never_says_offlin
     ],
 )
 def test_history_of_an_unknown_partition_suggests(tmp_path: Path, name: str, hint: str) -> None:
+    """Cause: of a name without a number, the end was taken for the number: did you mean orders-order?"""
     write_lake(tmp_path / "lake", entries(*FAILURE))
     with pytest.raises(UsageError, match=r"\?$|orders") as problem:
         history(Lake.open(tmp_path / "lake"), name)
