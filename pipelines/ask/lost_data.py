@@ -77,20 +77,19 @@ class DataLoss(NamedTuple):
         now = "" if self.leader_now == self.leader else f"; {_leads(self.leader_now)} now"
         if self.followed_by is not None:
             now = f"; {_MORE[self.followed_by_kind or LOST]} offset {self.followed_by}"
-        if self._crashed:
+        if own := self._crashed:
             return (
-                f"{self.copies[0].broker} {'led' if now else 'leads'} after an unclean shutdown: what it had not "
-                f"flushed from {where} may be missing, and no other copy was complete{now}"
+                f"{own.broker} {'led' if now else 'leads'} after an unclean shutdown: what it had not flushed from "
+                f"{own.where} may be missing, and no other copy was complete{now}"
             )
         return f"{what} may lack writes: broker {self.leader} was elected without them; they were in {where}{now}"
 
     @property
     def steps(self) -> list[Advice]:
         """What to do now, in order."""
-        if self._crashed:
-            return [about_crash(self.leader_now is not None and self.followed_by is None)]
-        steps = [_step(self.name, copy, self.went_on_offset is not None) for copy in self.copies]
-        return list(dict.fromkeys(steps))
+        copies = [copy for copy in self.copies if not (self._crashed and _was_truncated(copy))]
+        steps = [_step(self.name, copy, self.went_on_offset is not None) for copy in copies if copy != self._crashed]
+        return list(dict.fromkeys(steps)) or [about_crash(self.leader_now is not None and self.followed_by is None)]
 
     @property
     def advice(self) -> str:
@@ -110,9 +109,9 @@ class DataLoss(NamedTuple):
         ]
 
     @property
-    def _crashed(self) -> bool:
-        """The leader's own copy was the last one, and may lack writes that were not flushed."""
-        return [copy.broker_id for copy in self.copies] == [self.leader] and self.copies[0].given_up is None
+    def _crashed(self) -> LastCopy | None:
+        """The leader's own copy, if it was one of the last, and may lack writes that were not flushed."""
+        return next((copy for copy in self.copies if copy.broker_id == self.leader and copy.given_up is None), None)
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -138,7 +137,7 @@ def _leads(leader: int | None) -> str:
 
 def _step(name: str, copy: LastCopy, went_on: bool) -> Advice:
     """``went_on``: a replica leads without the data, so the copy is truncated when its replica follows again."""
-    if copy.overwritten_offset is not None or (copy.given_up is None and copy.place == "online"):
+    if _was_truncated(copy):
         return copy.was_truncated()
     if copy.given_up in (None, "unregistered") and (went_on or copy.given_up is None):
         return copy.save_before_start()
@@ -149,6 +148,10 @@ def _step(name: str, copy: LastCopy, went_on: bool) -> Advice:
     if copy.place == "online":
         return copy.look_at_once()
     return copy.keep_folder(name, went_on=went_on)
+
+
+def _was_truncated(copy: LastCopy) -> bool:
+    return copy.overwritten_offset is not None or (copy.given_up is None and copy.place == "online")
 
 
 class AtRisk(NamedTuple):

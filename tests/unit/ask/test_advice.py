@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -494,6 +495,31 @@ def test_sentence_about_a_crash_says_who_leads_now(tmp_path: Path) -> None:
     assert loss.finding.startswith("broker 1 led after an unclean shutdown")
     assert loss.finding.endswith("no replica leads now")
     assert "accept" not in loss.advice
+
+
+def test_leader_whose_copy_was_one_of_the_last_is_not_said_to_lack_them(tmp_path: Path) -> None:
+    """It said that the leader's copy was truncated to the leader's, and sent to a backup. A real Kafka lost nothing."""
+    story = Story().broker(1, "a").broker(2, "b").topic("t", {1: "a", 2: "b"}).configure("t", "2")
+
+    def eligible(*brokers: int, **fields: Any) -> None:
+        record = r.PartitionChangeRecord(
+            topic_id=topic_id("t"), partition_id=0, eligible_leader_replicas=brokers, **fields
+        )
+        story.append(record, 2)
+
+    story.fence(2)
+    eligible(2, isr=(1,))
+    story.fence(1)
+    eligible(1, 2, isr=(), leader=-1)
+    eligible(1)
+    story.broker(2, "b", process=2)
+    eligible()
+    story.broker(1, "a", process=2)
+    eligible(isr=(1,), leader=1, leader_recovery_state=1)
+    (loss,) = offline(story.lake(tmp_path)).data.losses
+    assert loss.finding.startswith("broker 1 leads after an unclean shutdown: what it had not flushed from directory")
+    assert "truncated" not in loss.advice
+    assert "accept" in loss.advice
 
 
 def test_directory_of_a_stopped_broker_with_last_copies_is_not_emptied_by_a_reassignment(tmp_path: Path) -> None:
