@@ -213,14 +213,19 @@ class Losses:
 
     @property
     def groups(self) -> list[list[DataLoss]]:
-        """The losses that are not accepted, by cause and advice: by kind, then by number of partitions."""
+        """The losses that are not accepted, by cause and advice: by kind, a crash last, then by partitions."""
         losses_by_cause: dict[tuple[str, str], dict[str, DataLoss]] = {}
         order = (LOST, UNREACHABLE, MAY_LACK)
         for loss in sorted((loss for kind in order for loss in self.chosen(kind)), key=attrgetter("offset")):
             # A partition can have the same loss twice: the group names it once.
             losses_by_cause.setdefault((loss.finding, steps_in_words(loss.steps)), {}).setdefault(loss.name, loss)
         groups = [list(group.values()) for group in losses_by_cause.values()]
-        return sorted(groups, key=lambda group: (order.index(group[0].kind), -len(group), group[0].offset))
+
+        def place(group: Sequence[DataLoss]) -> tuple[int, bool, int, int]:
+            # The crash of a process alone loses nothing, so it comes after what is missing.
+            return order.index(group[0].kind), group[0]._crashed is not None, -len(group), group[0].offset
+
+        return sorted(groups, key=place)
 
     @property
     def last_offline(self) -> list[AtRisk]:

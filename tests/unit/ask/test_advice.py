@@ -522,6 +522,17 @@ def test_leader_whose_copy_was_one_of_the_last_is_not_said_to_lack_them(tmp_path
     assert "accept" in loss.advice
 
 
+def test_unclean_election_is_named_before_the_crashes_of_processes(tmp_path: Path) -> None:
+    """Crashes that lose nothing came first, and the loss of a real Kafka was among the groups that are not printed."""
+    story = Story().broker(1, "a").broker(2, "b").topic("t", {1: "a", 2: "b"}).topic("u", {1: "a"}, {1: "a"})
+    story.change("t", 0, isr=(1,)).fence(1)
+    story.change("u", 0, leader=-1, isr=()).change("u", 1, leader=-1, isr=()).broker(1, "a", process=2)
+    story.change("u", 0, leader=1, isr=(1,)).change("u", 1, leader=1, isr=(1,))
+    story.change("t", 0, leader=2, isr=(2,), leader_recovery_state=1)
+    groups = losses(story.lake(tmp_path)).groups
+    assert [[loss.name for loss in group] for group in groups] == [["t-0"], ["u-0", "u-1"]]
+
+
 def test_directory_of_a_stopped_broker_with_last_copies_is_not_emptied_by_a_reassignment(tmp_path: Path) -> None:
     """R-ACT-6: it said to reassign the replicas to other brokers, while no complete copy was online."""
     lake = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1).lake(tmp_path)
