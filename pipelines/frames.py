@@ -40,8 +40,9 @@ def open_lake(
     """The lake at ``path`` after the record at ``at_offset``, or after the last one appended by ``at_time`` (UTC).
 
     Without either, after the newest published record. ``at_time`` may be a text, as --at-time takes it: ``-10m``.
-    Raises UsageError if there is no lake, or if it does not know that offset or time.
+    Raises UsageError if there is no lake, if it does not know that offset or time, or if both are given.
     """
+    _refuse_both(at_offset, at_time)
     return LakeFrames(Lake.open(path, at_offset, at_time))
 
 
@@ -60,16 +61,22 @@ def read_log(
     from pipelines.run.log_lake import LogLake
     from pipelines.source.log_options import LogOptions
 
+    _refuse_both(at_offset, at_time)
     place = os.fspath(path)
     copy = _committed(place) if place.startswith(KAFKA) else None
     lake = LogLake.of(LogOptions(path=place if copy is None else copy.name), at_offset, at_time)
     if copy is not None:
         weakref.finalize(lake, copy.cleanup)
-    if lake.log.refusal is not None and at_offset is None and at_time is None:
-        raise lake.log.refusal
+    if lake.log.refusal is not None and at_offset is None and lake.offset == lake.log.end_offset - 1:
+        raise lake.log.refusal  # the records of a later time may be behind the damage
     for line in lake.log.notices:
         warnings.warn(line, stacklevel=2)
     return Frames(lake)
+
+
+def _refuse_both(at_offset: int | None, at_time: datetime | str | None) -> None:
+    if at_offset is not None and at_time is not None:
+        raise UsageError("at_offset and at_time: give one of them")
 
 
 def _committed(url: str) -> TemporaryDirectory[str]:

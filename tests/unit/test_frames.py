@@ -90,7 +90,15 @@ def test_unknown_table_is_refused_with_those_that_are_there() -> None:
         read_log(metadata_dir(KAFKA)).table("changes")
 
 
-def test_damaged_log_is_read_only_at_an_offset_before_the_damage(tmp_path: Path) -> None:
+def test_offset_and_time_together_are_refused(cluster_lakes: Mapping[str, Path]) -> None:
+    """Cause: the offset was ignored without a word."""
+    for read, path in ((open_lake, cluster_lakes[KAFKA]), (read_log, metadata_dir(KAFKA))):
+        with pytest.raises(UsageError, match=r"^at_offset and at_time: give one of them$"):
+            read(path, at_offset=231, at_time="-10m")
+
+
+def test_damaged_log_is_read_only_at_an_offset_or_a_time_before_the_damage(tmp_path: Path) -> None:
+    """Cause: at a time after the damage the rows before it were given, without an error."""
     log = tmp_path / "log"
     copytree(metadata_dir(KAFKA), log)
     segment = max(log.glob("*/*.log"))
@@ -99,4 +107,7 @@ def test_damaged_log_is_read_only_at_an_offset_before_the_damage(tmp_path: Path)
     segment.write_bytes(data)
     with pytest.raises(JbodError, match="offset"):
         read_log(log)
+    with pytest.raises(JbodError, match="offset"):
+        read_log(log, at_time="-10m")
     assert read_log(log, at_offset=100).table("records").to_arrow().num_rows == 101
+    assert read_log(log, at_time="2026-11-21T02:22:00Z").table("records").to_arrow().num_rows == 176
