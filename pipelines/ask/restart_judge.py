@@ -158,13 +158,15 @@ class Judge:
     def _with_copies(self, outcome: RestartOutcome, played: Sequence[_Played]) -> dict[int, RestartEffect]:
         """The judgement of partitions whose lists need not name every complete copy, by their index.
 
-        Lists name the complete copies that are online, unless all of them stop: another replica may be complete, too;
-        or unless a replica became eligible that was none, and was added again (R-QUIRK-3).
+        Lists name the complete copies that are online, unless all of them stop, or are offline: another replica may be
+        complete, too; or unless a replica became eligible that was none, and was added again (R-QUIRK-3).
         """
+        online = self.columns.online[outcome.rows]
         doubtful = [
             index
             for index in range(len(outcome.rows))
-            if Harm.LAST_COPY in outcome.of(index).caused and outcome.of(index).online_down
+            if (Harm.LAST_COPY in outcome.of(index).caused and outcome.of(index).online_down)
+            or (Harm.LAST_COPY in outcome.of(index).already and online[index].any())
         ]
         eligible = np.flatnonzero(self.columns.elr[outcome.rows].any(axis=1)).tolist()
         if not doubtful and not eligible:

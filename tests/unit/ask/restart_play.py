@@ -164,7 +164,7 @@ def played(image: Image, brokers: Sequence[int], *, kill: bool, profile: Profile
     orders = [*itertools.permutations(brokers)]
     schedules = [True] if kill or len(brokers) == 1 else [True, False]
     unclean = without_mark(image, brokers, kill=kill)
-    whole = {place: named_in(known[place]) for place in hit}
+    whole = {place: named_in(known[place]) or {*known[place].last_known_elr} for place in hit}  # R-LOSS-1
     before = {place: harms(image, place, whole[place], profile) for place in hit}
     for stop, together in itertools.product(orders, schedules):
         down, first = stopped(image, stop, kill, profile, together=together)
@@ -175,7 +175,7 @@ def played(image: Image, brokers: Sequence[int], *, kill: bool, profile: Profile
                 new = then[place] - before[place]
                 if place in first | second:
                     new.add("unclean_election")
-                if whole[place] and not named_in(later.topics[place[0]].partitions[place[1]]):
+                if named_in(known[place]) and not named_in(later.topics[place[0]].partitions[place[1]]):
                     new.add("last_complete_copy")
                 if not {*brokers} & {*known[place].replicas} and "unclean_election" not in new:
                     new = set()

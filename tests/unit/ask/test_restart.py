@@ -462,6 +462,17 @@ def test_copy_that_may_be_in_a_failed_directory_spares_no_other(tmp_path: Path, 
     assert [exposure.broker_id for exposure in risk(lake).brokers if exposure.last_replicas] == [1]
 
 
+def test_complete_copy_that_is_online_and_in_no_list_of_a_leaderless_partition_counts(tmp_path: Path) -> None:
+    """R-RESTART-4: its broker was safe, as if no complete copy had been online. With two in sync needed, nothing was
+    acknowledged after broker 1 left the in-sync set."""
+    story = Story().broker(1, "a").broker(2, "b").broker(3, "c").topic("t", {2: "b", 1: "a", 3: "c"})
+    story.configure("t", "2").change("t", 0, isr=(2, 1)).change("t", 0, isr=(2,))
+    lake = story.fence(2).change("t", 0, leader=-1).lake(tmp_path)
+    answer = safe_to_restart(lake, [1])
+    assert (answer.verdict, answer.stakes[0].harms) == ("not now", ["last_complete_copy"])
+    assert safe_to_restart(lake, [3]).verdict == "safe"
+
+
 def test_copy_of_a_replica_that_left_its_broker_forbids_no_restart(tmp_path: Path) -> None:
     """It was not safe for good: the folder is a stray, and no start truncates it."""
     story = without_writes().broker(3, "d").fence(1).change("t", 0, isr=(2,), leader=2, leader_recovery_state=1)
