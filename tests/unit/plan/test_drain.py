@@ -295,6 +295,15 @@ def test_new_disk_with_the_path_of_a_dead_one_takes_replicas_and_is_drained(
     assert targets(answer) == {"t-0": {1: "/data/b", 2: "any"}}
 
 
+def test_replica_that_may_be_in_a_disk_that_failed_is_not_judged_by_another_that_is_not(tmp_path: Path) -> None:
+    """R-ACT-6: one of the two was judged for both, and plan check blocked the file that was written."""
+    story = Story().broker(1, "a").broker(2, "bc").broker(3, "d").topic("z", {2: "unassigned"})
+    lake = story.left(2, "c").topic("a", {2: "unassigned"}).lake(tmp_path)
+    answer = plan(lake, lambda it: drain(it, find(it, lake, "2")))
+    assert (answer.exit_code, answer.documents) == (1, {})
+    assert [(lack.reason.partition(":")[0], lack.example) for lack in answer.lacks] == [("no complete copy", "z-0")]
+
+
 def test_path_of_two_dead_disks_is_refused_with_their_ids(tmp_path: Path) -> None:
     """One of them was drained, and the answer did not say which."""
     story = Story().broker(1, "bxy").broker(2, "c").broker(3, "d").topic("t", {1: "b", 2: "c"}, {1: "x", 2: "c"})
