@@ -119,10 +119,17 @@ class Columns:
     @cached_property
     def may_elect(self) -> Flags:
         """Partitions without a leader that may elect a replica which lacks writes as soon as any broker is unfenced:
-        where unclean elections are on, or the last known leader, if it can lead or not (R-ELECT-4, R-QUIRK-11)."""
+        where unclean elections are on, the last known leader, if it can lead or not (R-ELECT-4, R-QUIRK-11), or one
+        that is listed, and was recreated empty (R-ACT-1)."""
         unclean = np.array([topic_settings.unclean for topic_settings in self.settings] or [False], bool)[self.setting]
-        able = (unclean & self.can_lead.any(axis=1)) | self.last_known_elr.any(axis=1)
+        able = (unclean & self.can_lead.any(axis=1)) | self.last_known_elr.any(axis=1) | self.listed_online
         flags: Flags = (self.leader < 0) & able
+        return flags
+
+    @cached_property
+    def listed_online(self) -> Flags:
+        """Partitions with a replica that is in sync or eligible, and can lead."""
+        flags: Flags = np.asarray(((self.isr | self.elr) & self.can_lead).any(axis=1))
         return flags
 
     def on(self, brokers: Any) -> Flags:

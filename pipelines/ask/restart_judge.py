@@ -92,13 +92,8 @@ class Judge:
         reasons = [
             why(it, row, frozenset(brokers), effect.caused) for row, effect in zip(kinds.tolist(), every, strict=True)
         ]
-        uncleanly = np.array([Harm.UNCLEAN in effect.caused for effect in every], bool)
-        kept = touched[rows] | uncleanly[kind]
-        rows, kind = rows[kept], kind[kept]
         outcome = replace(
             outcome,
-            rows=rows,
-            kind=kind,
             judged=every,
             reasons_by_kind=reasons,
             fault=next((partition.fault for partition in played if partition.fault), ""),
@@ -108,7 +103,8 @@ class Judge:
         )
         if self.known_complete:
             outcome = replace(outcome, otherwise=self._with_copies(outcome, played))
-        for index, row in enumerate(rows.tolist()):
+        outcome = outcome.only(touched[rows])
+        for index, row in enumerate(outcome.rows.tolist()):
             leader = outcome.of(index).leader
             if 0 <= it.leader[row] < it.replicas.shape[1] and stopping[row, it.leader[row]] and leader >= 0:
                 leaders[leader] += 1
@@ -159,16 +155,18 @@ class Judge:
         """The judgement of partitions whose lists need not name every complete copy, by their index.
 
         Lists name the complete copies that are online, unless all of them stop, or are offline: another replica may be
-        complete, too; or unless a replica became eligible that was none, and was added again (R-QUIRK-3).
+        complete, too; or unless a replica became eligible that was none, and was added again (R-QUIRK-3); or unless
+        nobody leads: the replica may have been recreated empty (R-ACT-1).
         """
-        online = self.columns.online[outcome.rows]
+        it, rows = self.columns, outcome.rows
+        some_online = it.online[rows].any(axis=1)
         doubtful = [
             index
             for index in range(len(outcome.rows))
             if (Harm.LAST_COPY in outcome.of(index).caused and outcome.of(index).online_down)
-            or (Harm.LAST_COPY in outcome.of(index).already and online[index].any())
+            or (Harm.LAST_COPY in outcome.of(index).already and some_online[index])
         ]
-        eligible = np.flatnonzero(self.columns.elr[outcome.rows].any(axis=1)).tolist()
+        eligible = np.flatnonzero(it.elr[rows].any(axis=1) | ((it.leader[rows] < 0) & it.listed_online[rows])).tolist()
         if not doubtful and not eligible:
             return {}
 
@@ -267,6 +265,16 @@ class RestartOutcome:
         """The judgement of one of ``rows``."""
         return self.otherwise.get(index) or self.judged[int(self.kind[index])]
 
+    def only(self, touched: Flags) -> RestartOutcome:
+        """Without the partitions of other brokers that elect no replica which lacks writes."""
+        hit = touched | np.array([Harm.UNCLEAN in effect.caused for effect in self.judged], bool)[self.kind]
+        for index, effect in self.otherwise.items():
+            hit[index] = touched[index] or Harm.UNCLEAN in effect.caused
+        kept = np.flatnonzero(hit)
+        places = np.cumsum(hit) - 1
+        otherwise = {int(places[index]): effect for index, effect in self.otherwise.items() if hit[index]}
+        return replace(self, rows=self.rows[kept], kind=self.kind[kept], otherwise=otherwise)
+
     @property
     def harmed(self) -> list[int]:
         """The indexes of the partitions that the restart harms so that it decides."""
@@ -288,8 +296,10 @@ class RestartOutcome:
 
     def _reason(self, index: int) -> Why:
         effect = self.of(index)
+        if Harm.UNCLEAN in effect.caused and (effect.by_return or Harm.NO_LEADER in effect.already):
+            return Why(ELECTION)
         if effect.by_return:
-            return Why(ELECTION if Harm.UNCLEAN in effect.caused else RETURN)
+            return Why(RETURN)
         return self.reasons_by_kind[int(self.kind[index])]
 
     @property

@@ -478,3 +478,14 @@ def test_copy_of_a_replica_that_left_its_broker_forbids_no_restart(tmp_path: Pat
     story = without_writes().broker(3, "d").fence(1).change("t", 0, isr=(2,), leader=2, leader_recovery_state=1)
     story = story.change("t", 0, replicas=(2, 3), directories=(disk("b"), disk("d")), isr=(2, 3))
     assert safe_to_restart(story.lake(tmp_path), [1]).verdict == "safe"
+
+
+def test_start_of_any_broker_elects_a_replica_that_was_recreated_empty(tmp_path: Path) -> None:
+    """R-ACT-1: it was safe, and the start of another broker of a real Kafka elected the empty replica, although the old
+    disk could still have come back."""
+    story = Story().broker(1, "ab").broker(2, "c").topic("t", {1: "a"}).change("t", 0, leader=-1).fence(1)
+    lake = story.broker(1, "b", process=2).assign("t", 0, 1, "b").lake(tmp_path)
+    for broker in (1, 2):
+        answer = safe_to_restart(lake, [broker])
+        assert (answer.verdict, reasons(answer)) == ("not safe", {"election": ()})
+        assert [stake.name for stake in answer.caused("unclean_election")] == ["t-0"]
