@@ -152,7 +152,10 @@ def do_not_replace(
     if registered and not may_run:
         text += f"; do not start or restart broker {broker} without {it} either"
     elif registered:
-        text += "; with the broken disk still in log.dirs the broker can run and be restarted"
+        text += (
+            "; with the broken disk still in log.dirs the broker can run and be restarted, unless nothing is mounted "
+            "there: Kafka refuses to start then, and asks for a format"
+        )
     return Advice(Action.REPLACE, text, broker, tuple(directories), tuple(names), tuple(names), forbidden=True)
 
 

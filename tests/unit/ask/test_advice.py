@@ -522,6 +522,15 @@ def test_leader_whose_copy_was_one_of_the_last_is_not_said_to_lack_them(tmp_path
     assert "accept" in loss.advice
 
 
+def test_broken_disk_with_a_last_copy_is_not_formatted_where_nothing_is_mounted(tmp_path: Path) -> None:
+    """R-STORE-10: it said that the broker can be restarted. A real Kafka refused a mount point that is empty, and asked
+    for the format that gives up the copy."""
+    (cause,) = offline(one_copy().lake(tmp_path)).causes
+    (forbidden,) = [step.text for step in cause.steps if step.forbidden]
+    assert forbidden.startswith("until then do not replace or format it")
+    assert "unless nothing is mounted there: Kafka refuses to start then, and asks for a format" in forbidden
+
+
 def test_unclean_election_is_named_before_the_crashes_of_processes(tmp_path: Path) -> None:
     """Crashes that lose nothing came first, and the loss of a real Kafka was among the groups that are not printed."""
     story = Story().broker(1, "a").broker(2, "b").topic("t", {1: "a", 2: "b"}).topic("u", {1: "a"}, {1: "a"})
