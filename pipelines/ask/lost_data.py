@@ -108,6 +108,12 @@ class DataLoss(NamedTuple):
             if copy.place != "online" and copy.broker_id != self.leader
         ]
 
+    def holds_more(self, directory_id: str | None) -> bool:
+        """Whether the copy in a directory may hold writes that the partition lacks: a leader's own copy, and one that
+        was truncated to it, holds none."""
+        copies = [copy for copy in self.copies if copy != self._crashed and not _was_truncated(copy)]
+        return any(directory_id in copy.directories for copy in copies)
+
     @property
     def _crashed(self) -> LastCopy | None:
         """The leader's own copy, if it was one of the last, and may lack writes that were not flushed."""

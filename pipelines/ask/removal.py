@@ -78,7 +78,7 @@ class Reason:
 def reasons_against(
     lake: Lake, place: Place, held: Sequence[Held], lost: Sequence[DataLoss], last: LastCopies
 ) -> list[Reason]:
-    """Every reason, and facts that the log does not know. ``lost``: losses whose last copies were in the directory."""
+    """Every reason, and facts that the log does not know. ``lost``: losses whose writes may be in the directory."""
     offline = set(_gives_up(place, last))
     reasons = [
         *_about_last_offline(place, last),
@@ -95,12 +95,13 @@ def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
     """The disk may be the only place that still has the data."""
     if not lost:
         return []
+    names = tuple(dict.fromkeys(loss.name for loss in lost))
     return [
         Reason(
             True,
-            f"it held the last complete copy of {_count(lost, 'partition')} whose data is lost or lacks writes",
+            f"it held the last complete copy of {_count(names, 'partition')} whose data is lost or lacks writes",
             look(f"do not wipe {_where(place)}: save these partitions from it first (jbod check --only B-32,B-33)"),
-            tuple(loss.name for loss in lost),
+            names,
         )
     ]
 
@@ -405,11 +406,7 @@ def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1, accepted_unt
     held = _held(lake, place, default_min_isr)
     data = losses(lake, default_min_isr, accepted_until)
     # The disk may be in another broker by now: its id counts.
-    lost = [
-        loss
-        for loss in data.losses
-        if not loss.accepted and any(place.directory_id in copy.directories for copy in loss.copies)
-    ]
+    lost = [loss for loss in data.losses if not loss.accepted and loss.holds_more(place.directory_id)]
     reasons = sorted(reasons_against(lake, place, held, lost, data.last_copies), key=lambda reason: not reason.blocks)
     return Removal(
         lake.offset,

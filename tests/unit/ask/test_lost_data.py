@@ -205,6 +205,21 @@ def test_disk_with_the_last_copy_is_not_safe_to_remove(tmp_path: Path) -> None:
     assert answer.reasons[0].partitions == ("t-0",)
 
 
+@pytest.mark.parametrize("ends", ["crash", "truncated"])
+def test_disk_whose_copy_holds_nothing_that_the_partition_lacks_can_be_removed(tmp_path: Path, ends: str) -> None:
+    """It was not safe for good, and the partition was to be saved from the disk, while ``check`` said that no disk
+    holds more. Any kill of a broker of a real Kafka did that to its disks."""
+    if ends == "crash":
+        story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1, isr=())
+        story.broker(1, "ab", process=2).change("t", 0, leader=1, isr=(1,), leader_recovery_state=1)
+    else:
+        story = unclean().broker(1, "ab", process=2).change("t", 0, isr=(2, 1))
+    lake = story.assign("t", 0, 1, "b").lake(tmp_path)
+    assert [loss.kind for loss in losses(lake).losses] == [MAY_LACK]
+    answer = safe_to_remove(lake, f"1:{disk('a')}")
+    assert answer.safe, answer.reasons
+
+
 def test_disk_is_not_safe_where_the_replica_online_is_not_complete(tmp_path: Path) -> None:
     (held,) = safe_to_remove(two_copies().lake(tmp_path), f"1:{disk('a')}").held
     assert held.last_complete
