@@ -316,7 +316,14 @@ def _unknown(lake: Lake, place: Place, last: LastCopies, *, blocked: bool) -> li
         return [_not_listed(lake, place, last, blocked=blocked)]
     ((cordoned,),) = lake.query(f"SELECT cordoned_log_dirs FROM {lake.at('brokers')} WHERE broker_id = $1", [broker])
     if cordoned and place.directory_id in cordoned:
-        placement = Reason(False, "it is cordoned: no new replica is placed in it", ())
+        placement = Reason(
+            False,
+            "it is cordoned: no new replica is placed in it",
+            look(
+                "take its path out of cordoned.log.dirs once the broker runs without it: while a cordon names a path "
+                "that is not in log.dirs, Kafka applies and takes no configuration of the broker"
+            ),
+        )
     else:
         placement = Reason(
             False,

@@ -12,6 +12,7 @@ from jbod_model.ids import Uuid
 from jbod_model.replay.offline import image_as_json
 from pipelines.ask import Lake, image
 from pipelines.ask.lake_status import directories
+from pipelines.ask.removal import safe_to_remove
 from tests.support.kafka_images import kafka_images
 from tests.support.lakes import write_lake
 from tests.unit.ask.test_ask import entries
@@ -56,6 +57,13 @@ def test_directories_say_since_when_they_are_cordoned(lake: Path) -> None:
     assert cordoned(lake, 302) == {}
     assert cordoned(lake, 350) == {disk: 113}
     assert cordoned(lake, 415) == {}
+
+
+def test_removal_of_a_cordoned_disk_takes_the_cordon_back(lake: Path) -> None:
+    """A real Kafka 4.4.0 started without the disk, applied no configuration of the broker, and refused every change."""
+    reasons = safe_to_remove(Lake.open(lake, at_offset=113), "1:1TkQ7EMOjliux5vaBNBajg").reasons
+    (advice,) = [reason.advice for reason in reasons if reason.finding.startswith("it is cordoned")]
+    assert advice.startswith("take its path out of cordoned.log.dirs once the broker runs without it")
 
 
 def test_cordon_that_was_lifted_begins_anew(tmp_path: Path) -> None:
