@@ -97,6 +97,20 @@ def _parse_query(query: str) -> tuple[list[int], bool, float]:
     return nodes, kill != "false", MAX_AGE if age is None else parse_span("max_age", age[-1])
 
 
+def _at_its_path(metrics: WSGIApplication) -> WSGIApplication:
+    """Refuses every other path: a probe takes the status 200 for "safe"."""
+
+    def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") in ("/", "/metrics"):
+            return metrics(environ, start_response)
+        status, body = HTTPStatus.NOT_FOUND, b"nothing here: the metrics are at /metrics\n"
+        headers = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))]
+        start_response(f"{status.value} {status.phrase}", headers)
+        return [body]
+
+    return answer
+
+
 _CLIENT_SECONDS = 30
 """The longest wait for a client's request, or for a client to take more of the answer."""
 
@@ -214,7 +228,7 @@ class MetricsServer:
             address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
         try:
-            application = make_wsgi_app(registry)
+            application = _at_its_path(make_wsgi_app(registry))
             if isinstance(measured, Measured):
                 application = Probe(measured.lake, application, measured.default_min_isr, measured.accepted_until)
             self._server = make_server(host, port, application, Server, _Handler)

@@ -383,6 +383,16 @@ def test_probe_answers_as_the_verdict_is(tmp_path: Path) -> None:
         assert (status, answer["verdict"]) == (503, "not_decidable")
 
 
+def test_path_without_an_answer_is_not_found(lake: Path) -> None:
+    """Cause: each had the metrics and the status 200, which a hook that asks at a wrong path took for "safe"."""
+    with served(lake) as (url, _):
+        root = url.removesuffix("/metrics")
+        assert scraped(root)["jbod_lake_readable"] == 1
+        for path in ("/safe-to-restart/?broker=1", "/safe_to_restart?broker=1", "/metrics/safe-to-restart?broker=1"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(root + path, timeout=60)
+
+
 def test_probe_trusts_no_old_lake(lake: Path) -> None:
     with served(lake) as (url, _):
         status, answer = probed(url, "?broker=1")
