@@ -43,6 +43,7 @@ from pipelines.lake.side_tables import side_table
 from pipelines.lake.tables import LEDGER, RECORDS
 from pipelines.lake.uris import LakeUri
 from pipelines.settings import Settings
+from pipelines.show.answers import TROUBLES
 from pipelines.show.text import age, many, when
 from pipelines.start.session import cache_dir
 
@@ -57,6 +58,19 @@ PATIENCE = 60.0
 """Seconds after which a lake that has not answered counts as unreachable."""
 STALE_AFTER = timedelta(minutes=15)
 """The age of a lake's newest record from which on its answer may be out of date: three rounds of five minutes."""
+
+
+_COUNTED = {
+    **TROUBLES,
+    "brokers_fenced": ("fenced broker", "fenced brokers"),
+    "critical": ("critical finding", "critical findings"),
+    "warning": ("warning", "warnings"),
+    "without_leader": TROUBLES["partitions_without_leader"],
+    "last_replicas": ("partition without a replica online", "partitions without a replica online"),
+    "unclean": ("unclean election", "unclean elections"),
+    "under_min_isr": TROUBLES["partitions_under_min_isr"],
+}
+"""Count of an answer -> what it counts, one and several."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,7 @@ class FleetAnswer:
     @property
     def what(self) -> str:
         """The counts that are not zero, the worst first, and the line."""
-        counted = (f"{count:,} {name.replace('_', ' ')}" for name, count in (self.counts or {}).items() if count)
+        counted = (many(count, *_COUNTED[name]) for name, count in (self.counts or {}).items() if count)
         return "; ".join(filter(None, (", ".join(counted), self.line)))
 
 
@@ -117,7 +131,12 @@ def _status(lake: Lake, settings: Settings) -> Counts:
         "offline_replicas": totals.offline_replicas,
         "brokers_fenced": totals.brokers_fenced,
     }
-    return counts, f"{totals.brokers} brokers, {totals.directories} directories, {totals.partitions} partitions"
+    size = (
+        many(totals.brokers, "broker"),
+        many(totals.directories, "directory", "directories"),
+        many(totals.partitions, "partition"),
+    )
+    return counts, ", ".join(size)
 
 
 def _offline(lake: Lake, settings: Settings) -> Counts:  # noqa: ARG001
@@ -126,7 +145,9 @@ def _offline(lake: Lake, settings: Settings) -> Counts:  # noqa: ARG001
         "GROUP BY reason ORDER BY count(*) DESC, reason"
     )
     counts = {"offline_replicas": sum(count for _, count, _ in rows)}
-    return counts, ", ".join(f"{count} {reason} in {places} places" for reason, count, places in rows)
+    return counts, ", ".join(
+        f"{reason}: {count:,} in {many(places, 'directory', 'directories')}" for reason, count, places in rows
+    )
 
 
 def _check(lake: Lake, settings: Settings) -> Counts:

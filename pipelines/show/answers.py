@@ -31,6 +31,17 @@ from pipelines.show.text import (
     when,
 )
 
+TROUBLES = {
+    "offline_replicas": ("offline replica", "offline replicas"),
+    "partitions_without_leader": ("partition without a leader", "partitions without a leader"),
+    "partitions_led_from_offline": ("partition led from offline", "partitions led from offline"),
+    "partitions_under_min_isr": ("partition under min ISR", "partitions under min ISR"),
+    "partitions_under_replicated": ("partition under-replicated", "partitions under-replicated"),
+    "partitions_data_lost": ("partition with lost data", "partitions with lost data"),
+    "partitions_data_unreachable": ("partition with unreachable data", "partitions with unreachable data"),
+    "partitions_may_lack_writes": ("partition that may lack writes", "partitions that may lack writes"),
+}
+"""Count of a status -> what it counts, one and several."""
 MOST_GROUPS = 8
 """Groups, unless all are asked for."""
 
@@ -263,17 +274,7 @@ def show_status(out: Screen, answer: Status) -> None:
         say(out, f"{'log':<12} ended before {lost} at the last run: a later log may contradict them", "bold red", 13)
     if answer.quorum is not None:
         _show_quorum(out, answer.quorum, answer.newest_offset + 1)
-    troubles = (
-        (answer.offline_replicas, "offline replica"),
-        (answer.partitions_without_leader, "partition without a leader", "partitions without a leader"),
-        (answer.partitions_led_from_offline, "partition led from offline", "partitions led from offline"),
-        (answer.partitions_under_min_isr, "partition under min ISR", "partitions under min ISR"),
-        (answer.partitions_under_replicated, "partition under-replicated", "partitions under-replicated"),
-        (answer.partitions_data_lost, "partition with lost data", "partitions with lost data"),
-        (answer.partitions_data_unreachable, "partition with unreachable data", "partitions with unreachable data"),
-        (answer.partitions_may_lack_writes, "partition that may lack writes", "partitions that may lack writes"),
-    )
-    trouble_counts = [many(*trouble) for trouble in troubles if trouble[0]]
+    trouble_counts = [many(count, *words) for name, words in TROUBLES.items() if (count := getattr(answer, name))]
     if trouble_counts:
         say(out, f"{'trouble':<12} {', '.join(trouble_counts)}", "bold red", 13)
         if answer.offline_replicas or answer.partitions_data_lost or answer.partitions_may_lack_writes:

@@ -210,6 +210,24 @@ def test_command_lists_the_worst_first_and_what_to_do(lakes: Path) -> None:
     assert answer["clusters"][0]["name"] == "gone"
 
 
+@pytest.mark.parametrize(
+    ("question", "one"),
+    [
+        ("status", "1 partition with lost data, 1 partition with unreachable data, 1 partition without a leader"),
+        ("offline", "1 offline replica"),
+        ("check", "1 critical finding, 1 warning"),
+        ("risk", "1 partition without a leader, 1 partition without a replica online, 1 unclean election"),
+    ],
+)
+def test_one_is_not_counted_as_several(lakes: Path, question: str, one: str) -> None:
+    """Cause: ``1 partitions data unreachable``, ``35 broker missing in 1 places``."""
+    (answer,) = ask_all(question, clusters(lakes, "broken"))
+    alone = FleetAnswer("broken", "/lake", WRONG, counts=dict.fromkeys(answer.counts or (), 1))
+    assert alone.what.startswith(one)
+    if question == "offline":
+        assert answer.line == "broker fenced: 75 in 6 directories, broker missing: 24 in 2 directories"
+
+
 def test_page_has_every_cluster_worst_first_and_links_to_the_pages_that_are_beside_it(
     lakes: Path, tmp_path: Path
 ) -> None:
