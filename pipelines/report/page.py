@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -190,6 +191,8 @@ def write_page(path: str, text: str) -> int:
         size = part.write_bytes(text.encode())
         part.replace(target)
     except OSError as problem:
+        with suppress(OSError):
+            part.unlink()
         raise UsageError(f"--out {path}: cannot be written: {problem.strerror}") from None
     return size
 

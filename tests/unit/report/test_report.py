@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import re
+import resource
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,13 +18,14 @@ from pathlib import Path
 
 import pytest
 
+from jbod_model.errors import UsageError
 from pipelines.ask.assignment_requests import queue, requests_until
 from pipelines.ask.moves import moves, step_for
 from pipelines.ask.offline_replicas import offline
 from pipelines.cli import main
 from pipelines.lake.reader import Lake
 from pipelines.report.content import MOST_ROWS, REASONS, Content, gather, judge, over_time
-from pipelines.report.page import page, pictures
+from pipelines.report.page import page, pictures, write_page
 from pipelines.report.tables import tables
 from pipelines.settings import Settings
 from pipelines.show.incidents import moves_in_words, outcome, queue_in_words
@@ -304,3 +306,15 @@ def test_report_command_refuses_what_it_cannot_do(
         assert problem in message
         assert message.count("\n") == 1
     assert not (tmp_path / "r.html").exists()
+
+
+def test_page_without_room_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Cause: on a full disk the part that was written stayed, and took the room that was left."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(UsageError, match=r"r\.html: cannot be written: File too large$"):
+            write_page(str(tmp_path / "r.html"), "x" * 2000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [*tmp_path.iterdir()] == []
