@@ -78,9 +78,11 @@ class DataLoss(NamedTuple):
         if self.followed_by is not None:
             now = f"; {_MORE[self.followed_by_kind or LOST]} offset {self.followed_by}"
         if own := self._crashed:
+            others = " and ".join(copy.where for copy in self.copies if copy != own)
             return (
                 f"{own.broker} {'led' if now else 'leads'} after an unclean shutdown: what it had not flushed from "
-                f"{own.where} may be missing, and no other copy was complete{now}"
+                f"{own.where} may be missing, and "
+                f"{f'may have been in {others}' if others else 'no other copy was complete'}{now}"
             )
         return f"{what} may lack writes: broker {self.leader} was elected without them; they were in {where}{now}"
 
@@ -229,7 +231,8 @@ class Losses:
 
         def place(group: Sequence[DataLoss]) -> tuple[int, bool, int, int]:
             # The crash of a process alone loses nothing, so it comes after what is missing.
-            return order.index(group[0].kind), group[0]._crashed is not None, -len(group), group[0].offset
+            crash = group[0]._crashed is not None and not group[0].kept
+            return order.index(group[0].kind), crash, -len(group), group[0].offset
 
         return sorted(groups, key=place)
 

@@ -518,6 +518,7 @@ def test_leader_whose_copy_was_one_of_the_last_is_not_said_to_lack_them(tmp_path
     eligible(isr=(1,), leader=1, leader_recovery_state=1)
     (loss,) = offline(story.lake(tmp_path)).data.losses
     assert loss.finding.startswith("broker 1 leads after an unclean shutdown: what it had not flushed from directory")
+    assert loss.finding.endswith(f"may be missing, and may have been in directory {disk('b')} of broker 2")
     assert "truncated" not in loss.advice
     assert "accept" in loss.advice
 
