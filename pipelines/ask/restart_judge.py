@@ -159,7 +159,7 @@ class Judge:
         nobody leads: the replica may have been recreated empty (R-ACT-1).
         """
         it, rows = self.columns, outcome.rows
-        some_online = it.online[rows].any(axis=1)
+        some_online: Flags = np.asarray(it.online[rows].any(axis=1))
         doubtful = [
             index
             for index in range(len(outcome.rows))

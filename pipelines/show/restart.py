@@ -5,7 +5,7 @@ A verdict; what a next start does to replicas in directories that do not come ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import replace
 
 from jbod_model.restart import DECIDING, Harm
@@ -208,7 +208,8 @@ def _consequence(outcome: StartOutcome) -> str:
 def _losses(outcome: StartOutcome) -> Iterator[str]:
     if outcome.gives_up:
         copies = "the last complete copy" if len(outcome.gives_up) == 1 else "the last complete copies"
-        yield f"{copies} of {many(len(outcome.gives_up), 'partition')} {'may be' if _vague(outcome) else 'is'} given up"
+        how = "may be" if _vague(outcome) else _are(outcome.gives_up)
+        yield f"{copies} of {many(len(outcome.gives_up), 'partition')} {how} given up"
     if outcome.recreated:
         perhaps = f", {len(outcome.perhaps_recreated):,} of them perhaps" if outcome.perhaps_recreated else ""
         yield f"{many(len(outcome.recreated), 'replica')} {_are(outcome.recreated)} recreated empty{perhaps}"
@@ -241,7 +242,7 @@ def _vague(outcome: StartOutcome) -> bool:
     return {lost.name for lost in outcome.gives_up} <= {*outcome.perhaps_recreated, *outcome.perhaps_gives_up}
 
 
-def _are(names: Sequence[str]) -> str:
+def _are(names: Sized) -> str:
     return "is" if len(names) == 1 else "are"
 
 
