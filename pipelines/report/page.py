@@ -268,6 +268,14 @@ class FindingGroup:
     severity: str
     findings: Sequence[Finding]
 
+    @property
+    def steps(self) -> list[tuple[str, list[Finding]]]:
+        """Each advice, and the findings that it is about: most findings first."""
+        by_advice: dict[str, list[Finding]] = {}
+        for finding in self.findings:
+            by_advice.setdefault(finding.advice, []).append(finding)
+        return sorted(by_advice.items(), key=lambda step: -len(step[1]))
+
 
 def _finding_groups(content: Content) -> list[FindingGroup]:
     """The findings by severity and check, in their order."""

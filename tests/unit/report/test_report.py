@@ -238,6 +238,14 @@ def test_page_runs_only_its_own_scripts_and_names_no_other_place(at_200: Content
     assert [link for link in links if not link.startswith(("#", "data:,"))] == []
 
 
+def test_findings_of_a_check_have_the_advice_for_each_directory(at_200: Content) -> None:
+    """Cause: the advice about the first directory stood under all: for the other disk nobody said not to replace it."""
+    listed = Elements(page(at_200)).text.rpartition("Findings: ")[0].rpartition("Findings")[2]
+    advices = {finding.advice for finding in at_200.findings}
+    assert len([advice for advice in advices if "until then do not replace or format it" in advice]) == 2
+    assert [advice for advice in advices if advice[1:] not in listed] == []
+
+
 def test_page_of_the_same_lake_is_the_same_and_small(lake: Path, at_200: Content) -> None:
     text = page(at_200)
     assert text == page(gather(Lake.open(lake, 200), Settings()))
