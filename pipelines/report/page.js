@@ -197,11 +197,15 @@ function drawRisk() {
   const bars = [["without_leader", "without a leader", "failed"], ["last_replicas", "with no other replica online", "lost"], ["under_min_isr", "under min ISR", "fenced"]];
   const traces = bars.map(([key, label, name]) => ({
     type: "bar", orientation: "h", name: label, y: names, x: of.map(it => it[key]), customdata: hover, marker: {color: colour(name)},
-    hovertemplate: `%{customdata}<br>%{x} partitions ${label}<extra></extra>`,
+    hovertemplate: `%{customdata}<br>partitions ${label}: %{x}<extra></extra>`,
   }));
+  const most = Math.max(...of.flatMap(it => bars.map(([key]) => it[key])));
   return draw("picture-risk", traces, {
     height: 70 + of.length * 36, bargap: 0.3, barmode: "group", hovermode: "closest",
-    xaxis: {rangemode: "tozero", fixedrange: true, tickformat: ",d", nticks: 6, side: "bottom", title: {text: "partitions"}},
+    xaxis: {
+      rangemode: "tozero", fixedrange: true, tickformat: ",d", side: "bottom", title: {text: "partitions"},
+      ...(most < 6 ? {dtick: 1} : {nticks: 6}), // no halves of a partition
+    },
     yaxis: {autorange: "reversed", fixedrange: true, ticks: "", type: "category", showgrid: false},
   });
 }

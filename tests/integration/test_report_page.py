@@ -161,6 +161,11 @@ def test_numbers_of_the_page_equal_the_answers(shown: Callable[[str], Page], lak
     ]
 
 
+def test_scale_of_few_partitions_has_each_number_once(shown: Callable[[str], Page]) -> None:
+    """Cause: ticks at halves were rounded: 0, 1, 1, 2, 2."""
+    assert shown("calm").locator("#picture-risk .xtick text").all_text_contents() == ["0", "1", "2"]
+
+
 @pytest.mark.parametrize(("size", "letters"), [(DESK, 22), (PHONE, 5)], ids=["desk", "phone"])
 def test_cell_of_the_map_names_its_directory(
     browser: Browser, files: dict[str, Path], lakes: dict[str, Lake], size: tuple[int, int], letters: int
