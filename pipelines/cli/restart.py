@@ -133,7 +133,7 @@ def restart_plan(
         query.min_isr,
         max_parallel=max_parallel,
         by_rack=rack,
-        since=None if since is None else parse_time(since),
+        since=None if since is None else parse_time(since, option="--since"),
         accepted_until=query.accepted_until,
         max_age=None if query.is_past else parse_span("--max-age", max_age),
     )

@@ -19,27 +19,28 @@ _DAY = re.compile(r"(?:(today|yesterday)\s+)?(\d{1,2}):(\d\d)(?::(\d\d))?\s*(loc
 _HOW = "2026-11-21T02:21:05Z, -10m, 2h ago, yesterday 14:00, or milliseconds since 1970"
 
 
-def parse_time(text: str, now: datetime | None = None) -> datetime:
-    """Parses a time. Raises UsageError for anything else.
+def parse_time(text: str, now: datetime | None = None, option: str = "--at-time") -> datetime:
+    """Parses the time that ``option`` has. Raises UsageError for anything else.
 
     ISO 8601, milliseconds since 1970, a span before ``now``, or an hour of today or yesterday. UTC by default.
     """
+    given = f"{option} {text}"
     if text.isascii() and text.isdigit():
-        return _milliseconds(text)
+        return _milliseconds(text, given)
     now = now or datetime.now(UTC)
     words = text.strip().lower()
     before = words[1:] if words.startswith("-") else words[:-3] if words.endswith("ago") else ""
     span = _span(before)
     if span is not None:
         if span > now - _OLDEST:
-            raise UsageError(f"--at-time {text}: before Kafka existed")
+            raise UsageError(f"{given}: before Kafka existed")
         return now - span
     if match := _DAY.fullmatch(words):
-        return _clock(text, match, now)
+        return _clock(given, match, now)
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"--at-time {text}: not a time: write {_HOW}") from None
+        raise UsageError(f"{given}: not a time: write {_HOW}") from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
@@ -59,7 +60,7 @@ def parse_span(option: str, text: str) -> float:
         span = _span(text.strip().lower())
         seconds = -1 if span is None else span.total_seconds()
     if not 0.1 <= seconds <= 86_400:
-        raise UsageError(f"{option} {text}: not a time between two answers: write 5s or 2m, from 0.1 to one day")
+        raise UsageError(f"{option} {text}: not a span of time: write 5s or 2m, from 0.1 s to one day")
     return seconds
 
 
@@ -84,21 +85,21 @@ def _span(words: str) -> timedelta | None:
     return timedelta(seconds=seconds) if at and seconds < 10**10 else None
 
 
-def _clock(text: str, match: re.Match[str], now: datetime) -> datetime:
+def _clock(given: str, match: re.Match[str], now: datetime) -> datetime:
     """An hour of today or yesterday."""
     zone = _zone(match[5])
     here = now.astimezone(zone)
     try:
         time = here.replace(hour=int(match[2]), minute=int(match[3]), second=int(match[4] or 0), microsecond=0, fold=0)
     except ValueError:
-        raise UsageError(f"--at-time {text}: no such hour: write {_HOW}") from None
+        raise UsageError(f"{given}: no such hour: write {_HOW}") from None
     if match[1] == "yesterday":
         day = (here - timedelta(days=1)).date()
         time = time.replace(year=day.year, month=day.month, day=day.day)
     if match[5] == "local":  # the offset from UTC may differ between now and then
         time = time.replace(tzinfo=None).astimezone()
     if time > now:
-        raise UsageError(f"--at-time {text}: {time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ} is in the future")
+        raise UsageError(f"{given}: {time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ} is in the future")
     return time
 
 
@@ -111,15 +112,15 @@ def _zone(name: str | None) -> tzinfo | None:
     return datetime.strptime(name or "", "%z").tzinfo
 
 
-def _milliseconds(text: str) -> datetime:
+def _milliseconds(text: str, given: str) -> datetime:
     try:
         time = datetime.fromtimestamp(int(text) / 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        raise UsageError(f"--at-time {text}: too many milliseconds since 1970") from None
+        raise UsageError(f"{given}: too many milliseconds since 1970") from None
     if time >= _OLDEST:
         return time
     raise UsageError(
-        f"--at-time {text}: as milliseconds since 1970 that is {time:%Y-%m-%dT%H:%M:%SZ}, before Kafka existed"
+        f"{given}: as milliseconds since 1970 that is {time:%Y-%m-%dT%H:%M:%SZ}, before Kafka existed"
         + _as_seconds(int(text))
     )
 

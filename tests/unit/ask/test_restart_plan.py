@@ -21,7 +21,7 @@ from jbod_model.replay.image import Image, Partition
 from jbod_model.restart import settled
 from pipelines.ask.restart_batches import BatchLimits, fewest
 from pipelines.ask.restart_plan import RestartPlan, restart_plan
-from pipelines.cli.main import application
+from pipelines.cli.main import application, main
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, images, in_memory_of, one_topic, partition
 from tests.support.volume import amount
@@ -183,6 +183,15 @@ def test_quorum_of_one_is_in_no_batch(tmp_path: Path) -> None:
 def run(*words: str) -> tuple[int, str]:
     left = CliRunner().invoke(application(["restart-plan"]), ["restart-plan", *words])
     return left.exit_code, left.stdout
+
+
+def test_option_that_is_no_time_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cause: a wrong --since was refused as --at-time, and a wrong --max-age as a time between two answers."""
+    Story().broker(1, "a").lake(tmp_path / "lake")
+    for option, problem in (("--since", "not a time: write "), ("--max-age", "not a span of time: write 5s or 2m")):
+        with pytest.raises(SystemExit):
+            main(["restart-plan", "--next", option, "soon", "--lake", str(tmp_path / "lake")])
+        assert f"jbod: {option} soon: {problem}" in capsys.readouterr().err
 
 
 def test_loop_of_next_batches_restarts_every_broker_once(tmp_path: Path) -> None:
