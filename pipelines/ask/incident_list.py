@@ -23,6 +23,7 @@ from pipelines.ask.incidents_failures import (
     UNKNOWN,
     UNKNOWN_SINCE_SNAPSHOT,
     BrokerRow,
+    Histories,
     IncidentEvent,
     Online,
     Story,
@@ -172,8 +173,9 @@ def _stories(lake: Lake) -> list[Story]:
             """
         )
     ]
-    stories = broker_stories(registrations) + directory_stories(directories, registrations)
-    stories += unexplained(missed, stories, directories, registrations, starts(lake) if missed else ())
+    histories = Histories(directories, registrations)
+    stories = broker_stories(registrations) + directory_stories(directories, histories)
+    stories += unexplained(missed, stories, histories, starts(lake) if missed else ())
     return sorted(stories, key=lambda story: (story.offset, story.broker_id, story.directory_id or ""))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import NamedTuple
 
-from pipelines.ask.incidents_failures import Story
+from pipelines.ask.incidents_failures import FOREVER, Story
 from pipelines.ask.lost_data import DataLoss
 from pipelines.ask.moves import RECREATED, directory_changes
 from pipelines.lake.ledger import micros_of, time_if_any, time_of
@@ -19,7 +21,9 @@ R-FAIL-1), in one append."""
 
 
 NO_LEADER = -1
-FOREVER = (1 << 63) - 1
+
+_Place = tuple[int, str | None]
+"""A broker and a directory of it; None: all of them."""
 
 
 class Outage(NamedTuple):
@@ -86,9 +90,13 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
     effects_of = [Effects() for _ in stories]
     if not stories:
         return effects_of
+    numbers_of: dict[_Place, list[int]] = {}
+    for number, story in enumerate(stories):
+        numbers_of.setdefault((story.broker_id, story.directory_id), []).append(number)
+    begins = {place: _Begins(stories, numbers) for place, numbers in numbers_of.items()}
     for loss in lost:
-        if (story := _story_of(loss, stories)) is not None:
-            effects_of[story].lost.append(loss)
+        if (took := _story_of(loss, stories, begins)) is not None:
+            effects_of[took].lost.append(loss)
     now = micros_of(lake.time)
     _select_outages(lake, stories)
     rows = lake.query(
@@ -120,9 +128,8 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
             counts.led_again = None if leaderless else (again, time_of(again_time))
     rows = lake.query(
         f"""
-        WITH {_story_rows(stories)}
         SELECT story, count(*), min(at_offset), epoch_us(min(at_time))
-        FROM {directory_changes(lake)} c JOIN stories t ON t.place = c.broker_id || '/' || c.source
+        FROM {directory_changes(lake)} c JOIN incident_stories t ON t.place = c.broker_id || '/' || c.source
         WHERE c.meaning = '{RECREATED}' AND decided_offset >= t.since AND decided_offset < until GROUP BY story
         """
     )
@@ -150,34 +157,42 @@ def leader_losses(lake: Lake, stories: Sequence[Story], story: int, lost: Sequen
         for row in lake.query(
             f"""
             WITH {_losses(lake, stories)}
-            SELECT topic, partition, leader, successor, x, epoch_us(x_time), again, epoch_us(again_time), again_by
+            SELECT topic, partition, broker_id, successor, x, epoch_us(x_time), again, epoch_us(again_time), again_by
             FROM losses WHERE story = {story} ORDER BY x, topic, partition
             """
         )
     ]
 
 
-def _story_of(loss: DataLoss, stories: Sequence[Story]) -> int | None:
+class _Begins:
+    """When the incidents ``numbers`` of one directory or broker began."""
+
+    def __init__(self, stories: Sequence[Story], numbers: Sequence[int]) -> None:
+        self.numbers = numbers
+        newest_first = [stories[number] for number in reversed(numbers)]
+        # Each or a later one: incidents may overlap, and the clock may go back.
+        self.since = [*accumulate((story.since for story in newest_first), min)][::-1]
+        self.leaders_from = [*accumulate(map(_leaders_from, newest_first), min)][::-1]
+
+    def newest(self, loss: DataLoss) -> list[int]:
+        """The newest one that had begun, if any. A loss may stand before its record (see ``LEADERS_LEAVE_BEFORE``)."""
+        begun = bisect_right(self.since, loss.offset)
+        if loss.leader is not None:
+            begun = max(begun, bisect_right(self.leaders_from, loss.time))
+        return [self.numbers[begun - 1]] if begun else []
+
+
+def _story_of(loss: DataLoss, stories: Sequence[Story], begins: Mapping[_Place, _Begins]) -> int | None:
     """The incident that took away the last complete copy: the newest one at its directory, as long as the directory is
-    away; otherwise the newest one at the directory or its broker.
-
-    A loss may stand before the incident's own record (see ``LEADERS_LEAVE_BEFORE``).
-    """
-    begun = [number for number, story in enumerate(stories) if _began_by(story, loss)]
+    away; otherwise the newest one at the directory or its broker."""
     for copy in loss.copies:
-        own = [number for number in begun if stories[number].broker_id == copy.broker_id]
-        of_directory = [number for number in own if stories[number].directory_id in copy.directories]
-        away = [number for number in of_directory if (stories[number].back_offset or FOREVER) >= loss.offset]
-        of_broker = [number for number in own if stories[number].directory_id is None]
-        if at := away or sorted({*of_broker, *of_directory}):
-            return at[-1]
+        places = [(copy.broker_id, directory) for directory in (*copy.directories, None)]
+        newest = [number for place in places if place in begins for number in begins[place].newest(loss)]
+        of_directory = [number for number in newest if stories[number].directory_id is not None]
+        away = [number for number in of_directory if _back_offset(stories[number]) >= loss.offset]
+        if at := away or newest:
+            return max(at)
     return None
-
-
-def _began_by(story: Story, loss: DataLoss) -> bool:
-    if story.since <= loss.offset:
-        return True
-    return loss.leader is not None and story.offset > loss.offset and loss.time >= _leaders_from(story)
 
 
 def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
@@ -187,6 +202,7 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
     Outages by a directory last until the replica is online, those by a broker until the broker is back. Most replicas
     were offline once: only the others are sorted.
     """
+    _select_stories(lake, stories)
     lake.query(
         f"""
         CREATE OR REPLACE TEMP TABLE incident_spells AS
@@ -202,10 +218,9 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
         """
     )
     lake.query(
-        f"""
+        """
         CREATE OR REPLACE TEMP TABLE incident_outages AS
-        WITH {_story_rows(stories)},
-        spells AS (
+        WITH spells AS (
             SELECT *, coalesce(from_offset = lag(to_offset) OVER replica, false) AS goes_on
             FROM incident_spells SEMI JOIN incident_repeated USING (topic_id, partition, broker_id)
             WINDOW replica AS (PARTITION BY topic_id, partition, broker_id ORDER BY from_offset)
@@ -228,23 +243,24 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
                    CASE WHEN NOT of_broker THEN any_value(chain_end)
                         WHEN bool_and(to_offset IS NOT NULL) THEN max(to_offset) END AS to_offset,
                    CASE WHEN NOT of_broker THEN any_value(chain_time)
-                        WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time, of_broker
+                        WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time, of_broker,
+                   true AS repeated
             FROM counted GROUP BY topic_id, topic, partition, broker_id, chain, stretch, of_broker
             UNION ALL
             SELECT topic_id, topic, partition, broker_id, directory_id, false, from_offset, from_time, to_offset,
-                   to_time, of_broker
+                   to_time, of_broker, false
             FROM incident_spells ANTI JOIN incident_repeated USING (topic_id, partition, broker_id)
         ),
         placed AS (
             SELECT *, broker_id || CASE WHEN of_broker THEN '' ELSE '/' || directory_id END AS place FROM stretches
         )
-        SELECT story, start, leaders_from, topic_id, topic, partition, broker_id,
+        SELECT story, start, leaders_from, topic_id, topic, partition, broker_id, repeated,
                arg_min(directory_id, from_offset) AS directory_id, arg_min(already, from_offset) AS already,
                min(from_offset) AS from_offset, min(from_time) AS from_time,
                CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_offset) END AS to_offset,
                CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time
-        FROM placed s ASOF JOIN stories t ON s.place = t.place AND s.from_offset >= t.start
-        GROUP BY story, start, leaders_from, topic_id, topic, partition, broker_id
+        FROM placed s ASOF JOIN incident_stories t ON s.place = t.place AND s.from_offset >= t.start
+        GROUP BY story, start, leaders_from, topic_id, topic, partition, broker_id, repeated
         """
     )
 
@@ -257,51 +273,86 @@ def _losses(lake: Lake, stories: Sequence[Story]) -> str:
     # What is true of each loss stands beside the join of all states with the states before them, which it makes small.
     since, leaders_from = min(story.offset for story in stories), min(map(_leaders_from, stories))
     in_time = f"make_timestamptz({micros_of(leaders_from)})"
+    taken = """(NOT already AND x_time >= leaders_from AND x <= start)
+               OR (x > start AND (o.to_offset IS NULL OR x < o.to_offset))"""
     return f"""
         left_behind AS (
-            SELECT a.topic_id, a.partition, a.leader, b.leader AS successor, b.from_offset AS x, b.from_time AS x_time
+            SELECT a.topic_id, a.partition, a.leader AS broker_id, b.leader AS successor, b.from_offset AS x,
+                   b.from_time AS x_time
             FROM {states} a JOIN {states} b
             ON a.to_offset = b.from_offset AND a.topic_id = b.topic_id AND a.partition = b.partition
             WHERE a.leader >= 0 AND a.leader <> b.leader
               AND (a.to_offset > {since} OR a.to_time >= {in_time})
               AND (b.from_offset > {since} OR b.from_time >= {in_time})
         ),
-        taken AS (
-            SELECT o.story, o.topic, l.* FROM incident_outages o JOIN left_behind l
-            ON o.topic_id = l.topic_id AND o.partition = l.partition AND o.broker_id = l.leader
-            WHERE (NOT already AND x_time >= leaders_from AND x <= start)
-               OR (x > start AND (o.to_offset IS NULL OR x < o.to_offset))
+        numbered AS (
+            SELECT *, row_number() OVER replica AS number, coalesce(x_time > max(x_time) OVER (
+                       replica ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true) AS newest
+            FROM left_behind SEMI JOIN incident_repeated USING (topic_id, partition, broker_id)
+            WINDOW replica AS (PARTITION BY topic_id, partition, broker_id ORDER BY x)
         ),
-        next AS (
-            SELECT topic_id, partition, x, min(s.from_offset) FILTER (s.leader >= 0) AS led,
-                   arg_min(s.leader, s.from_offset) FILTER (s.leader >= 0) AS led_by,
-                   min(s.from_time) FILTER (s.leader >= 0) AS led_time,
-                   CASE WHEN bool_and(s.to_offset IS NOT NULL) THEN max(s.to_offset) END AS removed,
-                   CASE WHEN bool_and(s.to_offset IS NOT NULL) THEN max(s.to_time) END AS removed_time
-            FROM (SELECT DISTINCT topic_id, partition, x FROM taken WHERE successor = -1) t
-            JOIN {states} s USING (topic_id, partition) WHERE s.from_offset >= x GROUP BY ALL
+        numbers AS (
+            SELECT o.*, unnest(range(least(early.number, after.number), until.number + 1)) AS number
+            FROM (FROM incident_outages WHERE repeated) o
+            ASOF LEFT JOIN (FROM numbered WHERE newest) early ON o.topic_id = early.topic_id
+                 AND o.partition = early.partition AND o.broker_id = early.broker_id AND leaders_from <= early.x_time
+            ASOF LEFT JOIN numbered after ON o.topic_id = after.topic_id AND o.partition = after.partition
+                 AND o.broker_id = after.broker_id AND start < after.x
+            ASOF LEFT JOIN numbered until ON o.topic_id = until.topic_id AND o.partition = until.partition
+                 AND o.broker_id = until.broker_id AND coalesce(o.to_offset, {FOREVER}) > until.x
+        ),
+        taken AS (
+            SELECT story, topic, l.* EXCLUDE (number, newest)
+            FROM numbers o JOIN numbered l USING (topic_id, partition, broker_id, number) WHERE {taken}
+            UNION ALL
+            SELECT story, topic, l.*
+            FROM incident_outages o JOIN left_behind l USING (topic_id, partition, broker_id)
+            WHERE NOT repeated AND ({taken})
+        ),
+        leaderless AS (
+            SELECT * FROM {states} SEMI JOIN (FROM taken WHERE successor = -1) USING (topic_id, partition)
+        ),
+        following AS (
+            SELECT topic_id, partition, -1 AS successor, from_offset AS again, from_time AS again_time,
+                   leader AS again_by
+            FROM leaderless WHERE leader >= 0
+            UNION ALL
+            SELECT topic_id, partition, -1, max(to_offset), arg_max(to_time, to_offset), NULL
+            FROM leaderless GROUP BY ALL HAVING bool_and(to_offset IS NOT NULL)
         ),
         losses AS (
-            SELECT t.*, coalesce(led, removed) AS again, coalesce(led_time, removed_time) AS again_time,
-                   led_by AS again_by
-            FROM taken t LEFT JOIN next USING (topic_id, partition, x)
+            SELECT t.*, again, again_time, again_by FROM taken t ASOF LEFT JOIN following f
+            ON t.topic_id = f.topic_id AND t.partition = f.partition AND f.successor = t.successor AND t.x <= f.again
         )
     """
 
 
-def _story_rows(stories: Sequence[Story]) -> str:
-    """The incidents as rows: number, place, first offset, the time since which leaders may have been moved away for it,
-    and the offsets between which replicas leave a directory because of it."""
-    rows = []
-    for number, story in enumerate(stories):
-        place = f"{story.broker_id}" if story.directory_id is None else f"{story.broker_id}/{story.directory_id}"
-        until = story.back_offset if story.back_offset is not None else FOREVER
-        leaders_from = micros_of(_leaders_from(story))
-        rows.append(f"({number}, '{place}', {story.offset}, make_timestamptz({leaders_from}), {story.since}, {until})")
-    return (
-        f"stories AS (SELECT * FROM (VALUES {', '.join(rows)}) AS v(story, place, start, leaders_from, since, until))"
+def _select_stories(lake: Lake, stories: Sequence[Story]) -> None:
+    """Creates incident_stories: number, place, first offset, the time since which leaders may have been moved away for
+    it, and the offsets between which replicas leave a directory because of it."""
+    rows = [
+        (
+            number,
+            f"{story.broker_id}" if story.directory_id is None else f"{story.broker_id}/{story.directory_id}",
+            story.offset,
+            micros_of(_leaders_from(story)),
+            story.since,
+            _back_offset(story),
+        )
+        for number, story in enumerate(stories)
+    ]
+    lake.query(
+        "CREATE OR REPLACE TEMP TABLE incident_stories AS SELECT unnest($1::INT[]) AS story, "
+        "unnest($2::VARCHAR[]) AS place, unnest($3::BIGINT[]) AS start, "
+        "make_timestamptz(unnest($4::BIGINT[])) AS leaders_from, unnest($5::BIGINT[]) AS since, "
+        "unnest($6::BIGINT[]) AS until",
+        list(zip(*rows, strict=True)),
     )
 
 
 def _leaders_from(story: Story) -> datetime:
     return story.leaders_from or story.time - LEADERS_LEAVE_BEFORE
+
+
+def _back_offset(story: Story) -> int:
+    return FOREVER if story.back_offset is None else story.back_offset

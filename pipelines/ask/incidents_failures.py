@@ -6,14 +6,16 @@ Their effects on replicas and leaders are in ``pipelines.ask.incidents_effects``
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pipelines.ask.starting import Start
 
 UNREGISTERED = "unregistered"
+FOREVER = (1 << 63) - 1
 
 
 def broker_stories(registrations: Iterable[BrokerRow]) -> list[Story]:
@@ -228,26 +230,83 @@ class Online(NamedTuple):
     ended_by: str | None
 
 
-def directory_stories(rows: Sequence[Online], registrations: Sequence[BrokerRow]) -> list[Story]:
+Row = TypeVar("Row", Online, BrokerRow)
+
+
+class Histories:
+    """The rows of each directory and broker. ``rows`` are in the order of their offsets, ``registrations`` broker by
+    broker."""
+
+    def __init__(self, rows: Iterable[Online], registrations: Iterable[BrokerRow]) -> None:
+        self.online: dict[str, dict[int, list[Online]]] = {}
+        """Directory -> broker -> rows."""
+        self.states: dict[int, list[BrokerRow]] = {}
+        self.turns: dict[int, list[BrokerRow]] = {}
+        """The rows by which a broker was fenced or unfenced."""
+        self.registered: dict[int, list[BrokerRow]] = {}
+        """The registrations of a broker, each by its first row."""
+        for row in rows:
+            self.online.setdefault(row.directory_id, {}).setdefault(row.broker_id, []).append(row)
+        for broker_id, own in itertools.groupby(registrations, lambda state: state.broker_id):
+            states = self.states[broker_id] = list(own)
+            pairs = list(zip([None, *states], states, strict=False))
+            self.turns[broker_id] = [row for before, row in pairs if before is None or before.fenced != row.fenced]
+            self.registered[broker_id] = [
+                row
+                for before, row in pairs
+                if before is None or before.to_offset != row.from_offset or before.ended_by == "registered"
+                if not row.from_snapshot
+            ]
+
+    def state(self, broker_id: int, offset: int) -> BrokerRow | None:
+        """The row of a broker at an offset, None if it was not registered."""
+        row = _last(self.states.get(broker_id, ()), offset + 1)
+        return row if row is not None and (row.to_offset is None or row.to_offset > offset) else None
+
+    def down_since(self, broker_id: int, offset: int) -> int | None:
+        """Offset where the broker that registered at ``offset`` had been fenced, None if it was not."""
+        row = _last(self.turns.get(broker_id, ()), offset)
+        return row.from_offset if row is not None and row.fenced else None
+
+    def had(self, broker_id: int, directory_id: str, offset: int) -> bool:
+        """Whether the directory was online on a broker before an offset."""
+        rows = self.online.get(directory_id, {}).get(broker_id, ())
+        return _last(rows, offset) is not None
+
+    def back(self, gone: Online, offset: int) -> Online | None:
+        """The next row in which the directory is online, on any broker."""
+        following = []
+        for broker_id, rows in self.online.get(gone.directory_id, {}).items():
+            before = None if broker_id == gone.broker_id else _last(rows, offset)
+            if before is not None and (before.to_offset is None or before.to_offset > offset):
+                following.append(before)
+            place = bisect_left(rows, offset, key=_began)
+            following += rows[place : place + 1]
+        return min(following, key=lambda row: (row.from_offset, row.broker_id), default=None)
+
+
+def _began(row: Online | BrokerRow) -> int:
+    return row.from_offset
+
+
+def _last(rows: Sequence[Row], offset: int) -> Row | None:
+    """The last of the rows that began before an offset."""
+    place = bisect_left(rows, offset, key=_began)
+    return rows[place - 1] if place else None
+
+
+def directory_stories(rows: Iterable[Online], histories: Histories) -> list[Story]:
     """Every directory that left while its broker stayed registered."""
-    rows = sorted(rows, key=lambda row: row.from_offset)
     return [
-        _story(row, row.to_offset, row.to_time, rows, registrations)
+        _story(row, row.to_offset, row.to_time, histories)
         for row in rows
         if row.ended_by in WITHOUT_THE_BROKER and row.to_offset is not None and row.to_time is not None
-        if any(
-            registration.broker_id == row.broker_id and _holds(registration, row.to_offset)
-            for registration in registrations
-        )
+        if histories.state(row.broker_id, row.to_offset) is not None
     ]
 
 
 def unexplained(
-    missed: Sequence[Online],
-    stories: Sequence[Story],
-    rows: Sequence[Online],
-    registrations: Sequence[BrokerRow],
-    begun: Sequence[Start],
+    missed: Sequence[Online], stories: Sequence[Story], histories: Histories, begun: Sequence[Start]
 ) -> list[Story]:
     """Directories with offline replicas that no incident explains.
 
@@ -256,37 +315,22 @@ def unexplained(
     the starts of processes that reported before they registered.
     """
     known = {(story.broker_id, story.directory_id): story.offset for story in reversed(stories)}
-    had = {(row.broker_id, row.directory_id): row.from_offset for row in reversed(rows)}
+    first = {(start.broker_id, start.incarnation_id): start.offset for start in reversed(begun)}
     new_stories = []
     for directory in missed:
         place = directory.broker_id, directory.directory_id
         if known.get(place, directory.from_offset + 1) > directory.from_offset:
-            before = had.get(place, directory.from_offset) < directory.from_offset
-            gone = directory._replace(ended_by="deregistered") if before else directory
-            if _reported(directory, begun, registrations):
+            gone = directory
+            if histories.had(*place, directory.from_offset):
+                gone = directory._replace(ended_by="deregistered")
+            state = histories.state(directory.broker_id, directory.from_offset)
+            if state and first.get((state.broker_id, state.incarnation_id), FOREVER) <= directory.from_offset:
                 gone = directory._replace(ended_by=REPORTED)
-            new_stories.append(_story(gone, directory.from_offset, directory.from_time, rows, registrations))
+            new_stories.append(_story(gone, directory.from_offset, directory.from_time, histories))
     return new_stories
 
 
-def _reported(directory: Online, begun: Sequence[Start], registrations: Sequence[BrokerRow]) -> bool:
-    """Whether a process of the broker had reported, and not registered, where the directory's first replica was."""
-    now = {
-        row.incarnation_id
-        for row in registrations
-        if row.broker_id == directory.broker_id and _holds(row, directory.from_offset)
-    }
-    of_broker = (start for start in begun if start.broker_id == directory.broker_id)
-    return any(start.offset <= directory.from_offset and start.incarnation_id in now for start in of_broker)
-
-
-def _holds(registration: BrokerRow, offset: int) -> bool:
-    return registration.from_offset <= offset and (registration.to_offset is None or registration.to_offset > offset)
-
-
-def _story(
-    gone: Online, offset: int, time: datetime, rows: Sequence[Online], registrations: Sequence[BrokerRow]
-) -> Story:
+def _story(gone: Online, offset: int, time: datetime, histories: Histories) -> Story:
     failed = gone.ended_by == "failed"
     story = Story(
         KINDS.get(gone.ended_by or "", "directory gone"),
@@ -296,11 +340,11 @@ def _story(
         time,
         from_snapshot=gone.ended_by in ("resync", UNKNOWN_SINCE_SNAPSHOT),
         ends_with_replicas=True,
-        down_since=None if failed else _down_since(gone.broker_id, offset, registrations),
+        down_since=None if failed else histories.down_since(gone.broker_id, offset),
     )
     if failed:
         story.tell(offset, time, f"the broker reported that directory {gone.directory_id} failed")
-    back = _back(gone, offset, rows)
+    back = histories.back(gone, offset)
     if gone.ended_by == REPORTED:
         story.tell(offset, time, f"a new process of the broker reported directory {gone.directory_id}")
         story.ending = "not registered yet"
@@ -309,10 +353,12 @@ def _story(
             story.end(back.from_offset, back.from_time, "the broker registered with it")
             story.back_offset = back.from_offset
         return story
-    for registration in _registered(gone.broker_id, offset, registrations):
-        if back is not None and registration.from_offset >= back.from_offset:
-            break
-        new = _new_directories(registration, rows)
+    registered = histories.registered.get(gone.broker_id, ())
+    until = FOREVER if back is None else back.from_offset
+    ends = (bisect_left(registered, end, key=_began) for end in (offset, until))
+    for registration in registered[slice(*ends)]:
+        began = registration.from_offset
+        new = [log_dir for log_dir in registration.log_dirs if not histories.had(gone.broker_id, log_dir, began)]
         with_what = f"with directory {', '.join(new)} new" if new else "no directory is new"
         story.tell(registration.from_offset, registration.from_time, f"the broker registered without it, {with_what}")
         if not story.ending:
@@ -327,46 +373,6 @@ def _story(
     elif not story.ending:
         story.ending = "not back"
     return story
-
-
-def _back(gone: Online, offset: int, rows: Sequence[Online]) -> Online | None:
-    """The next row in which the directory is online, on any broker."""
-    for row in rows:
-        if row.directory_id == gone.directory_id and row is not gone:
-            elsewhere = row.broker_id != gone.broker_id and (row.to_offset is None or row.to_offset > offset)
-            if row.from_offset >= offset or elsewhere:
-                return row
-    return None
-
-
-def _registered(broker_id: int, offset: int, registrations: Sequence[BrokerRow]) -> Iterator[BrokerRow]:
-    """The registrations of a broker from an offset on, each by its first row."""
-    before: BrokerRow | None = None
-    for row in registrations:
-        if row.broker_id == broker_id:
-            begins = before is None or before.to_offset != row.from_offset or before.ended_by == "registered"
-            if begins and row.from_offset >= offset and not row.from_snapshot:
-                yield row
-            before = row
-
-
-def _down_since(broker_id: int, offset: int, registrations: Sequence[BrokerRow]) -> int | None:
-    """Offset where the broker that registered at ``offset`` had been fenced, None if it was not."""
-    since = None
-    for row in registrations:
-        if row.broker_id == broker_id and row.from_offset < offset:
-            since = None if not row.fenced else row.from_offset if since is None else since
-    return since
-
-
-def _new_directories(registration: BrokerRow, rows: Sequence[Online]) -> list[str]:
-    """Directories that the broker had never registered before."""
-    known = {
-        row.directory_id
-        for row in rows
-        if row.broker_id == registration.broker_id and row.from_offset < registration.from_offset
-    }
-    return [directory for directory in registration.log_dirs if directory not in known]
 
 
 def _instead(new: Sequence[str]) -> str:
