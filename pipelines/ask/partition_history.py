@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -271,9 +272,13 @@ def _offline_events(spells: Sequence[OfflineSpell], states: Sequence[State]) -> 
     starts = {(spell.topic_id, spell.broker_id, spell.from_offset) for spell in spells}
     ends = {(spell.topic_id, spell.broker_id, spell.to_offset, spell.reason) for spell in spells}
 
+    states_of: dict[str, list[State]] = {}
+    for state in states:
+        states_of.setdefault(state.topic_id, []).append(state)
+
     def removed(spell: OfflineSpell, at: int) -> bool:
-        after = (state for state in states if state.topic_id == spell.topic_id and state.from_offset <= at)
-        last = max(after, key=lambda state: state.from_offset)
+        own = states_of[spell.topic_id]
+        last = own[bisect_right(own, at, key=lambda state: state.from_offset) - 1]
         return spell.broker_id not in last.replicas or last.to_offset == at
 
     for spell in spells:

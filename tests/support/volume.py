@@ -5,7 +5,9 @@ tests/conftest.py defines the option. ``make exhaustive`` and the nightly workfl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -41,3 +43,23 @@ def sampled(cases: Iterable[Any], most: int) -> list[Any]:
 def rare(*case: Any) -> Any:
     """A case for ``parametrize`` that runs with ``--exhaustive`` only."""
     return pytest.param(*case, marks=pytest.mark.exhaustive)
+
+
+def lines_run(ask: Callable[[], object]) -> int:
+    """How many lines of ``pipelines.ask`` a question runs: its work, on any machine."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+        nonlocal count
+        if not frame.f_globals.get("__name__", "").startswith("pipelines.ask."):
+            return None
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        ask()
+    finally:
+        sys.settrace(before)
+    return count

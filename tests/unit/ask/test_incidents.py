@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -38,6 +37,7 @@ from tests.support.images import as_entries
 from tests.support.lakes import write_lake
 from tests.support.logs import Entry
 from tests.support.request_lakes import JoinedLake, request_lines
+from tests.support.volume import lines_run
 
 
 def summary(incident: Incident) -> tuple[object, ...]:
@@ -394,25 +394,6 @@ def _failing_again_and_again(path: Path, times: int) -> Lake:
     return lake(path, *failures, beginning=BEGINNING[:5])
 
 
-def _lines_run(about: Lake) -> int:
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
-        nonlocal count
-        if "incident" not in frame.f_code.co_filename.rpartition("ask")[2]:
-            return None
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        incidents(about)
-    finally:
-        sys.settrace(before)
-    return count
-
-
 def test_incidents_of_a_disk_that_fails_twice_as_often_take_twice_the_work(tmp_path: Path) -> None:
     """Each incident read the rows of all brokers and directories, and each loss all incidents: 80 s for 5,000."""
     once, twice = (_failing_again_and_again(tmp_path / str(times), times) for times in (30, 60))
@@ -424,7 +405,7 @@ def test_incidents_of_a_disk_that_fails_twice_as_often_take_twice_the_work(tmp_p
     }
     assert sum(len(story.data_lost) for story in stories) == 60
     assert all(story.without_leader == 1 for story in stories if story.kind == "broker stopped")
-    assert _lines_run(twice) < 2.3 * _lines_run(once)
+    assert lines_run(partial(incidents, twice)) < 2.3 * lines_run(partial(incidents, once))
 
 
 def test_cluster_in_which_nothing_failed_has_no_incidents(tmp_path: Path) -> None:
