@@ -58,7 +58,7 @@ def _select_left(lake: Lake, assignments: str) -> None:
         SELECT d.broker_id, d.to_offset AS at_offset,
                coalesce(max(least(coalesce(u.to_offset, d.to_offset), d.to_offset)), 0) AS fenced_since
         FROM {lake.until("directories")} d
-        LEFT JOIN loss_brokers u
+        LEFT JOIN loss_brokers_{lake.offset} u
              ON u.broker_id = d.broker_id AND NOT u.undecided AND u.from_offset < d.to_offset
         WHERE d.to_offset IS NOT NULL GROUP BY ALL
         """
@@ -99,7 +99,7 @@ def _doubtful(lake: Lake, assignments: str) -> str:
     """
     ((first_end, last_end),) = lake.query("SELECT min(at_offset), max(at_offset) FROM loss_ends")
     return f"""
-    WITH b AS (SELECT * FROM loss_brokers),
+    WITH b AS (SELECT * FROM loss_brokers_{lake.offset}),
     d AS MATERIALIZED (
         SELECT broker_id, directory_id, from_offset, to_offset,
                min(from_offset) OVER (PARTITION BY broker_id) AS first_offset

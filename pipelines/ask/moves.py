@@ -51,7 +51,8 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
         known AS (
             SELECT c.*, b.incarnation_id, coalesce(b.undecided, false) AS undecided,
                    coalesce(len(b.log_dirs) = 0 OR list_contains(b.log_dirs, c.source), false) AS listed
-            FROM changed c LEFT JOIN loss_brokers b ON b.broker_id = c.broker_id AND b.from_offset <= c.at_offset
+            FROM changed c LEFT JOIN loss_brokers_{lake.offset} b
+                 ON b.broker_id = c.broker_id AND b.from_offset <= c.at_offset
                  AND (b.to_offset IS NULL OR b.to_offset > c.at_offset)
         ),
         reported AS (
@@ -65,7 +66,7 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
                        n.incarnation_id <> k.incarnation_id AND len(n.log_dirs) > 0
                        AND NOT list_contains(n.log_dirs, k.source), n.from_offset
                    ) AS without
-            FROM known k JOIN loss_brokers n ON n.broker_id = k.broker_id AND n.from_offset > k.at_offset
+            FROM known k JOIN loss_brokers_{lake.offset} n ON n.broker_id = k.broker_id AND n.from_offset > k.at_offset
                  AND (NOT n.undecided OR n.incarnation_id <> k.incarnation_id)
             WHERE k.undecided GROUP BY ALL
         ),

@@ -46,12 +46,15 @@ def under_way(lake: Lake) -> dict[int, int]:
 
 
 def select_brokers(lake: Lake) -> None:
-    """Creates loss_brokers: the states of brokers. ``undecided`` holds while a report can be of a process that has not
-    registered yet: the broker is fenced, or such a process has reported (R-COPY-12)."""
+    """Creates loss_brokers_OFFSET, once: the states of brokers. ``undecided`` holds while a report can be of a process
+    that has not registered yet: the broker is fenced, or such a process has reported (R-COPY-12)."""
     starts(lake)
+    kept = f"loss_brokers_{lake.offset}"
+    if kept in lake.made:
+        return
     lake.query(
         f"""
-        CREATE OR REPLACE TEMP TABLE loss_brokers AS
+        CREATE OR REPLACE TEMP TABLE {kept} AS
         WITH b AS (
             SELECT broker_id, incarnation_id, log_dirs, fenced, from_offset, to_offset, min(start) AS start
             FROM (SELECT broker_id, incarnation_id, log_dirs, fenced, from_offset, to_offset
@@ -68,6 +71,7 @@ def select_brokers(lake: Lake) -> None:
         WHERE start > from_offset AND (to_offset IS NULL OR to_offset > start)
         """
     )
+    lake.made.add(kept)
 
 
 def _starts(lake: Lake) -> list[Start]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,7 @@ from jbod_model.replay.offline import image_as_json
 from pipelines.ask import Lake, directories, history, image, offline, status
 from pipelines.ask.configs import features, min_isr
 from pipelines.ask.lake_status import count_troubled, troubled
+from pipelines.ask.partition_history import histories
 from tests.support.kafka_images import kafka_images
 from tests.support.lakes import Reference, write_lake
 from tests.support.logs import Entry, read_file, read_log
@@ -296,6 +298,23 @@ def test_history_of_a_replica_that_is_offline_twice_as_often_takes_twice_the_wor
         assert events["replica on 1 is offline no more"] == times
         lines.append(lines_run(partial(history, answer, "orders-0")))
     assert lines[1] < 2.3 * lines[0]
+
+
+def test_history_of_a_topic_makes_each_table_once_for_all_partitions(
+    cluster_lakes: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The states of all brokers were selected again for each partition."""
+    tables, query = [], Lake.query
+
+    def count(lake: Lake, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        tables.extend(re.findall(r"CREATE OR REPLACE TEMP TABLE (\w+)", sql))
+        return query(lake, sql, *parameters)
+
+    monkeypatch.setattr(Lake, "query", count)
+    answer = histories(Lake.open(cluster_lakes["kafka-4.1.2"]), "solo")
+    assert len(answer) == 8
+    assert {"loss_brokers_629", "moved_629"} <= {*tables}
+    assert len({*tables}) == len(tables)
 
 
 def test_history_of_an_offline_replica_that_is_reassigned_away_never_says_offline_no_more(tmp_path: Path) -> None:
