@@ -243,24 +243,23 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
                    CASE WHEN NOT of_broker THEN any_value(chain_end)
                         WHEN bool_and(to_offset IS NOT NULL) THEN max(to_offset) END AS to_offset,
                    CASE WHEN NOT of_broker THEN any_value(chain_time)
-                        WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time, of_broker,
-                   true AS repeated
+                        WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time, of_broker
             FROM counted GROUP BY topic_id, topic, partition, broker_id, chain, stretch, of_broker
             UNION ALL
             SELECT topic_id, topic, partition, broker_id, directory_id, false, from_offset, from_time, to_offset,
-                   to_time, of_broker, false
+                   to_time, of_broker
             FROM incident_spells ANTI JOIN incident_repeated USING (topic_id, partition, broker_id)
         ),
         placed AS (
             SELECT *, broker_id || CASE WHEN of_broker THEN '' ELSE '/' || directory_id END AS place FROM stretches
         )
-        SELECT story, start, leaders_from, topic_id, topic, partition, broker_id, repeated,
+        SELECT story, start, leaders_from, topic_id, topic, partition, broker_id,
                arg_min(directory_id, from_offset) AS directory_id, arg_min(already, from_offset) AS already,
                min(from_offset) AS from_offset, min(from_time) AS from_time,
                CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_offset) END AS to_offset,
                CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time
         FROM placed s ASOF JOIN incident_stories t ON s.place = t.place AND s.from_offset >= t.start
-        GROUP BY story, start, leaders_from, topic_id, topic, partition, broker_id, repeated
+        GROUP BY story, start, leaders_from, topic_id, topic, partition, broker_id
         """
     )
 
@@ -273,8 +272,6 @@ def _losses(lake: Lake, stories: Sequence[Story]) -> str:
     # What is true of each loss stands beside the join of all states with the states before them, which it makes small.
     since, leaders_from = min(story.offset for story in stories), min(map(_leaders_from, stories))
     in_time = f"make_timestamptz({micros_of(leaders_from)})"
-    taken = """(NOT already AND x_time >= leaders_from AND x <= start)
-               OR (x > start AND (o.to_offset IS NULL OR x < o.to_offset))"""
     return f"""
         left_behind AS (
             SELECT a.topic_id, a.partition, a.leader AS broker_id, b.leader AS successor, b.from_offset AS x,
@@ -285,29 +282,11 @@ def _losses(lake: Lake, stories: Sequence[Story]) -> str:
               AND (a.to_offset > {since} OR a.to_time >= {in_time})
               AND (b.from_offset > {since} OR b.from_time >= {in_time})
         ),
-        numbered AS (
-            SELECT *, row_number() OVER replica AS number, coalesce(x_time > max(x_time) OVER (
-                       replica ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), true) AS newest
-            FROM left_behind SEMI JOIN incident_repeated USING (topic_id, partition, broker_id)
-            WINDOW replica AS (PARTITION BY topic_id, partition, broker_id ORDER BY x)
-        ),
-        numbers AS (
-            SELECT o.*, unnest(range(least(early.number, after.number), until.number + 1)) AS number
-            FROM (FROM incident_outages WHERE repeated) o
-            ASOF LEFT JOIN (FROM numbered WHERE newest) early ON o.topic_id = early.topic_id
-                 AND o.partition = early.partition AND o.broker_id = early.broker_id AND leaders_from <= early.x_time
-            ASOF LEFT JOIN numbered after ON o.topic_id = after.topic_id AND o.partition = after.partition
-                 AND o.broker_id = after.broker_id AND start < after.x
-            ASOF LEFT JOIN numbered until ON o.topic_id = until.topic_id AND o.partition = until.partition
-                 AND o.broker_id = until.broker_id AND coalesce(o.to_offset, {FOREVER}) > until.x
-        ),
         taken AS (
-            SELECT story, topic, l.* EXCLUDE (number, newest)
-            FROM numbers o JOIN numbered l USING (topic_id, partition, broker_id, number) WHERE {taken}
-            UNION ALL
-            SELECT story, topic, l.*
-            FROM incident_outages o JOIN left_behind l USING (topic_id, partition, broker_id)
-            WHERE NOT repeated AND ({taken})
+            SELECT o.story, o.topic, l.* FROM incident_outages o JOIN left_behind l
+            USING (topic_id, partition, broker_id)
+            WHERE (NOT already AND x_time >= leaders_from AND x <= start)
+               OR (x > start AND (o.to_offset IS NULL OR x < o.to_offset))
         ),
         leaderless AS (
             SELECT * FROM {states} SEMI JOIN (FROM taken WHERE successor = -1) USING (topic_id, partition)
