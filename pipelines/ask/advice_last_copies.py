@@ -352,6 +352,26 @@ class LastCopy(NamedTuple):
         """``broker 1``"""
         return f"broker {self.broker_id}"
 
+    @property
+    def truncated(self) -> bool:
+        """Whether its replica follows the leader without the data, or did."""
+        return self.overwritten_offset is not None or (self.given_up is None and self.place == "online")
+
+    def step(self, name: str, *, went_on: bool) -> Advice:
+        """What to do about it. ``went_on``: a replica leads without the data, and truncates the copy when its broker is
+        back."""
+        if self.truncated:
+            return self.was_truncated()
+        if self.given_up in (None, "unregistered") and (went_on or self.given_up is None):
+            return self.save_before_start()
+        if self.given_up == "unregistered":
+            return self.start_again()
+        if self.given_up == "removed":
+            return self.look_before_deletion()
+        if self.place == "online":
+            return self.look_at_once()
+        return self.keep_folder(name, went_on=went_on)
+
     def was_truncated(self) -> Advice:
         """Its broker ran again and followed the new leader."""
         text = f"the copy in {self.where} was truncated to the leader's when it followed; restore from a backup"

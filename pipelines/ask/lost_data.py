@@ -89,8 +89,9 @@ class DataLoss(NamedTuple):
     @property
     def steps(self) -> list[Advice]:
         """What to do now, in order."""
-        copies = [copy for copy in self.copies if not (self._crashed and _was_truncated(copy))]
-        steps = [_step(self.name, copy, self.went_on_offset is not None) for copy in copies if copy != self._crashed]
+        crashed, went_on = self._crashed, self.went_on_offset is not None
+        copies = [copy for copy in self.copies if crashed is None or not (copy == crashed or copy.truncated)]
+        steps = [copy.step(self.name, went_on=went_on) for copy in copies]
         return list(dict.fromkeys(steps)) or [about_crash(self.leader_now is not None and self.followed_by is None)]
 
     @property
@@ -113,7 +114,7 @@ class DataLoss(NamedTuple):
     def holds_more(self, directory_id: str | None) -> bool:
         """Whether the copy in a directory may hold writes that the partition lacks: a leader's own copy, and one that
         was truncated to it, holds none."""
-        copies = [copy for copy in self.copies if copy != self._crashed and not _was_truncated(copy)]
+        copies = [copy for copy in self.copies if copy != self._crashed and not copy.truncated]
         return any(directory_id in copy.directories for copy in copies)
 
     @property
@@ -141,25 +142,6 @@ _MORE = {LOST: "more was lost at", MAY_LACK: "more may be missing since", UNREAC
 
 def _leads(leader: int | None) -> str:
     return "no replica leads" if leader is None else f"broker {leader} leads"
-
-
-def _step(name: str, copy: LastCopy, went_on: bool) -> Advice:
-    """``went_on``: a replica leads without the data, so the copy is truncated when its replica follows again."""
-    if _was_truncated(copy):
-        return copy.was_truncated()
-    if copy.given_up in (None, "unregistered") and (went_on or copy.given_up is None):
-        return copy.save_before_start()
-    if copy.given_up == "unregistered":
-        return copy.start_again()
-    if copy.given_up == "removed":
-        return copy.look_before_deletion()
-    if copy.place == "online":
-        return copy.look_at_once()
-    return copy.keep_folder(name, went_on=went_on)
-
-
-def _was_truncated(copy: LastCopy) -> bool:
-    return copy.overwritten_offset is not None or (copy.given_up is None and copy.place == "online")
 
 
 class AtRisk(NamedTuple):

@@ -211,7 +211,7 @@ def test_command_lists_the_worst_first_and_what_to_do(lakes: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "one"),
+    ("question", "singular"),
     [
         ("status", "1 partition with lost data, 1 partition with unreachable data, 1 partition without a leader"),
         ("offline", "1 offline replica"),
@@ -219,11 +219,11 @@ def test_command_lists_the_worst_first_and_what_to_do(lakes: Path) -> None:
         ("risk", "1 partition without a leader, 1 partition without a replica online, 1 unclean election"),
     ],
 )
-def test_one_is_not_counted_as_several(lakes: Path, question: str, one: str) -> None:
+def test_one_is_not_counted_as_several(lakes: Path, question: str, singular: str) -> None:
     """Cause: ``1 partitions data unreachable``, ``35 broker missing in 1 places``."""
     (answer,) = ask_all(question, clusters(lakes, "broken"))
     alone = FleetAnswer("broken", "/lake", WRONG, counts=dict.fromkeys(answer.counts or (), 1))
-    assert alone.what.startswith(one)
+    assert alone.what.startswith(singular)
     if question == "offline":
         assert answer.line == "broker fenced: 75 in 6 directories, broker missing: 24 in 2 directories"
 
