@@ -149,6 +149,8 @@ def dump(
     from jbod_model.formats.json_values import dump_lines
 
     for file in files:
+        if Path(file).is_dir():
+            raise UsageError(f"{file}: a directory: name the files in it, *.log or *.checkpoint")
         for line in dump_lines(Path(file), keep_unknown=keep_unknown):
             sys.stdout.write(json.dumps(line) + "\n")
 

@@ -238,7 +238,7 @@ def _report(
         typer.echo(json.dumps(document))
         return
     if end == start and not outcome.rows:
-        typer.echo(f"{lake}: nothing new, the lake stands at offset {end}")
+        typer.echo(f"{lake}: nothing new" + (f" after offset {end - 1}" if end else ""))
         return
     for before, snapshot in outcome.snapshots:
         typer.echo(f"{lake}: {_from_snapshot(before, snapshot)}")

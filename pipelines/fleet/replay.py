@@ -70,14 +70,14 @@ class Done:
     def __str__(self) -> str:
         if self.state == FAILED:
             return f"{self.name}: {self.problem}"
+        last = (self.end_offset or 0) - 1
         if self.state == REPLAYED:
-            last = (self.end_offset or 0) - 1
             return f"{self.name}: replayed offsets {self.start_offset} to {last} in {self.seconds:.1f} s"
         if self.state == STOPPED:
             if self.end_offset is None:
                 return f"{self.name}: stopped before its log was looked at; run again"
-            return f"{self.name}: stopped, the lake stands at offset {self.end_offset}; run again to continue"
-        return f"{self.name}: nothing new, the lake stands at offset {self.end_offset}"
+            return f"{self.name}: stopped, published up to offset {last}; run again to continue"
+        return f"{self.name}: nothing new" + (f" after offset {last}" if self.end_offset else "")
 
 
 @dataclass(eq=False)

@@ -187,7 +187,7 @@ def replicas(it: Problem, wanted: Mapping[str, int]) -> Goal:
     brokers = int(it.runs.sum())
     for topic, number in wanted.items():
         if number > brokers:
-            raise UsageError(f"{topic}={number}: only {brokers} brokers run")
+            raise UsageError(f"{topic}={number}: more replicas than brokers that run, {brokers}")
     counts = ", ".join(f"{topic}={number}" for topic, number in wanted.items())
     done = " or ".join(word for word, some in (("made", (more > 0).any()), ("removed", (more < 0).any())) if some)
     return replace(

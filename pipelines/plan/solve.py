@@ -168,9 +168,9 @@ def _barred(it: Problem, goal: Goal) -> Mapping[str, Flags]:
     stays = it.state.there & ~goal.leaves & ~goal.drops
     elsewhere: Flags = np.any(stays & ~it.runs[it.state.replicas], axis=1)
     return {
-        "a move of it is under way, which is left alone": it.busy,
-        "no complete copy of it is online: jbod offline says what can be done": it.state.leader < 0,
-        "another broker of it is down, which Kafka's tool refuses: jbod plan repair comes first": elsewhere,
+        "a move of the partition is under way, which is left alone": it.busy,
+        "no complete copy of the partition is online: jbod offline says what can be done": it.state.leader < 0,
+        "another broker of the partition is down, which Kafka's tool refuses: jbod plan repair comes first": elsewhere,
     }
 
 

@@ -176,7 +176,7 @@ def test_a_replay_with_nothing_new_makes_at_most_20_requests(
         s3.forget()
         main_code, out, err = output_of(capsys, "replay", log, "--lake", lake)
         assert (main_code or 0) == 0, err
-        assert "nothing new, the lake stands at offset 630" in out
+        assert "nothing new after offset 629\n" in out
         assert len(s3.log) <= 20, s3.log
         print(f"requests of a replay with nothing new: {len(s3.log)}")
         optimize(lake)

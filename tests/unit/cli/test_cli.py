@@ -153,6 +153,7 @@ def test_lake_and_files_of_settings_come_from_options(
         (["status", "--at-time", "yesterday"], "--at-time yesterday: not a time: write 2026-11-21T02:21:05Z"),
         (["--conf", "nowhere.yaml", "status"], "nowhere.yaml: cannot read the settings"),
         (["dump", "nowhere.log"], "nowhere.log: No such file or directory"),
+        (["dump", "."], ".: a directory: name the files in it, *.log or *.checkpoint"),
     ],
 )
 def test_error_is_one_line_and_exit_code_2(

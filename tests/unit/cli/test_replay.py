@@ -149,7 +149,7 @@ def test_log_with_nothing_new_needs_no_java_even_if_it_was_copied_since(
     for path in (log_dir / LOG).glob("*.log"):
         os.utime(path, (path.stat().st_mtime, path.stat().st_mtime + 60))
     code, out, _ = run("replay", log_dir, "--lake", tmp_path / "lake")
-    assert (code, "nothing new" in out) == (0, True)
+    assert (code, "nothing new after offset 5\n" in out) == (0, True)
 
 
 # WHAT IS LOADED WITHOUT SPARK
