@@ -36,7 +36,7 @@ MEANINGS = {
     Harm.WRITES_REFUSED: "would be under min.insync.replicas: writes with acks=all fail",
     Harm.LAST_REPLICA: "would have no replica online",
     Harm.LAST_COPY: "would have no complete copy online: if its disk does not come back, acknowledged writes are lost",
-    Harm.UNCLEAN: "would elect, or could elect, a leader that is not in sync: acknowledged writes are lost",
+    Harm.UNCLEAN: "would elect, or could elect, a leader that is not in sync: acknowledged writes may be lost",
     Harm.ACKS1: "lose what their leader acknowledged with acks=1 and no follower has fetched yet",
 }
 _NOW = {
