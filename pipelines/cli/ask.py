@@ -324,7 +324,7 @@ def _show_live_quorum(query: Inquiry, url: str) -> None:
         raise UsageError("--live asks the quorum as it is now: leave out lake, log, --at-offset and --at-time")
     if query.given.form not in (Format.table, Format.json):
         raise UsageError(f"--live and --format {query.given.form}: the answer is text or --json")
-    leader = QuorumClient(addresses_of(url), security_of(load().quorum.command_config))
+    leader = QuorumClient(addresses_of(url), security_of(load().quorum.command_config), notice=progress.notice)
     try:
         answer = live_quorum(leader)
     finally:

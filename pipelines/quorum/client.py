@@ -94,6 +94,10 @@ _FIRST_PATIENCE = 60.0
 """The most seconds until a leader is found for the first time: what is wrong then is more often a setting."""
 _TELL_AFTER = 5.0
 """Seconds without a leader after which that is told, once."""
+_NO_LEADER = (
+    "is not the leader, and names none that can be reached: without a majority of the voters none is elected, so start "
+    "the controllers that are down"
+)
 _CONFIRMATIONS = 2
 """How often a controller must say what needs a person, each time on a new connection."""
 
@@ -291,8 +295,9 @@ class QuorumClient:
     # -- the leader -----------------------------------------------------------------------------------------------
 
     def _ask(self, ask: Callable[[Connection], Any]) -> Any:
-        """Asks the leader, and each later one, until one answers. Raises the last Fault after ``patience``."""
+        """Asks the leader, and each later one, until one answers. Raises Fault with all answers after ``patience``."""
         began = time.monotonic()
+        answers: dict[str, str] = {}
         pause, has_told = _FIRST_PAUSE, False
         while True:
             if self._stop():
@@ -306,7 +311,7 @@ class QuorumClient:
                     if has_told:
                         self._notice(f"a leader answers again, after {time.monotonic() - began:.0f} s")
                     return answer
-                problem = Fault(str(connection.address), "is not the leader, and names none that can be reached")
+                problem = Fault(str(connection.address), _NO_LEADER)
                 if self._connection is not None or self._next:
                     pause = min(pause, _FIRST_PAUSE)
             except Fault as fault:
@@ -314,12 +319,13 @@ class QuorumClient:
                 self.close()
                 self._count(fault)
             waited = time.monotonic() - began
+            answers[problem.address] = problem.problem
             if waited > (self._patience if self._has_led else min(self._patience, _FIRST_PATIENCE)):
-                raise problem
+                raise _no_leader(answers)
             self._silent(waited)
             if waited > _TELL_AFTER and not has_told:
                 has_told = True
-                self._notice(f"no leader for {waited:.0f} s, asking on; the last answer: {problem}")
+                self._notice(f"no leader for {waited:.0f} s, asking on: {_no_leader(answers)}")
             self._wait(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
@@ -438,6 +444,12 @@ def _fetch(partition: Mapping[str, Any], wait_ms: int) -> dict[str, Any]:
         "forgotten": [],
         "rack_id": "",
     }
+
+
+def _no_leader(answers: Mapping[str, str]) -> Fault:
+    """The last answer of each node as one fault: one node alone does not show which of them run."""
+    (address, problem), *others = sorted(answers.items())
+    return Fault(address, "; ".join([problem, *(f"{where}: {what}" for where, what in others)]))
 
 
 def _only(topics: Sequence[Message], connection: Connection) -> Message:

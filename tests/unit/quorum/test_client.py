@@ -166,6 +166,20 @@ def test_nobody_at_the_address_is_told() -> None:
     assert "cannot be reached (Connection refused)" in refusal(reader(f"kafka://127.0.0.1:{port}", patience=0.2))
 
 
+def test_quorum_without_a_majority_is_told_with_the_answer_of_each_controller(
+    peers: dict[int, Controller], log: Log
+) -> None:
+    """The error had one answer by chance, so nobody saw which controllers run; ``jbod status`` sends its reader here."""
+    url, log.leader = url_of(peers), -1
+    for number in (1, 2):
+        peers[number].close()
+    message = refusal(reader(url, patience=2.0))
+    for number in (1, 2):
+        assert f"{peers[number].url.removeprefix('kafka://')}: cannot be reached" in message
+    assert f"{peers[3].url.removeprefix('kafka://')}: is not the leader" in message
+    assert "start the controllers that are down" in message
+
+
 def test_stop_ends_a_wait_for_a_server_that_says_nothing() -> None:
     for url in served(None):
         stopped: list[int] = []
