@@ -259,7 +259,8 @@ class Planner:
             try:
                 if attempt > 0 or not looked:
                     self._look(anew=attempt > 0)
-                if self.scan.is_cut(self.segments):
+                # A scan that ends before the log begins has nothing to do with it any more: a reader slept too long.
+                if self.scan.is_cut(self.segments) or 0 <= self.scan.next_offset < self.first_offset():
                     self._forget()
                 self._refresh(position)
             except LogChanged:

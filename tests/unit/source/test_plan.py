@@ -74,6 +74,21 @@ def test_planner_that_follows_notices_what_was_cut_off_and_written_anew(tmp_path
     assert follower.advance(read) == read
 
 
+def test_planner_that_slept_until_all_it_knew_was_deleted_goes_on_after_the_snapshot(tmp_path: Path) -> None:
+    """It took the new beginning for a gap after what it had read: it published the snapshot, then refused the log."""
+    follower = Planner(LogDir(str(write(tmp_path, LONE))))
+    read = follower.advance(Position(0))
+    folder = tmp_path / "__cluster_metadata-0"
+    (folder / f"{0:020d}.log").unlink()
+    write_snapshot(folder, (), end_offset=9, epoch=3, timestamp=TIME)
+    later = LogWriter(base_offset=9)
+    later.append([VersionedRecord(r.NoOpRecord(), 0)], epoch=3, timestamp=TIME + 99)
+    later.write(folder)
+    there = follower.advance(read)
+    assert (there.offset, there.snapshot) == (10, 9)
+    assert follower.advance(there) == there
+
+
 @pytest.mark.parametrize("which", ["segment", "snapshot"])
 def test_file_that_is_deleted_between_listing_and_reading_is_looked_for_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
