@@ -229,6 +229,22 @@ def test_whatif_says_that_the_copy_may_be_in_the_directory(tmp_path: Path, capsy
     ]
 
 
+def test_whatif_of_a_directory_of_a_log_takes_all_its_replicas_offline() -> None:
+    """The replicas of other directories were taken for those in it, so a disk with a last replica cost nothing."""
+    log = metadata_dir("kafka-4.1.2")
+    image = Reference().add(entry for entry in read_log(log) if entry.offset <= 300).image
+    held = [
+        place
+        for topic in image.topics.values()
+        for each in topic.partitions.values()
+        for place in zip(each.replicas, each.directories, strict=True)
+    ]
+    for broker, directory in sorted(set(held))[:3]:
+        words = ["whatif", "--fail", f"{broker}:{directory}", "--log", str(log), "--at-offset", "300", "--json"]
+        answer = json.loads(CliRunner().invoke(application(), words).stdout)
+        assert answer["replicas"] == held.count((broker, directory))
+
+
 def test_whatif_of_what_is_offline_already_changes_nothing(cluster_lakes: Mapping[str, Path]) -> None:
     answer = whatif(Lake.open(cluster_lakes["kafka-4.1.2"], at_offset=190), ["1:r60J"])
     assert not answer.changes
