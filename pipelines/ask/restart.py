@@ -30,6 +30,8 @@ class Nodes:
     """The active controller."""
     controllers: Sequence[int]
     """Controllers that are registered. Empty before metadata.version 3.7-IV0."""
+    fenced: Sequence[int]
+    """Brokers that are fenced. A node that is a controller, too, is down as both."""
 
     def role(self, node: int) -> str:
         """broker, controller or both."""
@@ -53,13 +55,14 @@ class Nodes:
 def nodes(lake: Lake) -> Nodes:
     """The nodes at the lake's offset."""
     voters = lake.query(f"SELECT node_id, role = 'leader' FROM {lake.at('voters')} WHERE voter ORDER BY node_id")
-    brokers = lake.query(f"SELECT broker_id FROM {lake.at('brokers')} ORDER BY broker_id")
+    brokers = lake.query(f"SELECT broker_id, fenced FROM {lake.at('brokers')} ORDER BY broker_id")
     controllers = lake.query(f"SELECT controller_id FROM {lake.at('controllers')} ORDER BY controller_id")
     return Nodes(
-        brokers=[broker for (broker,) in brokers],
+        brokers=[broker for broker, _ in brokers],
         voters=[voter for voter, _ in voters],
         leader=next((voter for voter, leads in voters if leads), None),
         controllers=[controller for (controller,) in controllers],
+        fenced=[broker for broker, fenced in brokers if fenced],
     )
 
 
@@ -73,9 +76,11 @@ class QuorumEffect:
     majority: int
     """Voters that it takes."""
     left: Sequence[int]
-    """Voters that stay, and are registered."""
+    """Voters that stay, are registered, and are no broker that is fenced."""
     unregistered: Sequence[int]
     """Voters that are not registered as controllers: they do not count."""
+    fenced: Sequence[int]
+    """Voters that stay, and are brokers that are fenced: they do not count."""
     leader_stops: bool
     """Whether the active controller stops, so that another one is elected."""
 
@@ -86,14 +91,15 @@ class QuorumEffect:
 
     @property
     def ends(self) -> bool:
-        """Whether it is safe once every voter is registered."""
+        """Whether it is safe once every voter is registered, and no broker is fenced."""
         return len(self.voters) - len(self.stopping) >= self.majority
 
     @property
     def finding(self) -> str:
         """What would be so."""
         brought = "" if not self.unregistered else f", as voters {_listed(self.unregistered)} are not registered"
-        left = f"{len(self.left)} of {len(self.voters)} voters would be left{brought}"
+        down = "" if not self.fenced else f", as brokers {_listed(self.fenced)} are fenced"
+        left = f"{len(self.left)} of {len(self.voters)} voters would be left{brought}{down}"
         if self.safe:
             return f"{left}, and {self.majority} are a majority"
         return f"the quorum of controllers would have no majority: {left}, and it takes {self.majority}"
@@ -102,7 +108,8 @@ class QuorumEffect:
     def advice(self) -> Advice:
         """What to do if it is not safe."""
         if self.ends:
-            return Advice(Action.LOOK, f"start voters {_listed(self.unregistered)} first: jbod quorum shows the voters")
+            absent = sorted({*self.unregistered, *self.fenced})
+            return Advice(Action.LOOK, f"start voters {_listed(absent)} first: jbod quorum shows the voters")
         if len(self.stopping) > 1:
             return Advice(Action.LOOK, "restart fewer controllers at once: jbod restart-plan has the batches")
         text = (
@@ -128,12 +135,14 @@ def quorum_effect(known: Nodes, stopping: Sequence[int]) -> QuorumEffect | None:
     if not down:
         return None
     absent = [voter for voter in known.voters if known.controllers and voter not in known.controllers]
+    fenced = [voter for voter in known.voters if voter in known.fenced and voter not in down]
     return QuorumEffect(
         stopping=down,
         voters=known.voters,
         majority=len(known.voters) // 2 + 1,
-        left=[voter for voter in known.voters if voter not in down and voter not in absent],
+        left=[voter for voter in known.voters if voter not in (*down, *absent, *fenced)],
         unregistered=absent,
+        fenced=fenced,
         leader_stops=known.leader in down,
     )
 

@@ -336,6 +336,15 @@ def test_quorum_keeps_its_majority(tmp_path: Path, ids: tuple[int, ...], node_id
     assert answer.controllers == [node_id for node_id in node_ids if node_id > 2]
 
 
+def test_voter_whose_broker_is_fenced_does_not_count(tmp_path: Path) -> None:
+    """It counted as a voter that is left: the restart of a second node of three took the majority, and was safe."""
+    story = Story().broker(1, "a").broker(2, "b").broker(3, "c").lead(1, 2, 3).fence(2)
+    answer = safe_to_restart(story.lake(tmp_path), [3])
+    assert answer.quorum is not None
+    assert (answer.verdict, answer.quorum.left, answer.quorum.fenced) == ("not now", [1], [2])
+    assert safe_to_restart(story.lake(tmp_path / "its own"), [2]).verdict == "safe"
+
+
 def test_voter_that_is_not_registered_does_not_count(tmp_path: Path) -> None:
     story = Story().broker(1, "a").lead(3000, 3001, 3002).controller(3000, 20).controller(3001, 20)
     answer = safe_to_restart(story.lake(tmp_path), [3001])
