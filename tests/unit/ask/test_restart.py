@@ -336,6 +336,15 @@ def test_quorum_keeps_its_majority(tmp_path: Path, ids: tuple[int, ...], node_id
     assert answer.controllers == [node_id for node_id in node_ids if node_id > 2]
 
 
+def test_safe_restart_of_a_controller_says_where_to_look_whether_the_other_voters_run(tmp_path: Path) -> None:
+    """With one controller of three down, which no record tells, "2 of 3 voters would be left" was all that it said."""
+    lake = voters(tmp_path, 3000, 3001, 3002)
+    offset = str(Lake.open(lake).offset)
+    words = ["safe-to-restart", "3001", "--lake", str(lake), "--at-offset", offset]
+    answer = CliRunner().invoke(application(words), words).stdout
+    assert "Whether these voters run, no record says: jbod quorum --live kafka://HOST:PORT" in answer
+
+
 def test_voter_whose_broker_is_fenced_does_not_count(tmp_path: Path) -> None:
     """It counted as a voter that is left: the restart of a second node of three took the majority, and was safe."""
     story = Story().broker(1, "a").broker(2, "b").broker(3, "c").lead(1, 2, 3).fence(2)
