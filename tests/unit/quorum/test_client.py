@@ -169,7 +169,7 @@ def test_nobody_at_the_address_is_told() -> None:
 def test_quorum_without_a_majority_is_told_with_the_answer_of_each_controller(
     peers: dict[int, Controller], log: Log
 ) -> None:
-    """The error had one answer by chance, so nobody saw which controllers run; ``jbod status`` sends its reader here."""
+    """The error had one answer by chance, nobody saw which controllers run; ``jbod status`` sends its reader here."""
     url, log.leader = url_of(peers), -1
     for number in (1, 2):
         peers[number].close()
