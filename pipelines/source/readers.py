@@ -189,7 +189,7 @@ class StreamReader(LimitedReader):
     def _next(self, position: Position, max_records: int | None) -> Position:
         """The end of the next micro-batch, or ``position`` if there is nothing new.
 
-        An idle controller writes a NoOpRecord every half second. A continuous stream reads them once a minute.
+        An idle controller writes a NoOpRecord every half second. A continuous stream reads them every ``idle_seconds``.
         """
         planner = self._plan()
         end = planner.advance(position, max_records)

@@ -18,6 +18,7 @@ from jbod_model.formats.batch import write_batch
 from jbod_model.formats.codec import encode
 from jbod_model.formats.records import NoOpRecord, TopicRecord, VersionedRecord
 from jbod_model.ids import Uuid
+from pipelines.ask.restart import MAX_AGE
 from pipelines.run.options import Replay
 from pipelines.source.log_options import LogOptions
 from pipelines.source.readers import StreamReader
@@ -69,6 +70,19 @@ def test_stream_that_waits_does_not_return_for_a_record_of_an_idle_controller(
     began = time.monotonic()
     assert stream.latestOffset(offset, ReadAllAvailable()) == offset
     assert time.monotonic() - began >= 0.3
+
+
+def test_lake_of_an_idle_cluster_stays_young_enough_for_a_restart(log: Path, controller: Controller) -> None:
+    """Idle records came once a minute, and were older than --max-age before the next ones were published: a rolling
+    restart by ``restart-plan --next`` ended with "not decidable"."""
+    stream, offset = reader(log, 0)
+    began = int(time.time() * 1000)
+    controller.append_all([(began, [VersionedRecord(TopicRecord(name="second", topic_id=Uuid(9, 1001)), 0)])])
+    offset = stream.latestOffset(offset, ReadAllAvailable())
+    publishing_ms = 20_000  # far more than a batch takes
+    idle = range(500, int(MAX_AGE * 1000) - publishing_ms, 500)
+    controller.append_all([(began + ms, [VersionedRecord(NoOpRecord(), 0)]) for ms in idle])
+    assert stream.latestOffset(offset, ReadAllAvailable())["offset"] == offset["offset"] + len(idle)
 
 
 def test_look_at_an_idle_controllers_log_costs_as_little_after_hours(log: Path, controller: Controller) -> None:
