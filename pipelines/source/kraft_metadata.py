@@ -13,7 +13,7 @@ Options:
 - ``partitions``: the most tasks of a read, by default 4. A log of few bytes has two at most.
 - ``layout``: ``records`` (default), or ``slices``: the places of the records instead of their content.
 - ``settle``: how far the reader stays behind the end of the log, ``100`` records or ``2s``.
-- ``idleSeconds``: how long, by the log's time, a stream waits if there are only NoOpRecords; by default 30.
+- ``idleSeconds``: how long, by the log's time, a stream waits if there are only NoOpRecords; by default 55.
 - ``waitSeconds``: how long a stream waits for new records when Spark asks for them; by default 0. Not for a log on
   object storage, where each look is a request.
 - ``from``: JSON of the position where a stream begins.

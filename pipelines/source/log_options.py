@@ -33,7 +33,7 @@ class LogOptions:
     tail: str = "wait"
     keep_unknown: bool = False
     partitions: int = 4
-    idle_seconds: int = 30
+    idle_seconds: int = 55
     """Seconds of records of an idle controller that are read at once: a lake that is followed has to be younger than
     what a restart asks for (MAX_AGE of pipelines.ask.restart)."""
     wait_seconds: float = 0
@@ -65,7 +65,7 @@ class LogOptions:
             tail=_one_of(raw, "tail", "wait", "stop"),
             keep_unknown=_one_of(raw, "keepUnknown", "false", "true") == "true",
             partitions=max(_number(raw, "partitions", 4), 1),
-            idle_seconds=_number(raw, "idleSeconds", 30),
+            idle_seconds=_number(raw, "idleSeconds", 55),
             wait_seconds=_seconds(raw, "waitSeconds"),
             settle=raw.get("settle", "0"),
             begin_at=raw.get("from", ""),

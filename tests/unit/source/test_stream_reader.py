@@ -79,7 +79,7 @@ def test_lake_of_an_idle_cluster_stays_young_enough_for_a_restart(log: Path, con
     began = int(time.time() * 1000)
     controller.append_all([(began, [VersionedRecord(TopicRecord(name="second", topic_id=Uuid(9, 1001)), 0)])])
     offset = stream.latestOffset(offset, ReadAllAvailable())
-    publishing_ms = 20_000  # far more than a batch takes
+    publishing_ms = 4_000  # more than a batch takes
     idle = range(500, int(MAX_AGE * 1000) - publishing_ms, 500)
     controller.append_all([(began + ms, [VersionedRecord(NoOpRecord(), 0)]) for ms in idle])
     assert stream.latestOffset(offset, ReadAllAvailable())["offset"] == offset["offset"] + len(idle)
