@@ -360,53 +360,30 @@ class LastCopy(NamedTuple):
     def step(self, name: str, *, went_on: bool) -> Advice:
         """What to do about it. ``went_on``: a replica leads without the data, and truncates the copy when its broker is
         back."""
+        action, before_it = Action.READ, self.given_up in (None, "unregistered")
         if self.truncated:
-            return self.was_truncated()
-        if self.given_up in (None, "unregistered") and (went_on or self.given_up is None):
-            return self.save_before_start()
-        if self.given_up == "unregistered":
-            return self.start_again()
-        if self.given_up == "removed":
-            return self.look_before_deletion()
-        if self.place == "online":
-            return self.look_at_once()
-        return self.keep_folder(name, went_on=went_on)
+            action = Action.LOOK
+            text = f"the copy in {self.where} was truncated to the leader's when it followed; restore from a backup"
+        elif before_it and (went_on or self.given_up is None):
+            text = (
+                f"save {self.where} before broker {self.broker_id} starts with it: the copy there is complete, and is "
+                "truncated to the leader's then"
+            )
+        elif before_it:
+            action, disks = Action.BRING_BACK, "all its disks" if self.directory_id is None else "that disk"
+            text = f"do not wipe {self.where}: it holds the last copy; start broker {self.broker_id} again with {disks}"
+        elif self.given_up == "removed":
+            text = f"look into {self.where} before Kafka deletes the replica there: it held the last copy"
+        elif self.place == "online":
+            text = (
+                f"look into {self.where} at once: it is online again, and Kafka renames or deletes a folder that it "
+                "does not expect there; copy the folder, if it is still there"
+            )
+        else:
+            return self._keep_folder(name, went_on=went_on)
+        return self._step(action, text)
 
-    def was_truncated(self) -> Advice:
-        """Its broker ran again and followed the new leader."""
-        text = f"the copy in {self.where} was truncated to the leader's when it followed; restore from a backup"
-        return self._step(Action.LOOK, text)
-
-    def save_before_start(self) -> Advice:
-        """The partition went on without it."""
-        return self._step(
-            Action.READ,
-            f"save {self.where} before broker {self.broker_id} starts with it: the copy there is complete, and is "
-            "truncated to the leader's then",
-        )
-
-    def start_again(self) -> Advice:
-        """Its broker is unregistered, and nobody leads without it."""
-        disks = "all its disks" if self.directory_id is None else "that disk"
-        return self._step(
-            Action.BRING_BACK,
-            f"do not wipe {self.where}: it holds the last copy; start broker {self.broker_id} again with {disks}",
-        )
-
-    def look_before_deletion(self) -> Advice:
-        """Its replica left the broker."""
-        text = f"look into {self.where} before Kafka deletes the replica there: it held the last copy"
-        return self._step(Action.READ, text)
-
-    def look_at_once(self) -> Advice:
-        """Its replica was recreated in another directory, and the disk is online again."""
-        return self._step(
-            Action.READ,
-            f"look into {self.where} at once: it is online again, and Kafka renames or deletes a folder that it does "
-            "not expect there; copy the folder, if it is still there",
-        )
-
-    def keep_folder(self, name: str, *, went_on: bool) -> Advice:
+    def _keep_folder(self, name: str, *, went_on: bool) -> Advice:
         """The replica of the partition ``name`` was recreated in another directory, and the disk is away."""
         of = "of what was lost" if went_on else "of the data"
         held = f"if that disk can still be read, it holds the only copy {of}"

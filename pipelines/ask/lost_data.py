@@ -219,13 +219,6 @@ class Losses:
         return sorted(groups, key=place)
 
     @property
-    def last_offline(self) -> list[AtRisk]:
-        """The partitions at risk, and those whose last copies were given up while none leads without them."""
-        pending = [loss for loss in self.losses if loss.went_on_offset is None]
-        given_up = [AtRisk(loss.topic, loss.topic_id, loss.partition, loss.copies, loss.tiered) for loss in pending]
-        return sorted([*self.at_risk, *given_up], key=lambda partition: (partition.topic, partition.partition))
-
-    @property
     def held(self) -> list[tuple[tuple[LastCopy, ...], list[AtRisk]]]:
         """The offline places of the only complete copies, most partitions first."""
         return _by_copies(self.at_risk)

@@ -20,7 +20,7 @@ from jbod_model.whatif import Failures, after
 from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, MinIsr, is_true, min_isr, setting, tiered_topics
 from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.loss import followed
-from pipelines.ask.lost_data import AtRisk, complete_copies, losses, perhaps_offline, places_of
+from pipelines.ask.lost_data import AtRisk, Losses, complete_copies, losses, perhaps_offline, places_of
 from pipelines.ask.restart import QuorumEffect, nodes, quorum_effect
 from pipelines.ask.whatif_places import Already, Place, already, find_place, registrations, touched
 from pipelines.lake.reader import Lake
@@ -156,7 +156,7 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     holders = {
         directory: broker.broker_id for broker in registrations(lake) for directory in map(str, broker.directories)
     }
-    last = [each for each in losses(lake, default_min_isr).last_offline if _is_hit(each, places, holders)]
+    last = [each for each in _last_offline(losses(lake, default_min_isr)) if _is_hit(each, places, holders)]
     lost = {(leader_change.topic, leader_change.partition) for leader_change in changes if leader_change.last_complete}
     hidden = [
         partition
@@ -236,6 +236,13 @@ def _may_be_in(copy: Copy, places: Sequence[Place]) -> bool:
     return copy.directory is None and any(
         place.broker_id == copy.broker_id and Uuid.parse(place.directory_id or "") in copy.places for place in places
     )
+
+
+def _last_offline(data: Losses) -> list[AtRisk]:
+    """The partitions at risk, and those whose last copies were given up while none leads without them."""
+    pending = [loss for loss in data.losses if loss.went_on_offset is None]
+    given_up = [AtRisk(loss.topic, loss.topic_id, loss.partition, loss.copies, loss.tiered) for loss in pending]
+    return sorted([*data.at_risk, *given_up], key=lambda partition: (partition.topic, partition.partition))
 
 
 def _is_hit(partition: AtRisk, places: Sequence[Place], holders: Mapping[str, int]) -> bool:

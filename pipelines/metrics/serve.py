@@ -56,10 +56,7 @@ class Probe:
         if environ.get("PATH_INFO") != PATH:
             return self.otherwise(environ, start_response)
         status, answer = self._answer(environ.get("QUERY_STRING", ""))
-        body = json.dumps(answer).encode() + b"\n"
-        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        start_response(f"{status.value} {status.phrase}", headers)
-        return [body]
+        return _respond(start_response, status, "application/json", json.dumps(answer) + "\n")
 
     def _answer(self, query: str) -> tuple[HTTPStatus, dict[str, Any]]:
         try:
@@ -103,12 +100,17 @@ def _at_its_path(metrics: WSGIApplication) -> WSGIApplication:
     def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         if environ.get("PATH_INFO") in ("/", "/metrics"):
             return metrics(environ, start_response)
-        status, body = HTTPStatus.NOT_FOUND, b"nothing here: the metrics are at /metrics\n"
-        headers = [("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(body)))]
-        start_response(f"{status.value} {status.phrase}", headers)
-        return [body]
+        text = "nothing here: the metrics are at /metrics\n"
+        return _respond(start_response, HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", text)
 
     return answer
+
+
+def _respond(start_response: StartResponse, status: HTTPStatus, kind: str, text: str) -> Iterable[bytes]:
+    body = text.encode()
+    headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
+    start_response(f"{status.value} {status.phrase}", headers)
+    return [body]
 
 
 _CLIENT_SECONDS = 30
