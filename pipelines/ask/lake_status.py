@@ -264,7 +264,7 @@ def _about(
 
 
 class Troubled(NamedTuple):
-    """A partition with a replica offline or out of sync, or without a leader."""
+    """A partition whose clients notice trouble, or of which every replica is offline."""
 
     topic: str
     partition: int
@@ -300,33 +300,46 @@ class Troubled(NamedTuple):
         return len(set(self.isr) - set(self.offline)) < self.min_isr
 
 
-def troubled(lake: Lake, default_min_isr: int = 1, *, offline_only: bool = False) -> list[Troubled]:
-    """The troubled partitions, or only those with a replica offline, by topic and number."""
-    wrong = "o.brokers IS NOT NULL" + ("" if offline_only else " OR p.leader = -1 OR len(p.isr) < len(p.replicas)")
-    rows = lake.query(
-        f"""
+_TROUBLE = {
+    "without_leader": "p.leader = -1",
+    "led_from_offline": "list_contains(o.brokers, p.leader)",
+    "all_offline": "len(o.brokers) = len(p.replicas)",
+    "under_min_isr": "len(p.isr) - coalesce(len(list_intersect(p.isr, o.brokers)), 0) < "
+    "least(coalesce(m.min_isr, $3), len(p.replicas))",
+}
+"""The properties of Troubled in SQL."""
+
+
+def _with_offline(lake: Lake, default_min_isr: int) -> tuple[str, str, list[object]]:
+    """SQL for WITH and for FROM, and its parameters: p, the partitions; o, their offline replicas; m, min ISRs set."""
+    values = min_isr(lake, default_min_isr)
+    names = f"""
         WITH o AS (
             SELECT topic_id, partition, list(broker_id ORDER BY replica_index) AS brokers
-            FROM {lake.at("offline_replicas")} GROUP BY ALL
-        )
-        SELECT p.topic, p.partition, p.replicas, p.isr, p.leader, o.brokers
-        FROM {lake.at("partitions")} p LEFT JOIN o USING (topic_id, partition)
-        WHERE {wrong}
-        """
+            FROM {lake.at("offline_replicas")} GROUP BY topic_id, partition
+        ),
+        m AS (SELECT unnest($1::VARCHAR[]) AS topic, unnest($2::INT[]) AS min_isr)
+    """
+    joined = f"{lake.at('partitions')} p LEFT JOIN o USING (topic_id, partition) LEFT JOIN m USING (topic)"
+    return names, joined, [list(values.topics), list(values.topics.values()), values.default]
+
+
+def troubled(lake: Lake, default_min_isr: int = 1, *, offline_only: bool = False) -> list[Troubled]:
+    """The troubled partitions, or only those with a replica offline, by topic and number."""
+    names, joined, parameters = _with_offline(lake, default_min_isr)
+    rows = lake.query(
+        f"""
+        {names}
+        SELECT p.topic, p.partition, p.replicas, p.isr, p.leader, coalesce(o.brokers, []),
+               least(coalesce(m.min_isr, $3), len(p.replicas))
+        FROM {joined} WHERE ({" OR ".join(_TROUBLE.values())}){" AND o.brokers IS NOT NULL" if offline_only else ""}
+        """,
+        parameters,
     )
     rows.sort(key=itemgetter(0, 1))  # DuckDB would sort the lists with the names
-    wanted = min_isr(lake, default_min_isr) if rows else None
     return [
-        Troubled(
-            topic,
-            partition,
-            tuple(replicas),
-            tuple(isr),
-            leader,
-            tuple(offline or ()),
-            wanted.of(topic, len(replicas)) if wanted else default_min_isr,
-        )
-        for topic, partition, replicas, isr, leader, offline in rows
+        Troubled(topic, partition, tuple(replicas), tuple(isr), leader, tuple(offline), wanted)
+        for topic, partition, replicas, isr, leader, offline, wanted in rows
     ]
 
 
@@ -343,21 +356,9 @@ class TroubledCounts(NamedTuple):
 
 def count_troubled(lake: Lake, default_min_isr: int = 1) -> TroubledCounts:
     """The counts at the lake's offset, without a row of Python for each partition."""
-    values = min_isr(lake, default_min_isr)
+    names, joined, parameters = _with_offline(lake, default_min_isr)
+    counted = [*_TROUBLE.values(), "len(p.isr) < len(p.replicas)"]
     (counts,) = lake.query(
-        f"""
-        WITH o AS (
-            SELECT topic_id, partition, list(broker_id) AS brokers
-            FROM {lake.at("offline_replicas")} GROUP BY topic_id, partition
-        ),
-        m AS (SELECT unnest($1::VARCHAR[]) AS topic, unnest($2::INT[]) AS min_isr)
-        SELECT count(*) FILTER (p.leader = -1), count(*) FILTER (list_contains(o.brokers, p.leader)),
-               count(*) FILTER (len(o.brokers) = len(p.replicas)),
-               count(*) FILTER (len(p.isr) - coalesce(len(list_intersect(p.isr, o.brokers)), 0)
-                                < least(coalesce(m.min_isr, $3), len(p.replicas))),
-               count(*) FILTER (len(p.isr) < len(p.replicas))
-        FROM {lake.at("partitions")} p LEFT JOIN o USING (topic_id, partition) LEFT JOIN m USING (topic)
-        """,
-        [list(values.topics), list(values.topics.values()), values.default],
+        f"{names} SELECT {', '.join(f'count(*) FILTER ({what})' for what in counted)} FROM {joined}", parameters
     )
     return TroubledCounts(*counts)

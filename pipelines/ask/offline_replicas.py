@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from pipelines.ask.advice import (
@@ -101,13 +101,18 @@ class Offline:
     causes: Sequence[Cause]
     """Most replicas first."""
     partitions: Sequence[Troubled]
-    """The partitions with an offline replica."""
+    """The partitions with an offline replica whose clients notice it, or that are offline as a whole."""
     data: Losses
     """Data that is lost, even if no replica is offline now, and data at risk."""
     leaderless: Sequence[Leaderless] = ()
     """Partitions without a leader whose replicas are all online."""
     one_copy: tuple[int, int] | None = None
     """Partitions of which one replica is online, and their bytes. None if no source says the sizes of partitions."""
+
+    @property
+    def partitions_hit(self) -> int:
+        """The number of partitions with an offline replica."""
+        return len({*map(itemgetter(0, 2), self.replicas)})
 
     def only(
         self,

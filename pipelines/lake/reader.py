@@ -7,7 +7,7 @@ batch or nothing of it, also while another batch is being written.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -28,7 +28,16 @@ from pipelines.lake.delta import (
     stream_query,
     use_threads,
 )
-from pipelines.lake.ledger import Published, check_known, log_end, micros_of, open_ledger, read_ledger, time_of
+from pipelines.lake.ledger import (
+    Published,
+    check_known,
+    log_end,
+    micros_of,
+    open_ledger,
+    read_ledger,
+    time_if_any,
+    time_of,
+)
 from pipelines.lake.names import LABELS, Names, Statement
 from pipelines.lake.side_tables import side_table
 from pipelines.lake.times import parse_time
@@ -273,13 +282,12 @@ class Lake:
     def named_rows(self, kind: type[Named], source: str, parameters: Sequence[object] = ()) -> list[Named]:
         """The rows of what follows FROM in a query, as named tuples: their fields are its columns."""
         columns = [f"epoch_us({name})" if name.endswith("_time") else name for name in kind._fields]
-        times = [place for place, name in enumerate(kind._fields) if name.endswith("_time")]
-        rows = []
-        for row in map(list, self.query(f"SELECT {', '.join(columns)} FROM {source}", parameters)):
-            for place in times:
-                row[place] = None if row[place] is None else time_of(row[place])
-            rows.append(kind._make(row))
-        return rows
+        rows = self.query(f"SELECT {', '.join(columns)} FROM {source}", parameters)
+        values: list[Iterable[Any]] = [*zip(*rows, strict=True)]
+        for place, name in enumerate(kind._fields):
+            if rows and name.endswith("_time"):
+                values[place] = map(time_if_any, values[place])
+        return list(map(kind._make, zip(*values, strict=True)))
 
     def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a query in batches, for large answers. No other query before the last batch."""

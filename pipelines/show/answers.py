@@ -135,7 +135,7 @@ def show_offline(out: Screen, answer: Offline, chosen: Chosen, every: bool = Fal
         say(out, f"{at} {chosen.of:,} of {in_all} offline.", "bold red")
         show_selection(out, chosen)
     else:
-        partitions = f"{len(answer.partitions):,} of {many(answer.partitions_in_all, 'partition')}"
+        partitions = f"{answer.partitions_hit:,} of {many(answer.partitions_in_all, 'partition')}"
         say(out, f"{at} {chosen.of:,} of {in_all} offline, in {partitions}.", "bold red")
     if answer.replicas:
         _show_hurt(out, answer)
@@ -219,11 +219,13 @@ def _show_replicas(out: Screen, answer: Offline, chosen: Chosen, every: bool) ->
 def _worst_first(answer: Offline) -> Sequence[OfflineReplica]:
     """Puts replicas of unavailable partitions first, because a reader of a long list needs them most."""
     hurt = {
-        (partition.topic, partition.partition)
+        partition.name
         for partition in answer.partitions
         if partition.without_leader or partition.led_from_offline or partition.under_min_isr
     }
-    return sorted(answer.replicas, key=lambda replica: (replica.topic, replica.partition) not in hurt)
+    if not hurt:
+        return answer.replicas
+    return sorted(answer.replicas, key=lambda replica: f"{replica.topic}-{replica.partition}" not in hurt)
 
 
 def _show_hurt(out: Screen, answer: Offline) -> None:

@@ -31,7 +31,7 @@ from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.offline import image_as_json
 from pipelines.ask import Lake, directories, history, image, offline, status
 from pipelines.ask.configs import features, min_isr
-from pipelines.ask.lake_status import count_troubled, troubled
+from pipelines.ask.lake_status import Troubled, count_troubled, troubled
 from pipelines.ask.partition_history import histories
 from tests.support.kafka_images import kafka_images
 from tests.support.lakes import Reference, write_lake
@@ -190,28 +190,63 @@ def test_offline_directory_tells_how_it_went(tmp_path: Path, records: tuple[Reco
 def test_offline_equals_the_image_at_every_offset(cluster_lakes: Mapping[str, Path], kafka: str) -> None:
     for expected in kafka_images(kafka)[::4]:
         answer = offline(Lake.open(cluster_lakes[kafka], at_offset=expected["offset"]))
-        hurt = {part.name: list(part.offline) for part in answer.partitions}
+        dark: dict[str, list[int]] = {}
+        for replica in answer.replicas:
+            dark.setdefault(f"{replica.topic}-{replica.partition}", []).append(replica.broker_id)
         wanted = {f"{p['topic']}-{p['partition']}": p["offlineReplicas"] for p in expected["partitions"]}
-        assert hurt == {name: replicas for name, replicas in wanted.items() if replicas}
+        assert dark == {name: replicas for name, replicas in wanted.items() if replicas}
+        assert answer.partitions_hit == len(dark)
+        assert {part.name: list(part.offline) for part in answer.partitions}.items() <= dark.items()
         assert sum(cause.replicas for cause in answer.causes) == len(answer.replicas)
 
 
-def test_troubled_partitions_that_are_counted_are_those_that_are_listed(cluster_lakes: Mapping[str, Path]) -> None:
-    worst = 0
+def partitions_of(lake: Lake, default: int) -> list[Troubled]:
+    """Every partition at the lake's offset, troubled or not, from rows of the tables."""
+    dark: dict[tuple[str, int], list[int]] = {}
+    for topic, partition, broker in lake.query(
+        f"SELECT topic, partition, broker_id FROM {lake.at('offline_replicas')} ORDER BY replica_index"
+    ):
+        dark.setdefault((topic, partition), []).append(broker)
+    values = min_isr(lake, default)
+    return [
+        Troubled(
+            topic,
+            partition,
+            tuple(replicas),
+            tuple(isr),
+            leader,
+            tuple(dark.get((topic, partition), ())),
+            values.of(topic, len(replicas)),
+        )
+        for topic, partition, replicas, isr, leader in sorted(
+            lake.query(f"SELECT topic, partition, replicas, isr, leader FROM {lake.at('partitions')}")
+        )
+    ]
+
+
+def test_troubled_partitions_are_listed_and_counted_as_their_rows_say(
+    cluster_lakes: Mapping[str, Path], tmp_path: Path
+) -> None:
+    write_lake(tmp_path / "lake", entries(*FAILURE))
+    places = [(tmp_path / "lake", offset) for offset in range(len(FAILURE))]
     for kafka in KAFKAS:
-        for offset in [kafka_image["offset"] for kafka_image in kafka_images(kafka)][::8]:
-            lake = Lake.open(cluster_lakes[kafka], at_offset=offset)
-            for default in (1, 2, 5):
-                listed = troubled(lake, default)
-                assert count_troubled(lake, default) == (
-                    sum(partition.without_leader for partition in listed),
-                    sum(partition.led_from_offline for partition in listed),
-                    sum(partition.all_offline for partition in listed),
-                    sum(partition.under_min_isr for partition in listed),
-                    sum(len(partition.isr) < len(partition.replicas) for partition in listed),
-                )
-                worst += len(listed)
-    assert worst
+        places += [(cluster_lakes[kafka], kafka_image["offset"]) for kafka_image in kafka_images(kafka)[::8]]
+    seen: Counter[str] = Counter()
+    for place, offset in places:
+        lake = Lake.open(place, at_offset=offset)
+        for default in (1, 2, 5):
+            every = partitions_of(lake, default)
+            trouble = {
+                name: [partition for partition in every if getattr(partition, name)]
+                for name in ("without_leader", "led_from_offline", "all_offline", "under_min_isr")
+            }
+            listed = [partition for partition in every if any(partition in members for members in trouble.values())]
+            assert troubled(lake, default) == listed
+            assert troubled(lake, default, offline_only=True) == [each for each in listed if each.offline]
+            under = sum(len(partition.isr) < len(partition.replicas) for partition in every)
+            assert count_troubled(lake, default) == (*map(len, trouble.values()), under)
+            seen.update({name: len(members) for name, members in trouble.items()})
+    assert len(+seen) == 4
 
 
 def config(name: str, value: str | None, kind: int = 2) -> ConfigRecord:
