@@ -197,11 +197,11 @@ def _show(answers: Sequence[FleetAnswer]) -> None:
         age = "" if answer.time is None else f"{answer.time:%Y-%m-%d %H:%M:%SZ}"
         rows.append((answer.name, answer.state, age, answer.what))
     show_table(Screen(), ["CLUSTER", "STATE", "NEWEST RECORD", "WHAT"], rows)
-    todo = [answer for answer in answers if answer.todo]
+    todo = [*dict.fromkeys(answer.todo for answer in answers if answer.todo)]
     if todo:
         typer.echo("\nThen:")
-    for answer in todo[:_MOST_TODO]:
-        typer.echo(f"  {answer.todo}")
+    for command in todo[:_MOST_TODO]:
+        typer.echo(f"  {command}")
     if len(todo) > _MOST_TODO:
         typer.echo(f"  and {len(todo) - _MOST_TODO} more: --json has all")
 

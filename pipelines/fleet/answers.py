@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow.compute as pc
 
-from jbod_model.errors import JbodError, first_line_of
+from jbod_model.errors import JbodError, UsageError, first_line_of
 from jbod_model.formats.records import TYPE_NAMES, NoOpRecord
 from pipelines.fleet.clusters import FleetCluster
 from pipelines.lake import files
-from pipelines.lake.delta import data_files, open_table
+from pipelines.lake.delta import data_files, is_table, open_table
 from pipelines.lake.kept_sizes import DIRECTORY_SIZES, MEND
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
@@ -207,10 +207,11 @@ def _ask(question: str, cluster: FleetCluster, now: datetime, stamp: str) -> Fle
     try:
         answer = Patience(PATIENCE).ask(cluster.lake, lambda: _kept(question, cluster, stamp))
     except Exception as problem:  # whatever a damaged table raises
-        reason = " ".join(first_line_of(problem).split())
-        return FleetAnswer(
-            cluster.name, cluster.lake, UNREACHABLE, line=reason, todo=f"jbod status --lake {quote(cluster.lake)}"
-        )
+        line = " ".join(first_line_of(problem).split())
+        todo = f"jbod status --lake {quote(cluster.lake)}"
+        if isinstance(problem, UsageError) and not _is_lake(cluster.lake):
+            line, todo = f"{cluster.lake}: there is no lake yet", f"jbod fleet {quote(str(cluster.file))}"
+        return FleetAnswer(cluster.name, cluster.lake, UNREACHABLE, line=line, todo=todo)
     time, counts = datetime.fromisoformat(answer["time"]), answer["counts"]
     state = STALE if now - time > STALE_AFTER else WRONG if any(counts.values()) or answer["incomplete"] else CLEAN
     if state == STALE:
@@ -219,6 +220,11 @@ def _ask(question: str, cluster: FleetCluster, now: datetime, stamp: str) -> Fle
     return FleetAnswer(
         cluster.name, cluster.lake, state, answer["offset"], time, counts, line, "" if state == CLEAN else more
     )
+
+
+def _is_lake(lake: LakeUri) -> bool:
+    """Whether anything of a lake is there. One without its ledger is damaged, and no replay makes it."""
+    return any(is_table(f"{lake}/{name}") for name in (LEDGER.name, RECORDS.name))
 
 
 def keep_status(cluster: FleetCluster) -> None:

@@ -40,6 +40,8 @@ class FleetCluster:
     name: str
     log: str
     settings: Settings
+    file: Path
+    """The file that lists it."""
 
     @property
     def lake(self) -> str:
@@ -85,14 +87,14 @@ def _clusters(path: Path, where: str, raw: Any, common: Settings) -> Iterator[Fl
         if not isinstance(raw.get("name"), str) or not raw["name"]:
             raise UsageError(f"{where}: name is missing")
         _refuse_unprintable(where, "name", raw["name"])
-        yield FleetCluster(raw["name"], log, _settings(where, own, common, lake))
+        yield FleetCluster(raw["name"], log, _settings(where, own, common, lake), path)
         return
     if log.count(ANY) != 1 or lake.count(ANY) != 1 or "name" in raw:
         raise UsageError(f"{where}: a pattern has one {ANY} in log and in lake, which is the name, and no name")
     names = _matches(where, log)
     for name in sorted([*names, *_without_logs(lake, names)]):
         _refuse_unprintable(where, "name", name)
-        yield FleetCluster(name, log.replace(ANY, name), _settings(where, own, common, lake.replace(ANY, name)))
+        yield FleetCluster(name, log.replace(ANY, name), _settings(where, own, common, lake.replace(ANY, name)), path)
 
 
 def _refuse_unprintable(where: str, key: str, text: str) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from shutil import copytree, rmtree
@@ -105,7 +106,7 @@ def test_answer_is_kept_until_the_ledger_has_another_version(
     records = read_log(metadata_dir("kafka-4.1.2"), "log")
     write_lake(tmp_path / "lake", records[:300])
     (named,) = clusters(lakes, "fine")
-    mine = FleetCluster("mine", named.log, type(named.settings)(lake=str(tmp_path / "lake")))
+    mine = replace(named, name="mine", settings=type(named.settings)(lake=str(tmp_path / "lake")))
     (first,) = ask_all("status", [mine])
     questions: list[Any] = []
     monkeypatch.setitem(QUESTIONS, "status", lambda *given: questions.append(given) or ({}, ""))  # type: ignore[func-returns-value]
@@ -129,7 +130,7 @@ def test_answer_is_kept_while_only_records_come_that_change_nothing(
     record = r.NoOpRecord() if name == "NoOpRecord" else config
     local.replay(log_of(log, BROKER, *CREATED), lake)
     (named,) = clusters(lakes, "fine")
-    mine = FleetCluster("mine", named.log, type(named.settings)(lake=str(lake)))
+    mine = replace(named, name="mine", settings=type(named.settings)(lake=str(lake)))
     (first,) = ask_all(question, [mine])
     local.replay(log_of(log, BROKER, *CREATED, record, r.NoOpRecord()), lake)
     questions, ask = [], QUESTIONS[question]
@@ -152,7 +153,7 @@ def test_check_is_answered_anew_once_the_lake_keeps_other_sizes(lakes: Path, tmp
     story = Story().broker(1, "abc")
     lake = story.lake(tmp_path / "lake")
     (named,) = clusters(lakes, "fine")
-    mine = FleetCluster("mine", named.log, type(named.settings)(lake=str(lake.path)))
+    mine = replace(named, name="mine", settings=type(named.settings)(lake=str(lake.path)))
     (before,) = ask_all("check", [mine], now=lake.time)
     keep_sizes(lake, story.sized(1, a=(50, 100, 50)).sizes)
     (roomy,) = ask_all("check", [mine], now=lake.time)
@@ -170,7 +171,7 @@ def test_lake_that_was_restored_and_goes_on_with_another_log_is_answered_anew(
     """It has the same id and the same version: the answer of before the restore was given."""
     lake, backup, logs = tmp_path / "lake", tmp_path / "backup", [tmp_path / "log", tmp_path / "other"]
     (named,) = clusters(lakes, "fine")
-    mine = FleetCluster("mine", named.log, type(named.settings)(lake=str(lake)))
+    mine = replace(named, name="mine", settings=type(named.settings)(lake=str(lake)))
     for log in logs:
         log.mkdir()
         log_of(log, BROKER, *CREATED)
@@ -197,17 +198,38 @@ def test_lake_that_hangs_is_unreachable_after_some_time(lakes: Path, monkeypatch
 
 def test_command_lists_the_worst_first_and_what_to_do(lakes: Path) -> None:
     code, out = jbod("status", lakes / "fleet.yaml")
-    first, _, heading, worst, *others = out.splitlines()
+    first, _, heading, worst, *_ = out.splitlines()
     assert code == 2
     assert first == "4 clusters: 1 unreachable, 3 stale."
     assert heading.split() == ["CLUSTER", "STATE", "NEWEST", "RECORD", "WHAT"]
     assert worst.startswith("gone ")
-    assert f"  jbod status --lake {lakes / 'gone'}" in others
     code, out = jbod("check", lakes / "fleet.yaml", "--json")
     answer = json.loads(out)
     assert (code, answer["states"]) == (2, {"unreachable": 1, "stale": 3})
     assert [cluster["state"] for cluster in answer["clusters"]] == ["unreachable", "stale", "stale", "stale"]
     assert answer["clusters"][0]["name"] == "gone"
+
+
+def test_lakes_that_were_never_made_are_said_with_the_command_that_makes_all_of_them(tmp_path: Path) -> None:
+    """Cause: it advised ``jbod status`` of each lake, which could only say again that there is none."""
+    file = tmp_path / "fleet.yaml"
+    file.write_text("clusters:\n- {name: one, log: logs/one, lake: one}\n- {name: two, log: logs/two, lake: two}\n")
+    code, out = jbod("status", file)
+    lines = out.splitlines()
+    assert (code, lines[0]) == (2, "2 clusters: 2 unreachable.")
+    assert [line.split(maxsplit=2)[2] for line in lines[3:5]] == [
+        f"{tmp_path / name}: there is no lake yet" for name in ("one", "two")
+    ]
+    assert lines[6:] == ["Then:", f"  jbod fleet {file}"]
+
+
+def test_lake_without_its_ledger_is_damaged_and_not_one_that_was_never_made(lakes: Path, tmp_path: Path) -> None:
+    copytree(lakes / "fine", tmp_path / "lake")
+    rmtree(tmp_path / "lake" / "ledger")
+    (tmp_path / "fleet.yaml").write_text("clusters: [{name: one, log: logs/one, lake: lake}]\n")
+    _, out = jbod("status", tmp_path / "fleet.yaml")
+    assert "is gone or cannot be read" in out
+    assert out.splitlines()[-1] == f"  jbod status --lake {tmp_path / 'lake'}"
 
 
 @pytest.mark.parametrize(
