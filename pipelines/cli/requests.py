@@ -21,6 +21,7 @@ from pipelines.show.columns import ASSIGNMENTS, MOVES, QUEUE, REQUESTS
 
 if TYPE_CHECKING:
     from pipelines.ask.assignment_requests import Assignments, LastRequest
+    from pipelines.lake.reader import Lake
     from pipelines.show.rows import Chosen
     from pipelines.show.text import Screen
 
@@ -153,7 +154,9 @@ def assignments(
     if queue is not None:
         steps = query.choose(QUEUE, ask.queue(query.lake, timedelta(seconds=queue)))
         return Reply(
-            steps, lambda: {**query.position, "queue": query.objects(steps)}, lambda out: _show_queue(out, steps)
+            steps,
+            lambda: {**query.position, "queue": query.objects(steps)},
+            lambda out: _show_queue(out, query.lake, steps),
         )
     check = query.settings.check
     answer = ask.assignments(query.lake, check.refusals, timedelta(hours=check.window_hours))
@@ -296,9 +299,23 @@ def _show_requests(out: Screen, name: str, chosen: Chosen) -> None:
     )
 
 
-def _show_queue(out: Screen, steps: Chosen) -> None:
-    from pipelines.show.text import show_table, when
+def _show_queue(out: Screen, lake: Lake, steps: Chosen) -> None:
+    from pipelines.ask.assignment_requests import requests_until
+    from pipelines.show.text import say, show_selection, show_table, when
 
+    if requests_until(lake) is None:
+        say(
+            out,
+            "No requests are known, so nobody can say how long the brokers' queues were: only a controller's request "
+            "log has them, and jbod replay LOG_DIR --requests FILE adds it to a lake.",
+        )
+        return
+    if not steps.of:
+        say(out, f"Up to offset {lake.offset}, no broker requested an assignment, and no replica waited for one.")
+        return
+    show_selection(out, steps)
+    if not steps.rows:
+        return
     show_table(
         out,
         ("TIME", "BROKER", "REQUESTS", "ENTRIES", "LARGEST", "RETRIES", "REFUSED", "ANSWER MS", "RECORD MS", "WAITING"),

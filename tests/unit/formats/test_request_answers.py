@@ -169,6 +169,31 @@ def test_the_command_answers_as_text_and_as_json(
         assert len(json.loads(out)) > 2 if form else len(out.splitlines()) > 2
 
 
+def test_queue_without_requests_is_said_in_a_sentence_and_not_shown_as_a_bare_heading(
+    joined: JoinedLake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cause: a heading without rows looked like queues that were always empty."""
+    lake = JoinedLake(tmp_path / "lake", KAFKA)
+    lake.replay(70)
+
+    def shown(*words: str | Path) -> str:
+        with pytest.raises(SystemExit):
+            main(["assignments", "--queue", "10", *map(str, words)])
+        return capsys.readouterr().out
+
+    for place in (("--lake", lake.path), ("--log", metadata_dir(KAFKA))):
+        assert shown(*place) == (
+            "No requests are known, so nobody can say how long the brokers' queues were: only a controller's request "
+            "log has them, and jbod replay LOG_DIR --requests FILE adds it to a lake.\n"
+        )
+    assert shown("--lake", joined.path, "--at-offset", "2") == (
+        "Up to offset 2, no broker requested an assignment, and no replica waited for one.\n"
+    )
+    selection, heading, *rows = shown("--lake", joined.path, "--broker", "1", "--limit", "2").splitlines()
+    assert selection.startswith("2 of ") and selection.endswith(" in all: broker 1.")
+    assert (heading.split()[:2], len(rows)) == (["TIME", "BROKER"], 2)
+
+
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
