@@ -56,6 +56,8 @@ OF_THE_TABLES: frozenset[type[Record]] = frozenset(
 )
 """Records that decide where replicas are, or which records count: an unknown version of them stops the reader
 (R-REC-4)."""
+UPGRADE = "upgrade jbod"
+"""What to do about such a version."""
 
 
 def decode(value: bytes, *, file: str = "record", offset: int = -1, keep_unknown: bool = False) -> VersionedRecord:
@@ -87,7 +89,7 @@ def _decode(value: bytes, keep_unknown: bool) -> VersionedRecord:
         if record_type is None or record_type not in OF_THE_TABLES or keep_unknown:
             return VersionedRecord(UnknownRecord(api_key=api_key, body=bytes(value[at:])), version)
         known = SCHEMAS[record_type.__name__].max_version
-        raise Undecodable(f"{record_type.__name__} version {version}: this jbod knows up to {known}: upgrade jbod")
+        raise Undecodable(f"{record_type.__name__} version {version}: this jbod knows up to {known}: {UPGRADE}")
     try:
         record, at = read_struct(record_type.__name__, version, value, at)
     except Undecodable as problem:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from jbod_model.errors import JbodError, UsageError
+from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, UsageError
 from pipelines.cli import progress
 from pipelines.cli.options import AsJson, CommandConfig, MaintainedLake, is_piped, take_pipe
 from pipelines.cli.progress import Interrupts, Stopped
@@ -121,6 +121,10 @@ def replay(
                 _run(runner, settings, decision.soon, interrupts)
         except KeyboardInterrupt:
             interrupts.signal = interrupts.signal or 2
+        except (MalformedLog, ReplayViolation):
+            if stands := _stands(settings.lake, 0 if runner is None else runner.outcome.batches):
+                progress.notice(stands)
+            raise
     progress.say("")
     # A run that follows ends with a signal, once it has something to follow.
     ended_well = not interrupts.signal or (runner is not None and runner.has_followed)
@@ -199,6 +203,17 @@ def _interrupted(runner: Runner | None) -> str:
     if runner.outcome.batches:
         return f"interrupted: published {stands}"
     return f"interrupted: nothing new was published, the lake stands as it was, {stands}"
+
+
+def _stands(lake: LakeUri, batches: int) -> str:
+    """Describes a lake after a run of so many batches that a damaged log ended. Empty if there is none."""
+    from pipelines.lake.written_lake import newest_head
+
+    head = newest_head(lake)
+    if head is None:
+        return ""
+    stands = f"up to offset {head['row']['end_offset'] - 1}"
+    return f"{lake}: published {stands}" if batches else f"{lake}: nothing new was published, it stands {stands}"
 
 
 def _requests(files: list[str] | None, settings: RequestSettings) -> Requests | None:

@@ -30,6 +30,7 @@ MAX_API_KEY = 32767
 _OF_THE_TABLES = np.array(sorted(API_KEY_OF[kind] for kind in codec.OF_THE_TABLES), np.int32)
 
 (_FINE, _LENGTH, _DELTA, _TIMESTAMP, _KEY, _NO_VALUE, _VALUE, _HEADERS, _FRAME, _REST, _COUNT) = range(11)
+REPORT = "a defect of jbod, please report it"
 _PROBLEMS = {
     _LENGTH: "length of the record does not fit its batch",
     _DELTA: "record has an offset delta that is not its place in the batch",
@@ -302,7 +303,7 @@ def refusal(value: bytes, file: str, offset: int) -> MalformedLog:
         codec.decode(value, file=file, offset=offset)
     except MalformedLog as problem:
         return problem
-    return MalformedLog(file, offset, "the two readers disagree about this record: a defect of jbod, please report it")
+    return MalformedLog(file, offset, f"the two readers disagree about this record: {REPORT}")
 
 
 def type_names(types: np.ndarray) -> pa.Array:

@@ -13,6 +13,7 @@ from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolati
 from pipelines.fold.pack import CorruptState
 from pipelines.lake.uris import LakeUri
 from pipelines.source.log_dir import snapshot_end
+from pipelines.source.scan import WRITTEN_SO
 from pipelines.spark.session import fault_of_connect, is_of_client
 from pipelines.storage.objects import fault_of_disk
 
@@ -110,6 +111,8 @@ class Attempts:
             if self._failures > ATTEMPTS:
                 raise problem
             return
+        if isinstance(problem, ReplayViolation) and not problem.problem.endswith(WRITTEN_SO):
+            problem = ReplayViolation(problem.offset, f"{problem.problem}: {WRITTEN_SO}")
         offset = refused_at(problem)
         if offset is None or (self.limit is not None and offset >= self.limit) or not self._has_more(offset):
             raise problem

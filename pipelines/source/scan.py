@@ -200,6 +200,12 @@ _WAY_OUT = (
     "complete snapshot"
 )
 
+WRITTEN_SO = (
+    "its checksum is right, so compare the segment with another controller's, take that one if it differs, and report "
+    "a defect of jbod if it does not"
+)
+"""What to do about a record that is refused, in a batch that is sound."""
+
 
 @contextmanager
 def snapshot_errors() -> Iterator[None]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 
 from jbod_model.errors import LogChanged, MalformedLog, ReplayViolation
+from jbod_model.formats.codec import UPGRADE
 from pipelines.formats.batches import scan, verify
-from pipelines.formats.records import CONTROL_BASE, Records, check_control, decode
+from pipelines.formats.records import CONTROL_BASE, REPORT, Records, check_control, decode
 from pipelines.source.log_dir import read_bytes
 from pipelines.source.positions import Slice, fingerprint
-from pipelines.source.scan import ABORT, BEGIN, END, snapshot_errors
+from pipelines.source.scan import ABORT, BEGIN, END, WRITTEN_SO, snapshot_errors
 
 
 def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np.ndarray]:
@@ -19,11 +23,12 @@ def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np
     file and the offset, and LogChanged if the bytes are not those that were planned.
     """
     data, headers = _planned(piece)
-    check_control(data, headers, piece.path)
-    if piece.snapshot_time >= 0:
-        headers = headers.copy()
-        headers["timestamp"] = piece.snapshot_time
-    records = decode(data, headers, piece.path, keep_unknown=keep_unknown)
+    with snapshot_errors() if piece.snapshot >= 0 else _record_errors():
+        check_control(data, headers, piece.path)
+        if piece.snapshot_time >= 0:
+            headers = headers.copy()
+            headers["timestamp"] = piece.snapshot_time
+        records = decode(data, headers, piece.path, keep_unknown=keep_unknown)
     kept = (records.offsets >= piece.first) & (records.offsets < piece.last)
     if piece.snapshot >= 0 and (np.isin(records.types, (BEGIN, END, ABORT)) & records.known).any():
         raise ReplayViolation(piece.snapshot - 1, f"{piece.path}: a transaction in a snapshot (R-TXN-6)")
@@ -31,6 +36,17 @@ def read_slice(piece: Slice, *, keep_unknown: bool = False) -> tuple[Records, np
         # Raft's own records count even inside an aborted transaction.
         kept &= (records.offsets <= begin) | (records.offsets >= close) | (records.types >= CONTROL_BASE)
     return records, kept
+
+
+@contextmanager
+def _record_errors() -> Iterator[None]:
+    """Adds to the error of a record in a sound batch what to do about it, unless it says so itself."""
+    try:
+        yield
+    except MalformedLog as problem:
+        if problem.problem.endswith((UPGRADE, REPORT)):
+            raise
+        raise MalformedLog(problem.file, problem.offset, f"{problem.problem}: {WRITTEN_SO}") from None
 
 
 def _planned(piece: Slice) -> tuple[np.ndarray, np.ndarray]:

@@ -257,6 +257,23 @@ def test_damage_of_a_log_that_is_loaded_is_told_and_what_precedes_it_is_stored(
     assert [row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.usefixtures("no_spark")
+def test_damaged_log_ends_a_replay_that_says_up_to_which_offset_its_lake_is_published(
+    run: Run, tmp_path: Path, log_dir: Path
+) -> None:
+    """Cause: the only line named the damage, and nothing said what the lake holds now."""
+    path, lake = log_dir / LOG / FIRST, tmp_path / "lake"
+    path.write_bytes(path.read_bytes()[:-3] + b"xyz")
+    for what in ("published up to offset 4", "nothing new was published, it stands up to offset 4"):
+        code, _, err = run("replay", log_dir, "--lake", lake)
+        assert (code, err.splitlines()[-2]) == (2, f"jbod: {lake}: {what}")
+        assert err.splitlines()[-1].startswith(f"jbod: {path}: offset 5: CRC-32C")
+    write(log_dir, [(1, [NOOP])])
+    path.write_bytes(path.read_bytes()[:-3] + b"xyz")
+    code, _, err = run("replay", log_dir, "--lake", tmp_path / "other")
+    assert (code, len(err.splitlines())) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("variables", "words"),
     [

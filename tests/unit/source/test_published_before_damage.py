@@ -315,6 +315,54 @@ def test_damaged_snapshot_is_refused_with_the_way_out(tmp_path: Path, at: int, w
     assert LogLake.of(LogOptions(path=str(log_dir))).offset == 629
 
 
+WRITTEN_SO = (
+    "its checksum is right, so compare the segment with another controller's, take that one if it differs, and report "
+    "a defect of jbod if it does not"
+)
+
+
+@pytest.mark.parametrize("what", ["no record", "no controller"])
+def test_record_that_is_refused_in_a_sound_batch_is_named_with_the_way_out(tmp_path: Path, what: str) -> None:
+    """Cause: only bytes with a wrong checksum had one."""
+    log_dir = tmp_path / "log"
+    copytree(metadata_dir("kafka-4.1.2"), log_dir)
+    path = log_dir / LOG / f"{175:020d}.log"
+    at, batch = next((at, batch) for at, batch in batches_of(path) if len(batch.values) > 1)
+    cut = [value[:-3] for value in batch.values]
+    removed = encode(VersionedRecord(r.RemoveTopicRecord(topic_id=Uuid(5, 7)), 0))
+    replace_batch(path, at, batch, cut if what == "no record" else [removed] * len(batch.values))
+    log = LogLake.of(LogOptions(path=str(log_dir))).log
+    assert type(log.refusal) is (MalformedLog if what == "no record" else ReplayViolation)
+    assert str(log.refusal).count(WRITTEN_SO) == 1
+    assert str(log.refusal).endswith(WRITTEN_SO)
+
+
+def test_record_of_a_newer_kafka_is_refused_with_the_advice_to_upgrade_alone(tmp_path: Path) -> None:
+    log_dir = tmp_path / "log"
+    copytree(metadata_dir("kafka-4.1.2"), log_dir)
+    path = log_dir / LOG / f"{175:020d}.log"
+    at, batch = next((at, batch) for at, batch in batches_of(path) if len(batch.values) > 1)
+    newer = bytearray(encode(VersionedRecord(r.RemoveTopicRecord(topic_id=Uuid(5, 7)), 0)))
+    newer[2] = 99  # its version
+    replace_batch(path, at, batch, [bytes(newer)] * len(batch.values))
+    assert str(LogLake.of(LogOptions(path=str(log_dir))).log.refusal).endswith(": upgrade jbod")
+
+
+def test_record_that_is_refused_in_a_snapshot_is_named_with_the_way_out(tmp_path: Path) -> None:
+    log_dir = tmp_path / "log"
+    copytree(metadata_dir("kafka-4.1.2"), log_dir)
+    (log_dir / LOG / f"{0:020d}.log").unlink()
+    (path,) = (log_dir / LOG).glob("*.checkpoint")
+    raw = path.read_bytes()
+    header = read_batch(raw, 0, file=path.name)
+    assert header is not None
+    batch = read_batch(raw, header.header.size, file=path.name)
+    assert batch is not None
+    replace_batch(path, header.header.size, batch, [value[:-3] for value in batch.values])
+    with pytest.raises(MalformedLog, match=r"take the file from another controller, or remove it if .* snapshot$"):
+        LogLake.of(LogOptions(path=str(log_dir)))
+
+
 def test_snapshot_that_is_gone_is_no_damage(tmp_path: Path) -> None:
     """Nobody is sent for a file that Kafka deleted."""
     log_dir = tmp_path / "log"
