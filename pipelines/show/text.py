@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -122,7 +123,7 @@ def show_table(
     """Prints rows under headings. The columns at the indexes ``numbers`` are right-aligned.
 
     A terminal that is too narrow shows ids by their first letters, and names without their ids. If that is not enough,
-    it wraps the widest texts, or folds each row into a few lines.
+    it wraps the widest texts, then the headings of numbers, or folds each row into a few lines.
     """
     cell_texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
     right = set(numbers)
@@ -138,17 +139,17 @@ def show_table(
         cells = [[*map(harmless, row)] for row in _named(cell_texts, out.names, _without_id)]
         cells = [[_cut_ids(cell) if has else cell for cell, has in zip(row, cut, strict=True)] for row in cells]
         widths = _widths(columns, cells)
-    texts = sorted((index for index in range(1, len(columns)) if index not in right), key=lambda at: -widths[at])
-    for index in texts:
-        excess = max(0, _width(widths) - out.width)
-        least = _least([columns[index], *(row[index] for row in cells)], widths[index])
-        widths[index] -= min(excess, max(0, widths[index] - least))
-    if _width(widths) > out.width:
-        _fold(out, columns, cells)
+    if _width(widths) <= out.width:
+        _print(out, *(_lines(rows, widths, right) for rows in ([columns], cells)))
         return
-    heading, *lines = _lines([[*columns], *cells], widths, right)
-    out.print(Text(heading, "bold"))
-    out.file.write("".join(line + "\n" for line in lines))
+    # Headings of numbers are wider than the numbers.
+    stacked = [max(_least([heading], 0), *map(len, column)) for heading, *column in zip(columns, *cells, strict=True)]
+    narrow = [stacked[index] if index in right else width for index, width in enumerate(widths)]
+    ways = [_fitted(columns, cells, wanted, right, out.width) for wanted in (widths, narrow)]
+    forms = [partial(_lines, widths=way, right=right) for way in ways if _width(way) <= out.width]
+    if not forms or max(widths) <= PROSE:
+        forms.append(partial(_folded, widths=widths, right=right, most=out.width))
+    _print(out, *min(([form([columns]), form(cells)] for form in forms), key=lambda lines: sum(map(len, lines))))
 
 
 def show_columns(
@@ -241,14 +242,41 @@ def _lines(cells: Iterable[Sequence[str]], widths: Sequence[int], right: set[int
     return lines
 
 
-def _fold(out: Screen, columns: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
-    """Each row as its first cell, and the others with their headings on the lines below."""
-    for first, *others in cells:
-        out.print(Text(f"{columns[0].lower()} {first}" if first.isdigit() else first, "bold"))
-        text = ", ".join(
-            f"{heading.lower()} {cell}" for heading, cell in zip(columns[1:], others, strict=True) if cell != ""
-        )
-        out.file.write(textwrap.fill(text, out.width, initial_indent="  ", subsequent_indent="  ") + "\n")
+def _fitted(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], widths: Sequence[int], right: set[int], most: int
+) -> list[int]:
+    """The widths after texts were made narrower, the widest first, as far as their words allow."""
+    fitting = [*widths]
+    texts = sorted((index for index in range(1, len(columns)) if index not in right), key=lambda at: -widths[at])
+    for index in texts:
+        excess = max(0, _width(fitting) - most)
+        least = _least([columns[index], *(row[index] for row in cells)], fitting[index])
+        fitting[index] -= min(excess, max(0, fitting[index] - least))
+    return fitting
+
+
+def _folded(rows: Iterable[Sequence[str]], widths: Sequence[int], right: set[int], most: int) -> list[str]:
+    """The rows, each on a few lines in columns of their own. Lines after the first are indented."""
+    parts: list[list[int]] = [[]]
+    widths = [min(width, most - 2 * GAP) for width in widths]
+    for index, width in enumerate(widths):
+        room = most - 2 * GAP if parts[1:] else most
+        if parts[-1] and _width([*(widths[at] for at in parts[-1]), width]) > room:
+            parts.append([])
+        parts[-1].append(index)
+    lines = []
+    for row in rows:
+        for number, part in enumerate(parts):
+            numbers = {place for place, index in enumerate(part) if index in right}
+            below = _lines([[row[index] for index in part]], [widths[index] for index in part], numbers)
+            lines += [" " * 2 * GAP * bool(number) + line for line in below if line]
+    return lines
+
+
+def _print(out: Screen, heading: Sequence[str], lines: Sequence[str]) -> None:
+    for line in heading:
+        out.print(Text(line, "bold"))
+    out.file.write("".join(line + "\n" for line in lines))
 
 
 def harmless(text: str) -> str:

@@ -305,6 +305,38 @@ def test_heading_keeps_its_words_on_a_narrow_terminal(lake: str) -> None:
     assert headings.endswith("PARTITION   REPLICAS  LEADER  THEN  IN SYNC  THEN  MIN ISR  LOSES\x1b[0m")
 
 
+def lines_of(output: str, heading: str) -> list[str]:
+    """From a heading on, without colours."""
+    lines = re.sub("\x1b\\[[0-9;]*m", "", output).splitlines()
+    return lines[next(number for number, line in enumerate(lines) if line.startswith(heading)) :]
+
+
+def test_heading_of_numbers_is_wrapped_on_a_narrow_terminal_so_that_a_row_stays_a_line(lake: str) -> None:
+    """Cause: at 80 columns every directory of ``jbod risk`` was folded into a sentence of names and numbers."""
+    output = on_terminal("risk", "--lake", lake, "--at-offset", "250", lines=200, columns=80)[1]
+    assert lines_of(output, "BROKER  DIRECTORY")[:6] == [
+        "BROKER  DIRECTORY                NO     LAST  UNDER  LEADERS  REPLICAS  UNPLACED",
+        "                             LEADER  REPLICA    MIN     MOVE",
+        "                                                ISR",
+        "     3  DKzw4sS5 (stops its       4        4      4       10        21         0",
+        "        broker)",
+        "     4  jYd7KH6l                  2        2      2        4        11         0",
+    ]
+
+
+def test_row_that_is_folded_keeps_its_columns_on_each_of_its_lines(lake: str) -> None:
+    """Cause: ``began 2026-11-21 02:21:46.234Z, lasted 30.8 s, what broker 1: directory failed``, line after line."""
+    output = on_terminal("incidents", "--lake", lake, lines=200, columns=80)[1]
+    assert lines_of(output, "NO  BEGAN")[:6] == [
+        "NO  BEGAN                          LASTED  WHAT",
+        "    REPLICAS  LONGEST  LEADERS LOST  NO LEADER  LONGEST",
+        " 1  2026-11-21 02:21:46.234Z       30.8 s  broker 1: directory failed r60JqwAF",
+        "           7   30.8 s             2          1   30.8 s",
+        " 2  2026-11-21 02:21:56.334Z       33.5 s  broker 2: directory failed tVpKKovK",
+        "           6   33.5 s             3          1   33.5 s",
+    ]
+
+
 def test_answer_that_is_longer_than_the_screen_ends_with_its_first_line(lake: str) -> None:
     _, output = on_terminal("offline", "--lake", lake, lines=24, columns=120)
     lines = [re.sub("\x1b\\[[0-9;]*m", "", line) for line in output.splitlines()]
