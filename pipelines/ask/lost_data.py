@@ -87,6 +87,11 @@ class DataLoss(NamedTuple):
         return f"{what} may lack writes: broker {self.leader} was elected without them; they were in {where}{now}"
 
     @property
+    def is_of_a_crash(self) -> bool:
+        """Whether nothing may be missing but what the leader itself had not flushed."""
+        return self.kind == MAY_LACK and self._crashed is not None
+
+    @property
     def steps(self) -> list[Advice]:
         """What to do now, in order."""
         crashed, went_on = self._crashed, self.went_on_offset is not None

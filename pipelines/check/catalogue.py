@@ -80,7 +80,7 @@ def _rows(lake: Lake, connection: duckdb.DuckDBPyConnection, check: Check) -> li
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Most severe first, then by check and subject."""
+    """Most severe first, then by check, the worst of each first, then by subject."""
     return sorted(findings, key=_order)
 
 
@@ -88,6 +88,7 @@ def _order(finding: Finding) -> tuple[Any, ...]:
     return (
         SEVERITIES.index(finding.severity),
         finding.check.id,
+        finding.grade,
         -1 if finding.broker_id is None else finding.broker_id,
         finding.directory_id or "",
         finding.topic or "",

@@ -24,7 +24,8 @@ class Check:
     ``sql`` is in DuckDB's dialect, and sqlglot can translate it to Spark's. It reads the views of
     ``pipelines.check.views``. Its columns are from_offset and from_time (the record that caused the finding), any of
     broker_id, directory_id, topic_id, topic, partition, replica_index (the subject, one row each), severity if it
-    differs from the check's, and others, which ``finding`` and ``advice`` name in braces.
+    differs from the check's, grade if some findings are worse than others, and others, which ``finding`` and
+    ``advice`` name in braces.
     """
 
     id: str
@@ -68,6 +69,8 @@ class Finding:
     from_time: datetime
     finding: str
     advice: str
+    grade: int = 0
+    """0 for the worst findings of a check; larger ones come after them."""
 
     @property
     def key(self) -> str:
@@ -111,4 +114,5 @@ def finding(check: Check, row: Mapping[str, Any]) -> Finding:
         from_time=row["from_time"],
         finding=check.finding.format_map(row),
         advice=check.advice.format_map(row),
+        grade=row.get("grade") or 0,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipelines.check.definition import Check
 
 _SQL = """
-        SELECT topic_id, topic, partition, from_offset, from_time, finding, advice,
+        SELECT topic_id, topic, partition, from_offset, from_time, finding, advice, grade,
                CASE WHEN accepted THEN 'info' ELSE '{severity}' END AS severity
         FROM losses WHERE kind = '{kind}'
     """

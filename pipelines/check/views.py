@@ -162,6 +162,7 @@ LOSSES = pa.schema(
         ("from_time", TIME),
         ("finding", pa.string()),
         ("advice", pa.string()),
+        ("grade", pa.int32()),
     ]
 )
 
@@ -347,6 +348,7 @@ def _loss_rows(data: Losses) -> Rows:
                 "from_time": newest.time,
                 "finding": newest.finding + (f"; the same happened at offset {before}" if before else ""),
                 "advice": newest.advice,
+                "grade": int(newest.is_of_a_crash),
             }
         )
     return rows

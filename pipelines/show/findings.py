@@ -109,8 +109,8 @@ def _answer(ran: Sequence[Check], findings: Sequence[Finding]) -> str:
 
 
 def _causes(findings: Iterable[Finding]) -> dict[tuple[str, str], list[Finding]]:
-    """Groups findings with the same cause and the same advice, the largest group first."""
+    """Groups findings with the same cause and the same advice, the worst first, then the largest."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.finding, finding.advice), []).append(finding)
-    return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))
+    return dict(sorted(groups.items(), key=lambda item: (item[1][0].grade, -len(item[1]), item[0])))

@@ -182,3 +182,25 @@ def test_check_names_eight_of_many_or_all_of_them(tmp_path: Path, capsys: pytest
     assert "t-7 on broker 1 and 4 more" in out
     _, out, _ = run(capsys, "--lake", tmp_path, "--only", "B-03", "--all")
     assert "t-11 on broker 1\n" in out
+
+
+def test_worst_finding_of_a_check_is_listed_before_many_that_are_less_bad(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cause: by subject, an election without the data came after leaders that only may lack what was not flushed."""
+    story = Story().broker(1, "a").broker(2, "cdefghijkl").broker(3, "m")
+    story.topic("crashed", *({2: name} for name in "cdefghijkl")).topic("elected", {1: "a", 3: "m"}, isr=(1,))
+    story.fence(2)
+    for number in range(10):
+        story.change("crashed", number, leader=-1, isr=())
+    story.broker(2, "cdefghijkl", process=2)
+    for number in range(10):
+        story.change("crashed", number, leader=2, isr=(2,), leader_recovery_state=1)
+    story.fence(1).change("elected", 0, leader=3, isr=(3,), leader_recovery_state=1)
+    story.lake(tmp_path)
+    out = run(capsys, "--lake", tmp_path, "--only", "B-33")[1]
+    listed = [line.strip() for line in out.splitlines() if line.startswith("  ")]
+    assert listed[0].startswith("elected-0: the data may lack writes: broker 3 was elected without them")
+    assert "and 3 more causes (--all)" in listed
+    rows = json.loads(run(capsys, "--lake", tmp_path, "--only", "B-33", "--json")[1])["findings"]
+    assert [row["topic"] for row in rows] == ["elected"] + ["crashed"] * 10
