@@ -46,6 +46,9 @@ class LeaderChange(NamedPartition):
     """The last online replica with every acknowledged write would fail. Empty or incomplete replicas may be left."""
     tiered: bool = False
     """Whether only the local part of its data is at stake, which was not copied to remote storage yet."""
+    stalled: bool = False
+    """Its leader stays, and waits for an in-sync replica that fails: without a quorum nobody takes it off the in-sync
+    set, so no write with acks=all is answered and consumers see no new record (Kafka's ``maximalIsr``)."""
 
     @property
     def without_leader(self) -> bool:
@@ -70,7 +73,8 @@ class LeaderChange(NamedPartition):
     @property
     def harmless(self) -> bool:
         """Clients only have to find another leader."""
-        return not (self.without_leader or self.under_min_isr or self.all_offline or self.unclean or self.last_complete)
+        lost = self.without_leader or self.under_min_isr or self.all_offline or self.last_complete
+        return not (lost or self.unclean or self.stalled)
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ class WhatIf:
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
-        counts = ("without_leader", "all_offline", "unclean", "last_complete", "under_min_isr", "moved")
+        counts = ("without_leader", "all_offline", "unclean", "last_complete", "under_min_isr", "stalled", "moved")
         return {
             **members(self, "offset", "time", "failing", "already", "replicas"),
             **{what: len(self.chosen(what)) for what in counts},
@@ -143,10 +147,11 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
         repaired = replace(profile, controller=profile.controller.without())
         then = after(before, failures, profile=repaired, static_configs=static)
     effect, elected = quorum_effect(nodes(lake), stopped), then
-    if effect is not None and not effect.safe:
+    frozen = effect is not None and not effect.safe
+    if frozen:
         then = _without_elections(before, failures, stopped)
     down = {(broker, directory) for broker, failed in failures.directories.items() for directory in failed}
-    judge = _Judge(before, then, elected, profile, min_isr(lake, default_min_isr), down, frozenset(stopped))
+    judge = _Judge(before, then, elected, profile, min_isr(lake, default_min_isr), down, frozenset(stopped), frozen)
     complete = complete_copies(lake, judge.doubtful(), default_min_isr)
     perhaps = perhaps_offline(lake, default_min_isr)
     unclean = setting(lake, UNCLEAN_ELECTION)
@@ -277,6 +282,8 @@ class _Judge:
     min_isr: MinIsr
     directories: set[tuple[int, Uuid]]
     brokers: frozenset[int]
+    frozen: bool
+    """Whether the quorum has no majority: nobody elects leaders or changes in-sync sets."""
     complete: Mapping[tuple[str, int], Mapping[int, Copy]] = field(default_factory=dict)
     """Brokers with every acknowledged write, for partitions whose lists do not name them."""
     perhaps_offline: Mapping[tuple[str, int], Collection[int]] = field(default_factory=dict)
@@ -309,6 +316,7 @@ class _Judge:
                 or self._on_the_way(topic, was, will, failing - down),
                 last_complete=self._last_complete(topic_id, number, was, down, down_after),
                 tiered=topic in self.tiered,
+                stalled=self.frozen and will.leader >= 0 and bool((failing - down).intersection(was.isr)),
             )
             lost_the_last = change.all_offline and len(down) < len(was.replicas)
             if change.moved or lost_the_last or not replace(change, online_after=1).harmless:

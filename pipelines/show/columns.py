@@ -195,6 +195,7 @@ WHATIF = RowTable(
         Column("unclean", "bool", "true if the new leader was not in sync"),
         Column("under_min_isr", "bool", "true if it would fall below min.insync.replicas"),
         Column("tiered", "bool", "true if only the local part of its data is at stake"),
+        Column("stalled", "bool", "true if its leader would wait for a dead in-sync replica, without a quorum"),
     ),
     brokers="replicas",
 )

@@ -52,6 +52,10 @@ ADVICE = (
         "under_min_isr",
         "Where in-sync replicas would be too few, writes with acks=all would stop until another one is in sync.",
     ),
+    (
+        "stalled",
+        "Where writes would wait, bring a majority of the controllers back first: only they take dead replicas off.",
+    ),
 )
 
 _DATA = ("all_offline", "last_complete", "unclean")
@@ -204,6 +208,7 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
         ("last_complete", "would lose the last complete copy online: what is lost if that disk is dead or wiped"),
         ("unclean", "would elect a leader that is not in sync: acknowledged writes may be lost"),
         ("under_min_isr", "would be under min.insync.replicas: writes with acks=all fail"),
+        ("stalled", "would wait for a dead in-sync replica: writes with acks=all time out, consumers see nothing new"),
     ):
         names = _hit(answer, what)
         if names:
@@ -308,7 +313,7 @@ def _losses(change: LeaderChange) -> Iterable[str]:
         yield "its last complete copy online"
     if change.unclean:
         yield "writes that the new leader lacks" if change.leader_after >= 0 else "writes, if others fail first"
-    if change.under_min_isr:
+    if change.under_min_isr or change.stalled:
         yield "acks=all writes"
 
 

@@ -378,8 +378,31 @@ def test_failures_that_leave_no_majority_of_controllers_elect_nobody(tmp_path: P
     answer = whatif(lake, ["1", "2"])
     assert answer.quorum is not None
     assert not answer.quorum.safe
-    assert {(change.partition, change.leader_after) for change in answer.changes} == {(0, -1)}
+    assert {(change.partition, change.leader_after) for change in answer.changes} == {(0, -1), (1, 3)}
     assert [change.leader_after for change in whatif(lake, ["1"]).changes] == [3]
+
+
+def test_leader_that_stays_without_a_quorum_waits_for_dead_replicas_of_its_in_sync_set(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cause: it counted as unharmed. Nobody takes the dead replica off the in-sync set (Kafka's maximalIsr)."""
+    story = Story(27).voters({1: "a", 2: "b", 3: "c"}).broker(1, "a").broker(2, "b").broker(3, "c").broker(4, "d")
+    story.topic("t", {3: "c", 1: "a", 4: "d"}, {3: "c", 4: "d"}).topic("u", {3: "c", 1: "a"}, isr=(3,))
+    lake = story.lake(tmp_path)
+    answer = whatif(lake, ["1", "2"])
+    assert [(change.name, change.stalled, change.harmless) for change in answer.changes] == [("t-0", True, False)]
+    assert answer.as_json()["stalled"] == 1
+    assert [change.stalled for change in whatif(lake, ["1"]).changes] == []
+    with pytest.raises(SystemExit):
+        main.main(["whatif", "--fail", "1", "--fail", "2", "--lake", str(tmp_path)])
+    out = capsys.readouterr().out
+    assert out.splitlines()[0].endswith("1 partition would lose something.")
+    assert (
+        "1 partition would wait for a dead in-sync replica: writes with acks=all time out, consumers see nothing new:\n"
+        "  t-0\n" in out
+    )
+    assert "bring a majority of the controllers back first" in out
+    assert out.splitlines()[-1].split()[0] == "t-0" and out.endswith("acks=all writes\n")
 
 
 def test_unclean_election_before_the_majority_is_gone_counts(tmp_path: Path) -> None:
