@@ -245,11 +245,16 @@ class _Pipe(io.FileIO):
 def output(stream: TextIO | None) -> TextIO:
     """Returns ``stream`` if it is a terminal, otherwise a stream to the same file that exits with `READER_GONE`.
 
-    For None, which Python uses if the file was closed at the start, the output is discarded.
+    For None, which Python uses if the file was closed at the start, the output is discarded. A character that the
+    encoding of the stream lacks is written as an escape: names of topics and disks may have any.
     """
     if stream is None:
         return Path(os.devnull).open("w", encoding="utf-8")
-    if not isinstance(stream, io.TextIOWrapper) or stream.isatty():
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    if stream.errors == "strict":
+        stream.reconfigure(errors="backslashreplace")
+    if stream.isatty():
         return stream
     stream.flush()
     pipe = io.BufferedWriter(_Pipe(stream.fileno(), "wb", closefd=False), _WHOLE)

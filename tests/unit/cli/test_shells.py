@@ -13,8 +13,10 @@ import pytest
 from pipelines.cli import main
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.volume import rare
+from tests.unit.check.story import Story, disk
 
 BIN = Path(sys.executable).parent
+JBOD = (sys.executable, "-m", "pipelines.cli.main")
 PATH = f"{BIN}{os.pathsep}{os.environ['PATH']}"
 
 BASH = """
@@ -110,3 +112,22 @@ def test_jbod_without_a_command_and_nothing_in_sight_prints_the_help(
     assert code == 0
     assert "Usage: jbod" in output
     assert leave(capsys, str(tmp_path))[0] == 2
+
+
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", "/data/d\\xefsk\\u2713"), ("latin-1", "/data/dïsk\\u2713")])
+@pytest.mark.parametrize("form", ["table", "csv"])
+def test_character_that_the_encoding_of_the_output_lacks_is_an_escape(
+    tmp_path: Path, encoding: str, shown: str, form: str
+) -> None:
+    """Cause: a traceback of UnicodeEncodeError, and exit code 3."""
+    Story().broker(1, "a").lake(tmp_path / "lake")
+    (tmp_path / "labels").write_text(f"{disk('a')} = /data/dïsk✓\n", encoding="utf-8")
+    done = subprocess.run(
+        [*JBOD, "directories", "--lake", tmp_path / "lake", "--labels", tmp_path / "labels", "--format", form],
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert shown in done.stdout.decode(encoding)
