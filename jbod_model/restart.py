@@ -248,20 +248,23 @@ class _State:
     """A partition at one time of a restart."""
 
     leader: int
-    in_sync: int
+    in_sync: frozenset[int]
+    """Replicas in sync and online."""
     online: frozenset[int]
 
     def harms(self, min_isr: int, complete: frozenset[int]) -> frozenset[Harm]:
-        state_harms = set[Harm]()
-        if self.leader == -1:
-            state_harms.add(Harm.NO_LEADER)
-        elif self.in_sync < min_isr:
-            state_harms.add(Harm.WRITES_REFUSED)
+        state_harms = set(self.unserved(min_isr))
         if not self.online:
             state_harms.add(Harm.LAST_REPLICA)
         if not self.online & complete:
             state_harms.add(Harm.LAST_COPY)
         return frozenset(state_harms)
+
+    def unserved(self, min_isr: int, broken: Collection[int] = ()) -> frozenset[Harm]:
+        """What clients are refused. ``broken``: replicas that count as online, and whose logs cannot be read."""
+        if self.leader == -1 or self.leader in broken:
+            return frozenset({Harm.NO_LEADER})
+        return frozenset({Harm.WRITES_REFUSED} if len(self.in_sync.difference(broken)) < min_isr else ())
 
 
 def judged(
@@ -277,7 +280,8 @@ def judged(
     """The harm that a restart does to one partition (R-RESTART-4, R-RESTART-5).
 
     ``complete``: the brokers whose copies hold every acknowledged write (docs/spec/loss.md); None: those in sync or
-    eligible. ``unsure``: the brokers that count as online, and whose copies may not be (R-ACT-1).
+    eligible. ``unsure``: the brokers that count as online, and whose copies may not be (R-ACT-1). Whether clients are
+    served is judged both ways: with all of these copies, and with none of them.
     """
     topic = played.before.topics[topic_id]
     was, will = topic.partitions[number], played.down.topics[topic_id].partitions[number]
@@ -287,6 +291,8 @@ def judged(
     before, down = _state(played.before, was, profile), _state(played.down, will, profile)
     sure = whole.difference(unsure)
     now, then = before.harms(min_isr, sure), down.harms(min_isr, sure)
+    if Harm.NO_LEADER not in (unread := before.unserved(min_isr, unsure)):
+        then |= down.unserved(min_isr, unsure) - unread
     uncleanly = cluster.unclean_election(topic.name) is Election.UNCLEAN
     if was.leader == -1 and uncleanly and _may_lead_uncleanly(played.before, was, profile):
         now |= {Harm.UNCLEAN}
@@ -308,8 +314,8 @@ def judged(
         already=now & then,
         by_return=not while_down and (topic_id, number) not in played.uncleanly_at_stop,
         leader=will.leader,
-        in_sync=before.in_sync,
-        in_sync_down=down.in_sync,
+        in_sync=len(before.in_sync),
+        in_sync_down=len(down.in_sync),
         online_down=len(down.online),
         min_isr=min_isr,
     )
@@ -318,7 +324,7 @@ def judged(
 def _state(image: Image, partition: Partition, profile: Profile) -> _State:
     offline = offline_replicas(image, partition, profile=profile)
     online = frozenset(partition.replicas) - set(offline)
-    return _State(partition.leader, len(set(partition.isr) & online), online)
+    return _State(partition.leader, online.intersection(partition.isr), online)
 
 
 def _listed(partition: Partition) -> frozenset[int]:

@@ -187,10 +187,13 @@ def spares(it: Columns, stopping: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_
     """The partitions to which no restart of the replicas ``stopping`` does harm.
 
     They have a leader, and enough replicas stay that are in sync and can lead. The controller elects one of these, so
-    that there is a leader when the brokers come back, and no further election.
+    that there is a leader when the brokers come back, and no further election. One that may lie in a directory that is
+    not online (R-ACT-1) may answer nobody as leader.
     """
-    left = (it.isr & it.can_lead & ~it.unsure & ~stopping).sum(axis=1)
-    led = (left >= np.maximum(1, it.min_isr)) & (it.leader >= 0)
+    candidates = it.isr & it.can_lead & ~stopping
+    left = (candidates & ~it.unsure).sum(axis=1)
+    unread_leader = it.unsure[np.arange(len(it)), candidates.argmax(axis=1)]
+    led = (left >= np.maximum(1, it.min_isr)) & (it.leader >= 0) & ~unread_leader
     can_spare: npt.NDArray[np.bool_] = led & ~it.strange & ~(it.adding | it.removing).any(axis=1)
     return can_spare
 

@@ -480,6 +480,32 @@ def test_copy_that_may_be_in_a_failed_directory_spares_no_other(tmp_path: Path, 
     assert [exposure.broker_id for exposure in risk(lake).brokers if exposure.last_replicas] == [1]
 
 
+@pytest.mark.parametrize("where", ["unassigned", "migrating"])
+def test_restart_that_makes_a_replica_lead_which_may_be_in_a_failed_directory_waits(tmp_path: Path, where: str) -> None:
+    """It was safe. On a real cluster, upgraded from before directories, the replica led and answered nobody."""
+    story = Story().configure("t", "2").broker(1, "a").broker(2, "bc").broker(3, "d")
+    story = story.topic("t", {1: "a", 2: where, 3: "d"})
+    assert safe_to_restart(story.lake(tmp_path / "before"), [1]).verdict == "safe"
+    lake = story.left(2, "b").lake(tmp_path / "after")
+    for kill in (False, True):
+        answer = safe_to_restart(lake, [1], kill=kill)
+        assert (answer.verdict, reasons(answer), answer.stakes[0].leader_down) == ("not now", {"unplaced": (2,)}, 2)
+        assert "no_leader" in answer.stakes[0].harms
+    answer = safe_to_restart(lake, [3])
+    assert (answer.verdict, reasons(answer)) == ("not now", {"unplaced": (2,)})
+    assert answer.stakes[0].harms == ["writes_refused"]
+    assert safe_to_restart(lake, [2]).verdict == "safe"
+
+
+def test_enough_other_replicas_in_sync_do_not_help_if_an_unread_one_would_lead(tmp_path: Path) -> None:
+    story = Story().configure("t", "2").broker(1, "a").broker(2, "bc").broker(3, "d").broker(4, "e")
+    lake = story.topic("t", {1: "a", 2: "unassigned", 3: "d", 4: "e"}).left(2, "b").lake(tmp_path)
+    answer = safe_to_restart(lake, [1])
+    assert (answer.verdict, reasons(answer)) == ("not now", {"unplaced": (2,)})
+    assert answer.stakes[0].harms == ["no_leader"]
+    assert safe_to_restart(lake, [3]).verdict == "safe"
+
+
 def test_complete_copy_that_is_online_and_in_no_list_of_a_leaderless_partition_counts(tmp_path: Path) -> None:
     """R-RESTART-4: its broker was safe, as if no complete copy had been online. With two in sync needed, nothing was
     acknowledged after broker 1 left the in-sync set."""
