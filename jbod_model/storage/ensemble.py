@@ -9,9 +9,11 @@ Source: KIP-858 "Storage format command", "Reserved UUIDs"; Kafka's ``MetaProper
 
 from __future__ import annotations
 
+import re
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jbod_model.ids import Uuid, reserved
@@ -31,6 +33,7 @@ from jbod_model.storage.problems import (
     NoReadableDirectory,
     NotFormatted,
     NothingToFormat,
+    PartitionTwice,
     ReservedDirectoryId,
     StorageProblem,
     WriteFailed,
@@ -38,6 +41,8 @@ from jbod_model.storage.problems import (
 from jbod_model.storage.properties import MetaProperties, read_meta_properties, write_meta_properties
 
 METADATA_LOG = "__cluster_metadata-0"
+PARTITION_FOLDER = re.compile(r"[^/]+-[0-9]+\Z")
+TOPIC_ID = re.compile(r"^topic_id:\s*(\S+)\s*$", re.MULTILINE)
 
 # The content of a directory: its properties, or why there are none. Kafka keeps three sets (empty, failed, read) that
 # must not overlap; one state per directory cannot overlap.
@@ -51,6 +56,8 @@ class Ensemble:
     directories: Mapping[str, DirectoryState]
     metadata_dir: str | None = None
     metadata_logs: frozenset[str] = frozenset()
+    topic_ids: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Path -> folder -> topic id, of the folders of partitions that are in several directories."""
 
     @property
     def properties(self) -> dict[str, MetaProperties]:
@@ -102,7 +109,7 @@ def load_ensemble(directories: Iterable[str], metadata_dir: str | None = None) -
         except StorageProblem as problem:
             states[path] = problem
     logs = frozenset(path for path in paths if _holds_metadata_log(path))
-    return Ensemble(directories=states, metadata_dir=metadata_dir, metadata_logs=logs)
+    return Ensemble(directories=states, metadata_dir=metadata_dir, metadata_logs=logs, topic_ids=_in_several(paths))
 
 
 def find_problems(
@@ -166,6 +173,7 @@ def find_start_problems(
                 yield MisplacedMetadataLog(
                     path, f"holds {METADATA_LOG}, but the metadata directory is {ensemble.metadata_dir}"
                 )
+    yield from _partitions_twice(ensemble)
     for path, state in ensemble.directories.items():
         if isinstance(state, StorageProblem):
             yield state
@@ -190,6 +198,42 @@ def _holds_metadata_log(path: str) -> bool:
         return Path(path, METADATA_LOG).exists()
     except (OSError, ValueError):
         return False
+
+
+def _in_several(paths: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Path -> folder -> topic id in its partition.metadata, of folders that are in several directories."""
+    holders: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        try:
+            names = {entry.name for entry in Path(path).iterdir()}
+        except (OSError, ValueError):
+            continue
+        for folder in filter(PARTITION_FOLDER.match, names - {METADATA_LOG}):
+            holders[folder].append(path)
+    topic_ids: dict[str, dict[str, str]] = defaultdict(dict)
+    for folder, directories in holders.items():
+        for path in directories if len(directories) > 1 else ():
+            try:
+                content = Path(path, folder, "partition.metadata").read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                continue
+            if (match := TOPIC_ID.search(content)) is not None:
+                topic_ids[path][folder] = match[1]
+    return dict(topic_ids)
+
+
+def _partitions_twice(ensemble: Ensemble) -> Iterator[PartitionTwice]:
+    """Folders of one partition in two directories. With another topic id, the folder of the older topic is no log of
+    the partition: the broker renames it (R-STORE-24)."""
+    holder: dict[tuple[str, str], str] = {}
+    for path in ensemble.properties:
+        twice: dict[str, list[str]] = defaultdict(list)
+        for folder in sorted(ensemble.topic_ids.get(path, {}).items()):
+            if (other := holder.setdefault(folder, path)) != path:
+                twice[other].append(folder[0])
+        for other, names in twice.items():
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            yield PartitionTwice(path, f"has folders of partitions that {other} has, too: {', '.join(names[:3])}{more}")
 
 
 def secure_long() -> int:

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from jbod_model.errors import JbodError
 
+UNFORMATTED = (
+    "mount the disk that belongs there, if there is one: the broker does not start before, and once another disk is "
+    "formatted in its place, it recreates the replicas empty; only for a new disk, and if `jbod safe-to-restart BROKER "
+    "--blank DIR` says that no last copy is given up: `kafka-storage.sh format --ignore-formatted --config "
+    "server.properties --cluster-id CLUSTER_ID` (a controller without controller.quorum.voters also needs "
+    "--no-initial-controllers)"
+)
+
 
 class StorageProblem(JbodError):
     """Root of the problems of a broker's directories. ``directory`` is the one concerned, "" for all of them.
@@ -29,20 +37,14 @@ class MissingDirectory(StorageProblem):
     """The path does not exist: the disk is not mounted, or formatting should create it."""
 
     rule = "R-STORE-10"
-    advice = (
-        "mount the disk, or run `kafka-storage.sh format --ignore-formatted` if it is a new one; a broker does not "
-        "start before"
-    )
+    advice = UNFORMATTED
 
 
 class NotFormatted(StorageProblem):
     """The directory has no meta.properties."""
 
     rule = "R-STORE-10"
-    advice = (
-        "run `kafka-storage.sh format --ignore-formatted` with the server.properties of the broker; it does not start "
-        "before"
-    )
+    advice = UNFORMATTED
 
 
 class UnreadableDirectory(StorageProblem):
@@ -109,7 +111,21 @@ class DuplicateDirectoryId(StorageProblem):
     """Two directories of one broker have the same id: one was copied from the other."""
 
     rule = "R-STORE-8"
-    advice = "one is a copy: take it out of log.dirs, or remove its directory.id line so that it gets its own"
+    advice = (
+        "one is a copy, and may be older: keep the disk that the broker used last, and take the other out of log.dirs; "
+        "a directory.id line that is removed helps only if that disk has no folders of partitions (R-STORE-24)"
+    )
+
+
+class PartitionTwice(StorageProblem):
+    """Two directories of one broker have a folder of the same partition."""
+
+    rule = "R-STORE-24"
+    advice = (
+        "the broker stops with `Duplicate log directories`: if one disk is a copy of the other, take the copy out of "
+        "log.dirs; otherwise `jbod offline` says which folder has the last copy: move the other one out of the "
+        "directory, and delete neither before the replicas are in sync"
+    )
 
 
 class DirectoryIdMissing(StorageProblem):
@@ -124,7 +140,7 @@ class NoReadableDirectory(StorageProblem):
     """No directory has a meta.properties that can be read."""
 
     rule = "R-STORE-12"
-    advice = "format the directories of the broker, or mount its disks"
+    advice = "mount the disks of the broker; format its directories only if all of them are new"
 
 
 class MetadataDirectoryNotGiven(StorageProblem):

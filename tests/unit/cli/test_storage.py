@@ -45,6 +45,55 @@ def test_disks_with_problems_name_them_with_the_next_step_and_exit_1(tmp_path: P
     assert "does not start" in result.output
 
 
+def folder(disk: Path, name: str, topic_id: str) -> None:
+    (disk / name).mkdir()
+    (disk / name / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+
+
+def test_disk_and_its_copy_with_an_id_of_its_own_do_not_start(tmp_path: Path) -> None:
+    """A real broker stopped with "Duplicate log directories", after jbod had said that it starts."""
+    disks = broker(tmp_path)
+    for disk in disks[:2]:
+        for number in range(5):
+            folder(disk, f"clicks-{number}", "pI32v048Q-u9QSd-F7pIqg")
+    result = run("disks", *disks)
+    assert result.exit_code == 1
+    assert "A broker does not start" in result.output
+    twice = [line for line in result.output.splitlines() if line.startswith("R-STORE-24")]
+    assert len(twice) == 1 and f"{disks[1]}: has folders of partitions that {disks[0]} has" in twice[0]
+    assert "clicks-0, clicks-1, clicks-2 and 2 more" in twice[0]
+    report = json.loads(run("disks", *disks, "--json").output)
+    assert [place["state"] for place in report["directories"]] == ["ok", "broken", "ok"]
+
+
+def test_folder_of_a_topic_that_was_created_again_does_not_stop_a_start(tmp_path: Path) -> None:
+    disks = broker(tmp_path)
+    folder(disks[0], "clicks-0", "pI32v048Q-u9QSd-F7pIqg")
+    folder(disks[1], "clicks-0", "r60JqwAFn7gsit5hNSGjVw")
+    assert run("disks", *disks).exit_code == 0
+
+
+def test_folders_of_the_same_partition_on_two_brokers_are_no_problem(tmp_path: Path) -> None:
+    disks = [broker(tmp_path)[0], broker(tmp_path, node=1)[0]]
+    for disk in disks:
+        folder(disk, "clicks-0", "pI32v048Q-u9QSd-F7pIqg")
+    assert run("disks", *disks).exit_code == 0
+
+
+def test_directory_without_meta_properties_is_to_be_mounted_before_it_is_formatted(tmp_path: Path) -> None:
+    """The advice was to format it: where a disk was only not mounted, its broker recreated the replicas empty."""
+    disks = broker(tmp_path)
+    (disks[1] / "meta.properties").unlink()
+    for paths in (disks, [disks[0], tmp_path / "gone"]):
+        advice = next(line for line in run("disks", *paths).output.splitlines() if line.startswith("R-STORE-10"))
+        assert (
+            0 < advice.index("mount the disk") < advice.index("--blank DIR") < advice.index("kafka-storage.sh format")
+        )
+        for needed in ("--config server.properties", "--cluster-id CLUSTER_ID", "--ignore-formatted"):
+            assert needed in advice
+    assert "mount the disks" in run("disks", disks[1]).output
+
+
 def test_disks_of_two_brokers_are_sound_and_grouped_by_node(tmp_path: Path) -> None:
     """Cause: the first disk's node was expected of all, and the others were to be wiped."""
     disks = broker(tmp_path) + broker(tmp_path, node=1)
