@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -18,20 +17,12 @@ from jbod_model.formats.requests import BROKER_RESOURCE, TOPIC_RESOURCE
 from jbod_model.formats.responses import ControllerFault, StaleBrokerEpoch
 from jbod_model.ids import Uuid
 from jbod_model.profiles import REFERENCE, SUPPORTED_FEATURES, ControllerRules, Profile, Quirk, Release, release_of
-from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
+from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic, is_number
 from jbod_model.replay.offline import has_online_dir
 
 MIN_ISR = "min.insync.replicas"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 TOPIC_CONFIG_DEFAULTS: Mapping[str, str] = {MIN_ISR: "1", UNCLEAN_ELECTION: "false"}
-
-
-_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,10}\s*", re.ASCII)
-
-
-def is_number(text: str) -> bool:
-    """Whether Kafka parses the value as an integer."""
-    return _NUMBER.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from jbod_model.controller.cluster import MIN_ISR, UNCLEAN_ELECTION, Cluster, is_number
+from jbod_model.controller.cluster import MIN_ISR, UNCLEAN_ELECTION, Cluster
 from jbod_model.controller.context import Result, first_partition
 from jbod_model.controller.partition_change import RECOVERED
 from jbod_model.controller.placement import UsableBroker, place
@@ -62,7 +62,7 @@ from jbod_model.formats.responses import (
 from jbod_model.ids import Uuid
 from jbod_model.java import JavaRandom, hash_order, int32, string_hash
 from jbod_model.profiles import Quirk
-from jbod_model.replay.image import Topic
+from jbod_model.replay.image import Topic, is_number
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
 LONGEST_TOPIC_NAME = 249

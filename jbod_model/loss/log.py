@@ -12,7 +12,7 @@ from jbod_model.ids import Uuid
 from jbod_model.loss.copies import BrokerChanged, MinIsrChanged, Registration, Removed, Version
 from jbod_model.loss.fate import Fate
 from jbod_model.profiles import KAFKA, Profile
-from jbod_model.replay.image import TOPIC_RESOURCE, Image
+from jbod_model.replay.image import TOPIC_RESOURCE, Image, min_isr_of
 from jbod_model.replay.registrations import BrokerRegistration, Partition
 from jbod_model.replay.transactions import committed
 
@@ -165,8 +165,9 @@ class Fates:
                 self.of[key] = fate.after(MinIsrChanged(offset=offset, value=value))
 
     def _wanted(self, topic: str) -> int:
-        of_all = self.image.configs.get((BROKER_RESOURCE, ""), {}).get(MIN_ISR, str(self.default_min_isr))
-        return int(self.image.configs.get((TOPIC_RESOURCE, topic), {}).get(MIN_ISR, of_all))
+        scopes = ((TOPIC_RESOURCE, topic), (BROKER_RESOURCE, ""))
+        values = (min_isr_of(self.image.configs.get(scope, {}).get(MIN_ISR)) for scope in scopes)
+        return next((value for value in values if value is not None), self.default_min_isr)
 
     def _partitions(self, before: Image, entry: LogEntry, superseded: Collection[Key] = ()) -> None:
         brokers = {

@@ -8,6 +8,7 @@ Source of the snapshot: Kafka's ``image.MetadataImage.write``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -277,6 +278,18 @@ def _with_partition(image: Image, topic: Topic, number: int, partition: Partitio
 
 
 # THE REST
+
+_NUMBER = re.compile(r"\s*[+-]?[0-9]{1,10}\s*", re.ASCII)
+
+
+def is_number(text: str) -> bool:
+    """Whether Kafka parses the value as an integer: 32 bits, with or without spaces around it."""
+    return _NUMBER.fullmatch(text) is not None and -(1 << 31) <= int(text) < 1 << 31
+
+
+def min_isr_of(value: str | None) -> int | None:
+    """The min.insync.replicas that a configuration sets; None if it sets none, as brokers ignore it (R-CFG-7)."""
+    return int(value) if value is not None and is_number(value) and int(value) > 0 else None
 
 
 def _set_config(image: Image, record: ConfigRecord, _: Profile) -> Image:

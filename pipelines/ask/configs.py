@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from jbod_model.formats.codec import decode
 from jbod_model.formats.records import TYPE_NAMES, ConfigRecord, FeatureLevelRecord, Record
+from jbod_model.replay.image import min_isr_of
 from pipelines.ask.advice import few
 from pipelines.lake.reader import Lake
 
@@ -75,11 +76,11 @@ def setting(lake: Lake, name: str) -> ConfigValues:
         record = decode(value, file=lake.path, offset=offset).record
         if isinstance(record, ConfigRecord) and record.name == name:
             if record.resource_type == _TOPIC:
-                events.append((offset, record.resource_name, record.value))
+                events.append((offset, record.resource_name, _counting(record)))
             elif record.resource_type == _BROKER and record.resource_name == "":
-                events.append((offset, "", record.value))
+                events.append((offset, "", _counting(record)))
             elif record.resource_type == _BROKER and record.resource_name.isdecimal():
-                single[int(record.resource_name)] = record.value
+                single[int(record.resource_name)] = _counting(record)
     if any(topic for _, topic, _ in events):
         events += [(offset, topic, None) for offset, topic in _removals(lake)]
     values: dict[str, str] = {}
@@ -90,6 +91,12 @@ def setting(lake: Lake, name: str) -> ConfigValues:
             values[topic] = given
     cluster = values.pop("", None)
     return ConfigValues(values, cluster, {broker: value for broker, value in single.items() if value is not None})
+
+
+def _counting(record: ConfigRecord) -> str | None:
+    """The value that the record sets; None if it removes the configuration, or brokers ignore the value (R-CFG-7)."""
+    ignored = record.name == MIN_ISR and min_isr_of(record.value) is None
+    return None if ignored else record.value
 
 
 def is_true(value: str | None) -> bool:
@@ -125,7 +132,7 @@ def changes(lake: Lake, name: str) -> list[ConfigChange]:
         if not isinstance(record, ConfigRecord) or record.name != name:
             continue
         if record.resource_type == _TOPIC or (record.resource_type == _BROKER and not record.resource_name):
-            config_changes.append(ConfigChange(offset, record.resource_name, record.value))
+            config_changes.append(ConfigChange(offset, record.resource_name, _counting(record)))
     if any(change.topic for change in config_changes):
         config_changes += [ConfigChange(offset, topic, None) for offset, topic in _removals(lake)]
     return sorted(config_changes, key=lambda change: change.offset)

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from jbod_model.formats.log import LogReader, MetadataLog
+from jbod_model.formats.records import ConfigRecord, PartitionRecord, TopicRecord
 from jbod_model.ids import Uuid
+from jbod_model.loss.log import MIN_ISR, fates
+from tests.unit.fold.histories import log_of
 from tests.unit.model.loss.loss_story import UNASSIGNED, A, B, C, D, Story, alone, pair
 
 E, F = Uuid(9, 10), Uuid(9, 11)
@@ -60,6 +67,19 @@ def test_lower_minimum_lets_the_leader_acknowledge_alone() -> None:
 def test_higher_minimum_changes_nothing_for_who_already_misses_writes() -> None:
     """R-LOSS-2."""
     assert pair().version({1: A, 2: C}, isr=(1,), leader=1).min_isr(2).complete == (1,)
+
+
+@pytest.mark.parametrize("value", ["many", "0", ""])
+def test_minimum_that_brokers_ignore_is_that_of_their_files(value: str, tmp_path: Path) -> None:
+    """R-CFG-7."""
+    topic = TopicRecord(name="t", topic_id=Uuid(7, 1))
+    partition = PartitionRecord(topic_id=topic.topic_id, partition_id=0, replicas=(1, 2), isr=(1, 2), leader=1)
+    of_all = [ConfigRecord(resource_type=4, name=MIN_ISR, value=each) for each in ("1", value)]
+    log = log_of(tmp_path, of_all[1], topic, partition, *of_all)
+    after = [
+        of[topic.topic_id, 0].min_isr for _, of in fates(LogReader(MetadataLog.open(log)), default_min_isr=2) if of
+    ]
+    assert after == [2, 1, 2]
 
 
 def test_lists_that_are_emptied_without_a_leader_do_not_matter() -> None:
