@@ -195,7 +195,7 @@ class Lake:
         return f"(SELECT * FROM {rows} WHERE log_offset <= {self.offset})"
 
     def times(self, offsets: Sequence[int]) -> dict[int, datetime]:
-        """When the records at these offsets were appended."""
+        """When the records at these offsets were appended. Raises UsageError if the lake lacks one of them."""
         rows = self.query(
             f"""
             SELECT log_offset, epoch_us(max(append_time)) FROM {self.records()}
@@ -203,7 +203,14 @@ class Lake:
             """,
             [offsets],
         )
-        return {offset: time_of(micros) for offset, micros in rows}
+        times = {offset: time_of(micros) for offset, micros in rows}
+        for offset in offsets:
+            if offset not in times:
+                raise UsageError(
+                    f"{self.path}: records: the record of offset {offset} is gone, and other tables have what it did: "
+                    "replay the log into a new lake"
+                )
+        return times
 
     def batches(self, offsets: Sequence[int]) -> dict[int, int]:
         """The base offsets of the batches with the records at these offsets."""

@@ -127,6 +127,17 @@ def test_table_with_an_empty_newest_commit_is_refused(sound: Path, tmp_path: Pat
         assert f"{table}: cannot be opened" in err and "its commit is empty" in err
 
 
+@pytest.mark.parametrize("words", [("offline",), ("history", "solo-1"), ("metrics",)], ids=lambda words: words[0])
+def test_lake_that_lost_the_record_of_a_loss_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A commit of the records is an older one: each question about losses was a traceback."""
+    local.replay(metadata_dir("kafka-4.1.2"), tmp_path, most=100)
+    *_, older, commit, _ = sorted(tmp_path.glob("records/_delta_log/*.json"))
+    shutil.copy(older, commit)
+    code, out, err = left(tmp_path, *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "records: the record of offset 487 is gone" in err
+
+
 def test_damaged_pages_of_a_table_are_reported_in_one_line(sound: Path, tmp_path: Path) -> None:
     """DuckDB's errors of such files were tracebacks."""
     draw = Random(7)
