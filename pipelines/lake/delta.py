@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
 
     try:
         if version is not None:
-            refuse_empty_commit(f"{lake}/{name}", version)
+            refuse_empty_commits(lake, name, version)
         return delta_at(uri_of(f"{lake}/{name}"), version)
     except (TableNotFoundError, DeltaError, OSError) as problem:
         if fault := fault_of_storage(lake, problem):
@@ -138,15 +139,53 @@ class DeltaTables(Mapping[str, "DeltaTable"]):
         return len(self._versions)
 
 
-def refuse_empty_commit(table: str, version: int) -> None:
-    """Raises OSError if the commit of a version is empty. delta-rs takes it for a version without changes."""
-    if _is_empty(commit_path(table, version)):
+def refuse_empty_commits(lake: LakeUri, name: str, version: int) -> None:
+    """Raises OSError if a commit of a table up to ``version`` is empty. delta-rs takes it for one without changes.
+
+    An earlier one is not refused if no publication of records was the first to name its version: then it is of a
+    publication that did not end.
+    """
+    commit = commit_path(f"{lake}/{name}", version)
+    if _is_empty(commit):
         raise OSError("its commit is empty, as after a crash")
+    if "://" in commit:
+        return
+    folder, newest = Path(commit).parent, Path(commit).name
+    files = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+    checkpoint = max((file[:20] for file in files if ".checkpoint." in file and file <= newest), default="")
+    commits = (
+        file for file in files if file.endswith(".json") and file[:20].isdecimal() and checkpoint < file < newest
+    )
+    empty = [int(file[:20]) for file in commits if _is_empty(f"{folder}/{file}")]
+    if empty and (lost := _with_records(lake, name).intersection(empty)):
+        raise OSError(f"its commit {min(lost)} is empty")
+
+
+def _with_records(lake: LakeUri, name: str) -> set[int]:
+    """The versions of a table that a publication of records was the first to name."""
+    ledger = delta_at(uri_of(f"{lake}/ledger"))
+    rows = read_parquet(lake, "ledger", ledger, [file["path"] for file in data_files(ledger)], by_name=True)
+    publications = run_query(
+        lake,
+        connect(lake),
+        f"SELECT versions, start_offset < end_offset FROM {rows} ORDER BY end_offset, published_time",
+    )
+    first: dict[int, bool] = {}
+    for versions, has_records in publications:
+        if name in versions:
+            first.setdefault(versions[name], has_records)
+    return {version for version, has_records in first.items() if has_records}
 
 
 def _is_empty(commit: str) -> bool:
     """Whether a commit on a disk has no content. On an object store a commit is written whole."""
-    return "://" not in commit and Path(commit).is_file() and not Path(commit).stat().st_size
+    if "://" in commit:
+        return False
+    try:
+        state = Path(commit).stat()
+    except OSError:  # jbod optimize deletes old commits
+        return False
+    return stat.S_ISREG(state.st_mode) and not state.st_size
 
 
 def _is_there(commit: str) -> bool:

@@ -115,6 +115,8 @@ def read_ledger(
     ]
     if not publications:
         return None, []
+    if publications[-1].end_offset < newest:
+        raise _other_rows(lake)
     spans += [(row.end_offset, row.start_offset, row.from_snapshot) for row in publications]
     ranges: list[tuple[int, int]] = []
     # A publication of requests has a separate row with the same end offset and no records. It sorts after theirs.
@@ -126,6 +128,13 @@ def read_ledger(
     return publications[-1], ranges
 
 
+def _other_rows(lake: LakeUri) -> UsageError:
+    return UsageError(
+        f"{lake}/ledger: a file has other rows than its commit says: restore it from a backup, or replay the log into "
+        "another --lake"
+    )
+
+
 def log_end(lake: LakeUri, ledger: DeltaTable, connection: duckdb.DuckDBPyConnection, end_offset: int) -> int | None:
     """The log's end offset at the last run, if it was before the lake's end (``end_offset``), otherwise None."""
     newest = [file["path"] for file in data_files(ledger) if file["max.end_offset"] in (None, end_offset)]
@@ -133,6 +142,8 @@ def log_end(lake: LakeUri, ledger: DeltaTable, connection: duckdb.DuckDBPyConnec
     log_ends = run_query(
         lake, connection, f"SELECT log_end FROM {rows} WHERE end_offset = {end_offset} ORDER BY published_time"
     )
+    if not log_ends:
+        raise _other_rows(lake)
     end: int | None = log_ends[-1][0]
     return end
 

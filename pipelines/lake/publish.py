@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import FORMAT_VERSION, files
 from pipelines.lake.changes import settle_changes
-from pipelines.lake.delta import delta_at, refuse_empty_commit
+from pipelines.lake.delta import delta_at, refuse_empty_commits
 from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import PUBLISHED, RESTORED, CommitsSince, commit_info, last_own, misfit_of, since
 from pipelines.lake.ledger import write_head
@@ -133,7 +133,7 @@ class LakeWriter(WrittenLake):
     def _refuse_empty_commits(self) -> None:
         for name, version in self.versions.items():
             try:
-                refuse_empty_commit(f"{self.path}/{name}", version)
+                refuse_empty_commits(self.path, name, version)
             except OSError as problem:
                 raise cannot_be_opened(self.path, BY_NAME[name], problem) from None
 

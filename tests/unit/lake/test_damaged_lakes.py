@@ -13,9 +13,12 @@ from random import Random
 import pytest
 
 from jbod_model.errors import UsageError
+from pipelines.ask.json_values import image
 from pipelines.cli import main
 from pipelines.lake import tables
+from pipelines.lake.reader import Lake
 from tests.support import local
+from tests.support.logs import segments
 from tests.support.paths import metadata_dir
 from tests.support.volume import exhaustive, sampled
 from tests.unit.check.story import Story, disk
@@ -127,6 +130,35 @@ def test_table_with_an_empty_newest_commit_is_refused(sound: Path, tmp_path: Pat
         assert f"{table}: cannot be opened" in err and "its commit is empty" in err
 
 
+def test_table_with_an_empty_commit_among_others_is_refused_and_made_anew(tmp_path: Path) -> None:
+    """It was taken for a version without changes: status counted 83 of 44 partitions."""
+    log, lake = metadata_dir("kafka-4.1.2"), tmp_path / "lake"
+    local.replay(log, lake, most=100)
+    sound_image = image(Lake.open(lake))
+    commits = sorted((lake / "partitions").glob("_delta_log/*.json"))
+    commits[-3].write_text("")
+    for words in (("status",), ("image",)):
+        code, out, err = left(lake, *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert "partitions: cannot be opened" in err and f"its commit {len(commits) - 3} is empty" in err
+    with pytest.raises(UsageError, match="partitions: cannot be opened"):
+        local.replay(log, lake)
+    no_table(lake / "partitions")
+    assert left(lake, "rebuild") == (0, "", "")
+    assert image(Lake.open(lake)) == sound_image
+
+
+def test_empty_commit_of_a_publication_that_did_not_end_is_passed_over(tmp_path: Path) -> None:
+    source, lake = metadata_dir("kafka-4.1.2"), tmp_path / "lake"
+    local.replay(segments(source, tmp_path / "log", most=1), lake)
+    commits = sorted((lake / "partitions").glob("_delta_log/*.json"))
+    commits[-1].with_name(f"{len(commits):020d}.json").write_text("")
+    for most in (2, 3):
+        local.replay(segments(source, tmp_path / "log", most=most), lake)
+    assert len(list((lake / "partitions").glob("_delta_log/*.json"))) == len(commits) + 3
+    assert left(lake, "verify") == (0, "", "")
+
+
 @pytest.mark.parametrize("words", [("offline",), ("history", "solo-1"), ("metrics",)], ids=lambda words: words[0])
 def test_lake_that_lost_the_record_of_a_loss_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
     """A commit of the records is an older one: each question about losses was a traceback."""
@@ -136,6 +168,20 @@ def test_lake_that_lost_the_record_of_a_loss_is_refused(tmp_path: Path, words: t
     code, out, err = left(tmp_path, *words)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert "records: the record of offset 487 is gone" in err
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_ledger_with_another_file_in_the_place_of_its_newest_is_refused(swapped: bool, tmp_path: Path) -> None:
+    """Its lake was taken for a shorter one, or the question was a traceback."""
+    local.replay(metadata_dir("kafka-4.1.2"), tmp_path, most=300)
+    older, newest = sorted(_data(tmp_path / "ledger"), key=lambda file: file.stat().st_mtime_ns)[-2:]
+    content = newest.read_bytes()
+    shutil.copy(older, newest)
+    if swapped:
+        older.write_bytes(content)
+    code, out, err = left(tmp_path, "status")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "ledger: a file has other rows than its commit says" in err
 
 
 def test_damaged_pages_of_a_table_are_reported_in_one_line(sound: Path, tmp_path: Path) -> None:
