@@ -23,7 +23,6 @@ from pipelines.plan.problem import ANY, CORDONED, DOWN, HEADROOM, OFFLINE, Probl
 from pipelines.plan.solve import Lack, Solution, least, solve, spread
 from pipelines.plan.steps import Limits, PlanStep, WorstFailure, changed, final_state, in_steps, steps
 
-BOOTSTRAP = "HOST:PORT"
 DEADLOCK = "no order of the moves leaves every disk enough room while both copies exist"
 CHOICE = "Kafka may first make the copy on a disk without room for it, {}: cordon it (KIP-1066)"
 
@@ -114,16 +113,16 @@ class MovePlan:
                 rates["--throttle"] = self.rate
             if step.between_disks and not self.down:
                 rates["--replica-alter-log-dirs-throttle"] = self.rate
-            lines.append(files.executes(BOOTSTRAP, file, rates, additional=self.under_way))
-            lines.append(files.verifies(BOOTSTRAP, file, preserve=bool(self.down)))
+            lines.append(files.executes(file, rates, additional=self.under_way))
+            lines.append(files.verifies(file, preserve=bool(self.down)))
         return [*lines, *self.after]
 
     @property
     def after(self) -> Sequence[str]:
         """Commands after the last step."""
-        lines = files.unthrottles(BOOTSTRAP, self.brokers, self.topics) if self.down else []
+        lines = files.unthrottles(self.brokers, self.topics) if self.down else []
         if self.measure == LEADERS:
-            lines.append(files.elects(BOOTSTRAP))
+            lines.append(files.ELECT)
         return lines
 
     @property
@@ -136,9 +135,9 @@ class MovePlan:
                 if name in self.documents:
                     file = self.path_of(name)
                     lines += [files.WAIT] if waits else []
-                    lines += [files.undoes(BOOTSTRAP, file), files.verifies(BOOTSTRAP, file)]
+                    lines += [files.undoes(file), files.verifies(file)]
         if self.measure == LEADERS and self.steps:
-            lines.append(files.elects(BOOTSTRAP))
+            lines.append(files.ELECT)
         return lines
 
     def path_of(self, name: str) -> str:
@@ -223,7 +222,7 @@ class Undo:
     @property
     def command(self) -> str:
         """What executes it."""
-        return files.undoes(BOOTSTRAP, self.path or files.UNDO)
+        return files.undoes(self.path or files.UNDO)
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -271,7 +270,7 @@ def _answer(
         both = [*_brokers(it, moved), *it.disks.broker[solution.target[moved][solution.target[moved] >= 0]]]
         brokers = [int(broker_id) for broker_id in it.state.brokers[np.unique(both)] if int(broker_id) not in down]
         topics = sorted({*it.state.table["topic"].take(across).to_pylist()})
-        before = [*before, *files.throttles(BOOTSTRAP, brokers, topics, limits.rate)]
+        before = [*before, *files.throttles(brokers, topics, limits.rate)]
     after = spread(it, goal, solution.target, solution.first)
     return MovePlan(
         offset=lake.offset,
@@ -344,8 +343,8 @@ def _cordons(lake: Lake, it: Problem, goal: Goal) -> tuple[list[str], list[str],
     if not all(known) or (not whole and new in ([""], [ANY])):
         note = "the path of what is to be empty, or of a cordoned directory beside it, is not known: cordon it yourself"
         return [], [], [note]
-    back = files.cordons(BOOTSTRAP, broker, ",".join(known)) if known else files.uncordons(BOOTSTRAP, broker)
-    return [files.cordons(BOOTSTRAP, broker, "*" if whole else ",".join([*known, *new]))], [back], []
+    back = files.cordons(broker, ",".join(known)) if known else files.uncordons(broker)
+    return [files.cordons(broker, "*" if whole else ",".join([*known, *new]))], [back], []
 
 
 def _pathless(it: Problem, solution: Solution, rows: Any) -> list[str]:

@@ -27,8 +27,12 @@ from pipelines.plan.steps import final_state
 
 STEP, UNDO = "step-{}.json", "undo.json"
 """The names of the file of a step, by its number, and of what ``jbod plan undo`` writes."""
+BOOTSTRAP = "HOST:PORT"
+"""What commands have in place of the brokers to ask."""
 WAIT = "sleep 60"
 """Until Kafka has deleted what moved away: by default log.segment.delete.delay.ms is a minute."""
+ELECT = f"kafka-leader-election.sh --bootstrap-server {BOOTSTRAP} --election-type preferred --all-topic-partitions"
+"""What makes the first replica of every partition its leader."""
 _RATES = (
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
@@ -140,67 +144,62 @@ def _entries(it: Problem, rows: Rows, disks: Any, moves: Any, order: Any) -> dic
 # THE COMMANDS
 
 
-def executes(bootstrap: str, file: str, rates: Mapping[str, int], *, additional: bool) -> str:
+def executes(file: str, rates: Mapping[str, int], *, additional: bool) -> str:
     """What executes a file. ``rates``: option -> bytes a second, which the tool sets on every broker of the file.
 
     ``additional``: other reassignments are under way. The tool refuses the file otherwise.
     """
-    words = ["kafka-reassign-partitions.sh", "--bootstrap-server", bootstrap, "--execute"]
+    words = ["kafka-reassign-partitions.sh", "--bootstrap-server", BOOTSTRAP, "--execute"]
     words += ["--additional"] if additional else []
     words += ["--reassignment-json-file", quote(file)]
     return " ".join([*words, *(f"{option} {rate}" for option, rate in rates.items())])
 
 
-def verifies(bootstrap: str, file: str, *, preserve: bool = False) -> str:
+def verifies(file: str, *, preserve: bool = False) -> str:
     """What says whether a file is done, and takes the throttles of all brokers away if it is, unless ``preserve``."""
     kept = " --preserve-throttles" if preserve else ""
     words = f"--verify --reassignment-json-file {quote(file)}{kept}"
-    return f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} {words}"
+    return f"kafka-reassign-partitions.sh --bootstrap-server {BOOTSTRAP} {words}"
 
 
-def throttles(bootstrap: str, brokers: Sequence[int], topics: Sequence[str], rate: int) -> list[str]:
+def throttles(brokers: Sequence[int], topics: Sequence[str], rate: int) -> list[str]:
     """What sets the rates on these brokers only: the tool waits for the brokers that are down (KAFKA-13392)."""
     rates = ",".join(f"{name}={rate}" for name in _RATES)
     every = "'leader.replication.throttled.replicas=*,follower.replication.throttled.replicas=*'"
     return [
-        *(_config(bootstrap, "brokers", str(broker), f"--add-config {rates}") for broker in brokers),
-        *(_config(bootstrap, "topics", topic, f"--add-config {every}") for topic in topics),
+        *(_config("brokers", str(broker), f"--add-config {rates}") for broker in brokers),
+        *(_config("topics", topic, f"--add-config {every}") for topic in topics),
     ]
 
 
-def unthrottles(bootstrap: str, brokers: Sequence[int], topics: Sequence[str]) -> list[str]:
+def unthrottles(brokers: Sequence[int], topics: Sequence[str]) -> list[str]:
     """What takes these rates away."""
     rates = ",".join(_RATES)
     every = "leader.replication.throttled.replicas,follower.replication.throttled.replicas"
     return [
-        *(_config(bootstrap, "brokers", str(broker), f"--delete-config {rates}") for broker in brokers),
-        *(_config(bootstrap, "topics", topic, f"--delete-config {every}") for topic in topics),
+        *(_config("brokers", str(broker), f"--delete-config {rates}") for broker in brokers),
+        *(_config("topics", topic, f"--delete-config {every}") for topic in topics),
     ]
 
 
-def cordons(bootstrap: str, broker: int, paths: str) -> str:
+def cordons(broker: int, paths: str) -> str:
     """What keeps new replicas out of directories (KIP-1066). The value replaces that of before."""
-    return _config(bootstrap, "brokers", str(broker), f"--add-config {quote(f'cordoned.log.dirs=[{paths}]')}")
+    return _config("brokers", str(broker), f"--add-config {quote(f'cordoned.log.dirs=[{paths}]')}")
 
 
-def uncordons(bootstrap: str, broker: int) -> str:
+def uncordons(broker: int) -> str:
     """What takes the cordons of a broker away."""
-    return _config(bootstrap, "brokers", str(broker), "--delete-config cordoned.log.dirs")
+    return _config("brokers", str(broker), "--delete-config cordoned.log.dirs")
 
 
-def elects(bootstrap: str) -> str:
-    """What makes the first replica of every partition its leader."""
-    return f"kafka-leader-election.sh --bootstrap-server {bootstrap} --election-type preferred --all-topic-partitions"
-
-
-def undoes(bootstrap: str, file: str) -> str:
+def undoes(file: str) -> str:
     """What brings a step back, also while it is under way."""
     words = f"--execute --additional --reassignment-json-file {quote(file)}"
-    return f"kafka-reassign-partitions.sh --bootstrap-server {bootstrap} {words}"
+    return f"kafka-reassign-partitions.sh --bootstrap-server {BOOTSTRAP} {words}"
 
 
-def _config(bootstrap: str, kind: str, name: str, change: str) -> str:
-    return f"kafka-configs.sh --bootstrap-server {bootstrap} --alter --entity-type {kind} --entity-name {name} {change}"
+def _config(kind: str, name: str, change: str) -> str:
+    return f"kafka-configs.sh --bootstrap-server {BOOTSTRAP} --alter --entity-type {kind} --entity-name {name} {change}"
 
 
 def check_with_sizes(

@@ -22,7 +22,8 @@ from pipelines.ask.lost_data import losses
 from pipelines.ask.plan_watch import PlanWatch, watch_plan
 from pipelines.ask.whatif_places import find_place
 from pipelines.lake.reader import Lake
-from pipelines.plan.answer import BOOTSTRAP, MovePlan, plan
+from pipelines.plan.answer import MovePlan, plan
+from pipelines.plan.files import BOOTSTRAP
 from pipelines.plan.goals import Goal, balance, drain, fill, repair
 from pipelines.plan.problem import HEADROOM, Problem
 from pipelines.plan.steps import Limits
