@@ -28,7 +28,6 @@ QUORUM = "quorum"
 FAULT = "fault"
 WAITS = (CATCHING_UP, REASSIGNMENT, BROKER_DOWN, DIRECTORY_OFFLINE, UNPLACED)
 """Reasons that end without a change of the topic or of the brokers to restart, those that end by themselves first."""
-REASONS = (*WAITS, ONE_REPLICA, MIN_ISR, TOGETHER, LAST_COPY, TRUNCATED, RETURN, ELECTION, QUORUM, FAULT)
 
 NAMES = 10
 """The most partitions that ``Blocking`` names."""
@@ -150,53 +149,31 @@ class Blocking:
     def advice(self) -> Advice:
         """What to do. Nothing here gives up a copy."""
         brokers, names = _brokers(self.waits_for), tuple(self.names)
-        if self.reason in (CATCHING_UP, REASSIGNMENT):
-            text = f"wait until {brokers} has caught up (--wait 10m looks until then)"
-            return Advice(Action.LOOK, text, partitions=names)
-        if self.reason == BROKER_DOWN:
-            text = f"bring {brokers} back first: jbod offline says what its start needs"
-            return Advice(Action.LOOK, text, partitions=names)
         if self.reason == TRUNCATED:
             saved = save_before_start(self.waits_for[0], names)
             return replace(saved, text=f"{saved.text}; then accept the loss (check.losses_accepted_until)")
-        if self.reason == DIRECTORY_OFFLINE:
-            text = f"first see what the disk of {brokers} needs: jbod offline"
-            return Advice(Action.LOOK, text, partitions=names)
-        if self.reason == UNPLACED:
-            text = (
-                f"kafka-log-dirs.sh --describe says whether {brokers} serves {few(names)}; once a record says where, "
-                "they count: a restart of that broker makes it report them (jbod safe-to-restart)"
-            )
-            return Advice(Action.LOOK, text, partitions=names)
-        if self.reason == FAULT:
-            return Advice(Action.LOOK, "jbod safe-to-restart says how the controller would fail")
-        if self.reason == QUORUM:
-            return Advice(Action.LOOK, "jbod quorum shows the voters")
-        if self.reason == ELECTION:
-            text = (
-                f"jbod offline says which disk or broker has every write of {few(names)}, and how to bring it back; "
-                "where unclean.leader.election.enable is true, set it to false until then"
-            )
-            return Advice(Action.LOOK, text, partitions=names)
-        if self.reason == TOGETHER:
-            return Advice(Action.LOOK, "restart fewer of them at once: jbod restart-plan has the batches")
-        if self.reason == RETURN:
-            text = (
-                f"add a replica of {few(names)} on another broker (kafka-reassign-partitions); or, if no step forbids "
-                "it, stop the broker in order, and take every directory that is not online or is blank out of log.dirs "
-                "before it starts"
-            )
-            return Advice(Action.REASSIGN, text, partitions=names)
-        if self.reason == LAST_COPY:
-            return Advice(
-                Action.LOOK, f"first see which disk holds the data of {few(names)}: jbod offline", partitions=names
-            )
-        text = (
-            f"add a replica of {few(names)} on another broker (kafka-reassign-partitions), or accept that "
-            f"{'clients wait' if self.reason == ONE_REPLICA else 'writes with acks=all are refused'} while the broker "
-            "is down"
-        )
-        return Advice(Action.REASSIGN, text, partitions=names)
+        wait = f"wait until {brokers} has caught up (--wait 10m looks until then)"
+        add = f"add a replica of {few(names)} on another broker (kafka-reassign-partitions)"
+        text = {
+            CATCHING_UP: wait,
+            REASSIGNMENT: wait,
+            BROKER_DOWN: f"bring {brokers} back first: jbod offline says what its start needs",
+            DIRECTORY_OFFLINE: f"first see what the disk of {brokers} needs: jbod offline",
+            UNPLACED: f"kafka-log-dirs.sh --describe says whether {brokers} serves {few(names)}; once a record says "
+            "where, they count: a restart of that broker makes it report them (jbod safe-to-restart)",
+            ONE_REPLICA: f"{add}, or accept that clients wait while the broker is down",
+            MIN_ISR: f"{add}, or accept that writes with acks=all are refused while the broker is down",
+            TOGETHER: "restart fewer of them at once: jbod restart-plan has the batches",
+            FAULT: "jbod safe-to-restart says how the controller would fail",
+            QUORUM: "jbod quorum shows the voters",
+            LAST_COPY: f"first see which disk holds the data of {few(names)}: jbod offline",
+            RETURN: f"{add}; or, if no step forbids it, stop the broker in order, and take every directory that is not "
+            "online or is blank out of log.dirs before it starts",
+            ELECTION: f"jbod offline says which disk or broker has every write of {few(names)}, and how to bring it "
+            "back; where unclean.leader.election.enable is true, set it to false until then",
+        }[self.reason]
+        action = Action.REASSIGN if self.reason in (ONE_REPLICA, MIN_ISR, RETURN) else Action.LOOK
+        return Advice(action, text, partitions=() if self.reason == TOGETHER else names)
 
 
 def _brokers(ids: Sequence[int]) -> str:
