@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from itertools import chain
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.formats.metadata_version import ELR_FEATURE
@@ -27,7 +27,7 @@ from jbod_model.replay.image import Image
 from pipelines.ask.advice import Advice, bring_home, steps_in_words
 from pipelines.ask.advice_last_copies import add_replica, keep_in_use, start_holder, wait_until_in_sync
 from pipelines.ask.configs import tiered_topics
-from pipelines.ask.json_values import jsonable, members
+from pipelines.ask.json_values import NamedPartition, jsonable, members
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.whatif_places import Place, find_place, image_of, metadata_directories
@@ -42,22 +42,16 @@ stays in log.dirs, and cannot be read."""
 HOWS: Sequence[How] = ("back", "blank", "gone", "broken")
 
 
-class GivenUp(NamedTuple):
+@dataclass(frozen=True)
+class GivenUp(NamedPartition):
     """A partition whose last complete copy is given up."""
 
-    topic: str
-    partition: int
     kind: str
     """lost, may lack writes or unreachable."""
     leader: int | None
     """The broker that leads without the data; None if there is no leader."""
     tiered: bool
     """Whether only the local part is at stake, which was not copied to remote storage yet."""
-
-    @property
-    def name(self) -> str:
-        """``topic-0``"""
-        return f"{self.topic}-{self.partition}"
 
 
 @dataclass(frozen=True)
@@ -105,7 +99,7 @@ class StartOutcome:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         fields: dict[str, Any] = jsonable(self)
-        return {**fields, "gives_up": [{**partition._asdict(), "name": partition.name} for partition in self.gives_up]}
+        return {**fields, "gives_up": [{**jsonable(partition), "name": partition.name} for partition in self.gives_up]}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import Any
 
 from jbod_model.ids import Uuid
 from jbod_model.loss.fate import OperatorAction
@@ -21,18 +21,17 @@ from pipelines.ask.advice import (
     steps_in_words,
 )
 from pipelines.ask.configs import tiered_topics
-from pipelines.ask.json_values import jsonable
+from pipelines.ask.json_values import NamedPartition, jsonable
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import DataLoss, complete_copies, losses
 from pipelines.ask.whatif_places import Place, already, find_directory, metadata_directories
 from pipelines.lake.reader import Lake
 
 
-class Held(NamedTuple):
+@dataclass(frozen=True)
+class Held(NamedPartition):
     """A replica that is in the directory, or may be in it."""
 
-    topic: str
-    partition: int
     replicas: Sequence[int]
     kind: str
     """assigned: it is in the directory; unassigned, migrating or lost: the log does not know its directory."""
@@ -47,11 +46,6 @@ class Held(NamedTuple):
     """A reassignment removes it from the broker."""
     tiered: bool = False
     """Whether only the local part of the topic is at stake, which was not copied to remote storage yet."""
-
-    @property
-    def name(self) -> str:
-        """``topic-0``"""
-        return f"{self.topic}-{self.partition}"
 
     @property
     def stays(self) -> bool:
