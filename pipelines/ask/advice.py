@@ -151,9 +151,6 @@ def find_failed(broker: int) -> Advice:
     return Advice(Action.REPLACE, text, broker)
 
 
-# LOSSES
-
-
 # INCIDENTS
 
 

@@ -228,7 +228,7 @@ class QuorumClient:
         def ask(connection: Connection) -> Fetched | None:
             epoch = self.leader_epoch if last_epoch is None else last_epoch
             partition = self._partition(offset, epoch, high_watermark)
-            response = self._call(connection, FETCH, _fetch(partition, wait_ms), wait_ms / 1000, _MOST_OF_RECORDS)
+            response = self._fetch(connection, partition, wait_ms)
             answer = _only(response["topics"], connection)
             return _fetched(answer) if self._may_use(connection, response, answer) else None
 
@@ -379,10 +379,11 @@ class QuorumClient:
         if error:
             raise Fault(str(connection.address), f"answers with error {error} ({_PASSING.get(error, 'of Kafka')})")
 
-    def _call(self, connection: Connection, api: int, request: dict[str, Any], wait: float, most: int) -> Message:
+    def _fetch(self, connection: Connection, partition: dict[str, Any], wait_ms: int) -> Message:
+        request = _fetch(partition, wait_ms)
         if self.cluster_id is not None:
             request["cluster_id"] = self.cluster_id
-        response = connection.call(api, request, _SECONDS + wait, most)
+        response = connection.call(FETCH, request, _SECONDS + wait_ms / 1000, _MOST_OF_RECORDS)
         if response["throttle_time_ms"] > 0:
             self._wait(min(response["throttle_time_ms"] / 1000, _SECONDS))
         self._refuse(connection, response["error_code"])
@@ -391,7 +392,7 @@ class QuorumClient:
     def _is_leader(self, connection: Connection) -> bool:
         """Asks by a fetch, whose errors can be read."""
         partition = self._partition(1, self.leader_epoch)
-        response = self._call(connection, FETCH, _fetch(partition, 0), 0, _MOST_OF_RECORDS)
+        response = self._fetch(connection, partition, 0)
         return self._may_use(connection, response, _only(response["topics"], connection))
 
     def _partition(self, offset: int, last_epoch: int, high_watermark: int = -1) -> dict[str, Any]:

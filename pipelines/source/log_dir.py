@@ -69,7 +69,7 @@ class LogDir:
             if not any(_sorted(self._look())):
                 raise UsageError(
                     f"{log_dir}: holds no segment or snapshot of a metadata log ({LOG_NAME}/*.log): "
-                    + what_folder(self._fs, self.root, LOG_NAME)
+                    + _what_folder(self._fs, self.root)
                 )
         except OSError as problem:
             raise UsageError(f"{log_dir}: cannot be read ({problem})") from None
@@ -103,7 +103,7 @@ class LogDir:
         """Raises MalformedLog if a log that begins at 0 does not begin with a batch. Reads its first bytes only."""
         segments, _ = self.files()
         if segments and segments[0].base_offset == 0:
-            check_first_batch(self._fs, segments[0].path, 0)
+            _check_first_batch(self._fs, segments[0].path)
 
     def files(self) -> tuple[list[Segment], list[Snapshot]]:
         """Segments by first offset and complete snapshots by end offset, as they are now (R-LOG-2)."""
@@ -260,15 +260,15 @@ def read_head(fs: pafs.FileSystem, path: str, size: int = _HEAD) -> bytes:
         return b""
 
 
-def what_folder(fs: pafs.FileSystem, folder: str, wanted: str) -> str:
-    """Says what a folder holds that is not a log, and where below it a directory ``wanted`` is."""
+def _what_folder(fs: pafs.FileSystem, folder: str) -> str:
+    """Says what a folder holds that is not a log, and where below it a log is."""
     there = sorted(fs.get_file_info(pafs.FileSelector(folder)), key=lambda info: info.base_name)
     names = [info.base_name for info in there]
     folders = [info.base_name for info in there if info.type == pafs.FileType.Directory]
     below = [
         name
         for name in folders[:100]
-        if fs.get_file_info(str(PurePosixPath(folder) / name / wanted)).type == pafs.FileType.Directory
+        if fs.get_file_info(str(PurePosixPath(folder) / name / LOG_NAME)).type == pafs.FileType.Directory
     ]
     if not names:
         return "it is empty"
@@ -289,16 +289,14 @@ def named(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def check_first_batch(fs: pafs.FileSystem, path: str, base_offset: int) -> None:
-    """Raises MalformedLog if a segment does not begin with the header of a batch at its offset."""
+def _check_first_batch(fs: pafs.FileSystem, path: str) -> None:
+    """Raises MalformedLog if a segment does not begin with the header of a batch at offset 0."""
     head = read_head(fs, path, _HEADER)
     try:
         read_header(head, 0, file=path)
     except MalformedLog as problem:
         what = what_file(read_head(fs, path))
-        raise MalformedLog(path, base_offset, f"{problem.problem} (the file is {what})") from None
+        raise MalformedLog(path, 0, f"{problem.problem} (the file is {what})") from None
     first_offset = int.from_bytes(head[:8], "big")
-    if len(head) >= 8 and first_offset != base_offset:
-        raise MalformedLog(
-            path, base_offset, f"the file begins with offset {first_offset}, not with the one it is named by"
-        )
+    if len(head) >= 8 and first_offset:
+        raise MalformedLog(path, 0, f"the file begins with offset {first_offset}, not with the one it is named by")
