@@ -53,9 +53,9 @@ def why(columns: Columns, row: int, brokers: frozenset[int], caused: Collection[
     replicas = [int(broker_id) for broker_id in columns.brokers[columns.replicas[row, : int(columns.count[row])]]]
     staying = [slot for slot in range(len(replicas)) if not columns.removing[row, slot]]
     others = [slot for slot in staying if replicas[slot] not in brokers]
-    electable = (slot for slot in others if columns.isr[row, slot] and columns.can_lead[row, slot])
-    if Harm.NO_LEADER in caused and columns.unsure[row, heir := next(electable, 0)]:
-        return Why(UNPLACED, (replicas[heir],))
+    electable = [slot for slot in others if columns.isr[row, slot] and columns.can_lead[row, slot]]
+    if Harm.NO_LEADER in caused and electable and columns.unsure[row, electable[0]]:
+        return Why(UNPLACED, (replicas[electable[0]],))
     if len(staying) == 1 and not others:
         return Why(RETURN if Harm.UNCLEAN in caused else ONE_REPLICA)
     wanted = 1 if _UNLED & {*caused} else max(1, min(int(columns.min_isr[row]), len(staying)))
