@@ -339,11 +339,7 @@ def _loss_rows(data: Losses) -> Rows:
         before = ", ".join(str(data_loss.offset) for data_loss in earlier)
         rows.append(
             {
-                "topic_id": newest.topic_id,
-                "topic": newest.topic,
-                "partition": newest.partition,
-                "kind": newest.kind,
-                "accepted": newest.accepted,
+                **{name: getattr(newest, name) for name in ("topic_id", "topic", "partition", "kind", "accepted")},
                 "from_offset": newest.offset,
                 "from_time": newest.time,
                 "finding": newest.finding + (f"; the same happened at offset {before}" if before else ""),

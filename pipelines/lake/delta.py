@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -44,6 +46,7 @@ _BOUNDS = (
     "partition.open_shard",
 )
 _OURS = ("open-", "closed-")
+_MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 
 
 def local_path(path: str) -> str:
@@ -53,7 +56,18 @@ def local_path(path: str) -> str:
 
 def uri_of(path: str) -> str:
     """A local path as a URI. In a URI, delta-rs accepts characters that it refuses in a path."""
+    refuse_misread(path)
     return path if "://" in path else Path(path).absolute().as_uri()
+
+
+def refuse_misread(path: str) -> None:
+    """Raises UsageError for a local path that means another one to delta-rs, which decodes the path of a log twice."""
+    match = None if "://" in path else _MISREAD.search(os.path.realpath(path))
+    if match is not None:
+        raise UsageError(
+            f"{path}: delta-rs takes the {match[0]} in this path for another character, and so another folder: move or "
+            "name the lake without it"
+        )
 
 
 def delta_at(location: str, version: int | None = None) -> DeltaTable:

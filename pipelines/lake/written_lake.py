@@ -24,7 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, Retriable, UsageError, first_line_of
 from pipelines.lake import FORMAT_VERSION, files
-from pipelines.lake.delta import DeltaTables, delta_at, is_newest, local_path
+from pipelines.lake.delta import DeltaTables, delta_at, is_newest, local_path, refuse_misread
 from pipelines.lake.files import DataFile, partition_values
 from pipelines.lake.foreign import PUBLISHED, STARTED, VERSION, commit_info, last_own
 from pipelines.lake.ledger import HEAD, read_head
@@ -95,6 +95,7 @@ def described(lake: LakeUri, ledger: DeltaTable | None = None) -> dict[str, Any]
 
     If another engine replaced the description, the previous one counts. Raises UsageError if there is no lake.
     """
+    refuse_misread(lake)
     uri = f"{lake}/{LEDGER.name}"
     try:
         ledger = ledger or delta_at(uri)
@@ -190,6 +191,7 @@ def check_folder(lake: LakeUri) -> None:
     """
     if objects.is_object(lake) and objects.head(f"{lake}/{HEAD}") is not None:
         return
+    refuse_misread(lake)
     fs, root = filesystem_of(lake)
     info = fs.get_file_info(root)
     if info.type == pafs.FileType.File:

@@ -328,6 +328,38 @@ def test_run_that_follows_starts_spark_after_the_load(
 # WHAT IS REFUSED BEFORE SPARK
 
 
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("name", ["a b", "q?x", "s*x", "50% full", "h#x", "it's", "é"])
+def test_lake_with_a_strange_name_is_written_continued_and_asked(
+    run: Run, tmp_path: Path, log_dir: Path, name: str
+) -> None:
+    lake = tmp_path / name
+    run("replay", log_dir, "--lake", lake)
+    write(log_dir, [(1, [NOOP])] * 8)
+    assert "replayed offsets 6 to 7" in run("replay", log_dir, "--lake", lake)[1]
+    assert json.loads(run("status", "--lake", lake, "--json")[1])["offset"] == 7
+    assert run("check", "--lake", lake)[0] in (0, 1)
+    assert run("optimize", "--lake", lake)[0] == 0
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize(("name", "other"), [("a%20b", "a b"), ("a\\b", "a/b")])
+def test_lake_whose_path_delta_rs_reads_as_another_one_is_refused(
+    run: Run, tmp_path: Path, log_dir: Path, name: str, other: str
+) -> None:
+    """Cause: delta-rs decodes a path twice. Where the other folder was a lake, its log was read and written."""
+    run("replay", log_dir, "--lake", tmp_path / other)
+    (tmp_path / "link").symlink_to(name)
+    for lake in (tmp_path / name, tmp_path / "link"):
+        code, out, err = run("replay", log_dir, "--lake", lake)
+        assert (code, out, len(err.splitlines())) == (2, "", 1)
+        assert f"{lake}: delta-rs takes the {name[1:-1]} in this path for another character" in err
+        assert not (tmp_path / name).exists()
+    (tmp_path / other).rename(tmp_path / name)
+    code, _, err = run("offline", "--lake", tmp_path / name)
+    assert (code, "delta-rs takes the" in err) == (2, True)
+
+
 def test_folder_of_something_else_is_no_place_for_a_lake(
     run: Run, tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
