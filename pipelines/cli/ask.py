@@ -117,7 +117,7 @@ def history(
     return Reply(
         chosen,
         lambda: {**query.position, **content, "events": query.objects(chosen)},
-        lambda out: show_history(out, query.lake.offset, answer, chosen),
+        lambda out: show_history(out, query.lake.offset, answer, chosen, query.every),
     )
 
 

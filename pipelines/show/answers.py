@@ -17,6 +17,7 @@ from pipelines.ask.partition_history import PartitionHistory
 from pipelines.quorum.state import WatchedQuorum
 from pipelines.show.rows import Chosen
 from pipelines.show.text import (
+    SCREENFUL,
     Screen,
     age,
     copying,
@@ -338,17 +339,24 @@ def show_directories(out: Screen, offset: int, time: datetime, answer: Sequence[
     )
 
 
-def show_history(out: Screen, offset: int, answer: Sequence[PartitionHistory], chosen: Chosen) -> None:
-    """The history of a partition, or of all partitions of a topic, oldest first."""
-    for history in answer:
+def show_history(
+    out: Screen, offset: int, answer: Sequence[PartitionHistory], chosen: Chosen, every: bool = False
+) -> None:
+    """The newest events of a partition, or of all partitions of a topic, or ``every`` one, oldest first."""
+    named = answer if every else answer[:SCREENFUL]
+    for history in named:
         say(out, f"{history.name} at offset {offset}: {_now(history)}.", "bold")
+    show_rest(out, len(answer) - len(named), "partition")
     show_selection(out, chosen)
+    events = chosen.rows if every or chosen.wanted.orders else chosen.rows[-SCREENFUL:]
+    if len(events) < len(chosen.rows):
+        say(out, f"{len(chosen.rows) - len(events):,} earlier events: --all, or --json", "dim")
     if len(answer) == 1:
-        rows = ((event.offset, when(event.time), event.what) for event in chosen.rows)
+        rows = ((event.offset, when(event.time), event.what) for event in events)
         show_table(out, ("OFFSET", "TIME", "WHAT"), rows, (0,))
         return
     say(out)
-    rows4 = ((event.offset, when(event.time), f"{event.topic}-{event.partition}", event.what) for event in chosen.rows)
+    rows4 = ((event.offset, when(event.time), f"{event.topic}-{event.partition}", event.what) for event in events)
     show_table(out, ("OFFSET", "TIME", "PARTITION", "WHAT"), rows4, (0,))
 
 

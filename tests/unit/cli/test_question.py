@@ -245,6 +245,24 @@ def test_history_of_a_topic_has_all_its_partitions(lake: str, capsys: pytest.Cap
     assert whole["histories"][3] == of_partition["history"]
 
 
+def test_history_lists_the_newest_events_unless_all_or_some_are_asked_for(
+    lake: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cause: it listed every event of a topic, while its siblings list the newest and say how to see the others."""
+
+    def listed(*words: str) -> list[str]:
+        return leave(capsys, "history", "orders", "--lake", lake, *words)[1].splitlines()
+
+    events = json.loads("\n".join(listed("--json")))["events"]
+    *_, earlier, _, _ = lines = listed()[:-40]
+    assert lines[-2:] == ["", listed("--all")[13]]
+    assert earlier == f"{len(events) - 40} earlier events: --all, or --json"
+    assert [line.split()[0] for line in listed()[-40:]] == [str(event["offset"]) for event in events[-40:]]
+    assert len(listed("--all")) == 12 + 2 + len(events)
+    assert len(listed("--sort", "offset")) == 12 + 2 + len(events)
+    assert [line.split()[0] for line in listed("--limit", "3")[-3:]] == [str(event["offset"]) for event in events[:3]]
+
+
 def test_time_that_is_not_exact_is_told_as_it_was_understood(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
     problem = leave(capsys, "status", "--lake", lake, "--at-time", "2026-11-21 02:22")[2]
     assert problem == "jbod: --at-time 2026-11-21 02:22 is 2026-11-21T02:22:00Z: the answer is of offset 175\n"
