@@ -121,10 +121,10 @@ def replay(
                 _run(runner, settings, decision.soon, interrupts)
         except KeyboardInterrupt:
             interrupts.signal = interrupts.signal or 2
-        except (MalformedLog, ReplayViolation):
-            if stands := _stands(settings.lake, 0 if runner is None else runner.outcome.batches):
-                progress.notice(stands)
-            raise
+        except MalformedLog as problem:
+            raise type(problem)(problem.file, problem.offset, problem.problem + _stands(settings.lake)) from None
+        except ReplayViolation as problem:
+            raise ReplayViolation(problem.offset, problem.problem + _stands(settings.lake)) from None
     progress.say("")
     # A run that follows ends with a signal, once it has something to follow.
     ended_well = not interrupts.signal or (runner is not None and runner.has_followed)
@@ -205,15 +205,12 @@ def _interrupted(runner: Runner | None) -> str:
     return f"interrupted: nothing new was published, the lake stands as it was, {stands}"
 
 
-def _stands(lake: LakeUri, batches: int) -> str:
-    """Describes a lake after a run of so many batches that a damaged log ended. Empty if there is none."""
+def _stands(lake: LakeUri) -> str:
+    """The end of the message of a damaged log: up to where the lake is published. Empty if there is none."""
     from pipelines.lake.written_lake import newest_head
 
     head = newest_head(lake)
-    if head is None:
-        return ""
-    stands = f"up to offset {head['row']['end_offset'] - 1}"
-    return f"{lake}: published {stands}" if batches else f"{lake}: nothing new was published, it stands {stands}"
+    return "" if head is None else f"; {lake} is published up to offset {head['row']['end_offset'] - 1}"
 
 
 def _requests(files: list[str] | None, settings: RequestSettings) -> Requests | None:
