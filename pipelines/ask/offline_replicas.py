@@ -9,8 +9,10 @@ from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from pipelines.ask.advice import (
+    Action,
     Advice,
     compare_ids,
+    few,
     find_failed,
     mount_or_reassign,
     put_back,
@@ -21,7 +23,8 @@ from pipelines.ask.advice import (
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.lake_status import Leaderless, Troubled, leaderless, shutting_down, troubled
 from pipelines.ask.last_copies import LastCopies
-from pipelines.ask.lost_data import Losses, losses
+from pipelines.ask.lost_data import Losses, losses, perhaps_offline
+from pipelines.ask.next_start import lost_directories
 from pipelines.ask.starting import under_way
 from pipelines.ask.weights import COPY_RATE, Weights, alone
 from pipelines.lake.reader import Lake
@@ -90,6 +93,65 @@ class Cause:
 
 
 @dataclass(frozen=True)
+class PerhapsOffline:
+    """Replicas of a broker that count as online, and that may be in a directory which is not: no record says where
+    they are (R-ACT-1)."""
+
+    broker_id: int
+    directories: Sequence[str]
+    """Those that are not online."""
+    since_start: bool
+    """Whether its process started without them, and has said where the other replicas are."""
+    partitions: Sequence[str]
+    leads: Sequence[str]
+    """Those of them that the broker leads."""
+
+    @property
+    def finding(self) -> str:
+        """What is so."""
+        several = len(self.partitions) > 1
+        where = f"directory {' or '.join(self.directories)}"
+        led = (
+            f"; the broker leads {len(self.leads):,} of them, and nobody can read or write these if they are there: "
+            f"{few(self.leads)}"
+        )
+        return (
+            f"{len(self.partitions):,} replica{'s' if several else ''} on broker {self.broker_id} may be in {where}, "
+            f"which is not online: no record says where {'they are' if several else 'it is'}, so Kafka counts "
+            f"{'them' if several else 'it'} as online{led if self.leads else ''}"
+        )
+
+    @property
+    def steps(self) -> Sequence[Advice]:
+        """What to do, in order."""
+        broker = self.broker_id
+        if self.since_start:
+            back = (
+                f"broker {broker} has started without this disk, so what it does not report is there: bring the disk "
+                f"back, or replace it as jbod safe-to-restart {broker} --blank DIR allows, and restart the broker"
+            )
+            return [Advice(Action.LOOK, back, broker, partitions=(*self.partitions,))]
+        look = (
+            f"kafka-log-dirs.sh --bootstrap-server HOST:PORT --describe --broker-list {broker} lists what it can "
+            "read: a replica that is in none of its directories is offline"
+        )
+        restart = (
+            f"then restart broker {broker} with the same log.dirs, if jbod safe-to-restart {broker} allows it, and if "
+            "its failed disk is still mounted (Kafka refuses to start where nothing is): other replicas lead what it "
+            "cannot read, and it reports where the rest is"
+        )
+        return [
+            Advice(Action.LOOK, look, broker, partitions=(*self.partitions,)),
+            Advice(Action.RESTART, restart, broker, partitions=(*self.partitions,)),
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object."""
+        answer: dict[str, Any] = jsonable(self)
+        return {**answer, "finding": self.finding, "advice": steps_in_words(self.steps)}
+
+
+@dataclass(frozen=True)
 class Offline:
     """The answer."""
 
@@ -108,6 +170,8 @@ class Offline:
     """Partitions without a leader whose replicas are all online."""
     one_copy: tuple[int, int] | None = None
     """Partitions of which one replica is online, and their bytes. None if no source says the sizes of partitions."""
+    perhaps: Sequence[PerhapsOffline] = ()
+    """By broker."""
 
     @property
     def partitions_hit(self) -> int:
@@ -121,7 +185,7 @@ class Offline:
         causes: Sequence[Cause],
         leaderless: Sequence[Leaderless],
     ) -> Offline:
-        """The part of the answer that is about some of the replicas and partitions."""
+        """The part of the answer that is about some of the replicas and partitions, and all that may be offline."""
         names = {(replica.topic, replica.partition) for replica in replicas}
         hit = [partition for partition in self.partitions if (partition.topic, partition.partition) in names]
         return replace(self, replicas=replicas, causes=causes, partitions=hit, data=data, leaderless=leaderless)
@@ -148,6 +212,7 @@ class Offline:
             "leaderless": [leaderless_partition.as_json() for leaderless_partition in self.leaderless],
             "causes": [cause.as_json() for cause in self.causes],
             "one_copy": None if self.one_copy is None else {"partitions": self.one_copy[0], "bytes": self.one_copy[1]},
+            "perhaps_offline": [each.as_json() for each in self.perhaps],
             **self.data.as_json(),
             "replicas": [replica.as_json() for replica in (self.replicas if shown is None else shown)],
         }
@@ -168,7 +233,43 @@ def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1, weig
     if weights is not None and weights.partitions is not None:
         places = alone(lake, weights.partitions).values()
         lone = sum(count for count, _ in places), sum(held for _, held in places)
-    return Offline(lake.offset, lake.time, replicas, partitions, offline_replicas, why, hit, data, stuck, lone)
+    unread = find_perhaps_offline(lake, default_min_isr)
+    return Offline(lake.offset, lake.time, replicas, partitions, offline_replicas, why, hit, data, stuck, lone, unread)
+
+
+def find_perhaps_offline(lake: Lake, default_min_isr: int = 1) -> list[PerhapsOffline]:
+    """The replicas of each broker that may be in a directory which is not online."""
+    where = perhaps_offline(lake, default_min_isr)
+    if not where:
+        return []
+    values = ", ".join(f"('{topic_id}', {number})" for topic_id, number in where)
+    rows = lake.query(
+        f"""
+        SELECT topic_id, partition, topic || '-' || partition, leader FROM {lake.at("partitions")}
+        JOIN (VALUES {values}) v(topic_id, partition) USING (topic_id, partition) ORDER BY topic, partition
+        """
+    )
+    by_broker: dict[int, list[tuple[str, bool]]] = {}
+    for topic_id, number, name, leader in rows:
+        for broker in where[topic_id, number]:
+            by_broker.setdefault(broker, []).append((name, leader == broker))
+    ended: dict[int, list[str]] = {}
+    for broker, directory in lake.query(
+        f"SELECT broker_id, directory_id FROM {lake.until('directories')} GROUP BY ALL "
+        "HAVING bool_and(to_offset IS NOT NULL) ORDER BY ALL"
+    ):
+        ended.setdefault(broker, []).append(directory)
+    lost = lost_directories(lake)
+    return [
+        PerhapsOffline(
+            broker,
+            sorted(lost[broker]) if broker in lost else ended[broker],
+            broker not in lost,
+            [name for name, _ in members],
+            [name for name, leads in members if leads],
+        )
+        for broker, members in sorted(by_broker.items())
+    ]
 
 
 def causes(

@@ -125,11 +125,14 @@ def show_offline(out: Screen, answer: Offline, chosen: Chosen, every: bool = Fal
     if not chosen.of:
         stuck = len(answer.leaderless)
         no_leader = many(stuck, "partition has no leader", "partitions have no leader") if stuck else ""
-        but = ", and ".join(filter(None, (no_leader, losses_in_words(answer.data))))
+        unread = sum(len(broker.partitions) for broker in answer.perhaps)
+        doubt = many(unread, "replica may be in a failed directory", "replicas may be in a failed directory")
+        but = ", and ".join(filter(None, (no_leader, doubt if unread else "", losses_in_words(answer.data))))
         say(out, f"{at} every replica is online{'; but ' if but else ''}{but}.", "bold red" if but else "green")
         say(out, f"{many(answer.replicas_in_all, 'replica')} of {many(answer.partitions_in_all, 'partition')}.")
         _show_leaderless(out, answer, every)
         show_losses(out, answer.data, answer.time, every)
+        _show_perhaps(out, answer, every)
         return
     in_all = many(answer.replicas_in_all, "replica")
     if chosen.line:
@@ -146,6 +149,7 @@ def show_offline(out: Screen, answer: Offline, chosen: Chosen, every: bool = Fal
         say(out, f"{have} one replica online: {in_units(held)} with one copy.", "bold red")
     _show_leaderless(out, answer, every)
     show_losses(out, answer.data, answer.time, every)
+    _show_perhaps(out, answer, every)
     if not answer.replicas:
         return
     _show_causes(out, answer, every)
@@ -191,6 +195,18 @@ def _show_leaderless(out: Screen, answer: Offline, every: bool) -> None:
         first = min(group, key=lambda partition: partition.from_offset)
         _show_group(out, first, group, first.from_offset, first.from_time, answer.time)
     show_rest(out, len(groups) - len(shown), "group", "  ")
+
+
+def _show_perhaps(out: Screen, answer: Offline, every: bool) -> None:
+    """Replicas that count as online, and may be in a directory which is not."""
+    shown = answer.perhaps if every else answer.perhaps[:MOST_CAUSES]
+    if shown:
+        show_title(out, "Perhaps offline")
+    for broker in shown:
+        say(out, f"  {broker.finding}", "red", hang=4)
+        for step in broker.steps:
+            say(out, f"    do: {step.text}", hang=8)
+    show_rest(out, len(answer.perhaps) - len(shown), "broker", "  ")
 
 
 def _show_replicas(out: Screen, answer: Offline, chosen: Chosen, every: bool) -> None:

@@ -455,6 +455,32 @@ def test_partition_without_a_leader_whose_replicas_are_online_is_reported_with_w
     assert "every replica is online; but 1 partition has no leader." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("where", ["unassigned", "migrating"])
+def test_replica_that_may_be_in_a_failed_directory_is_named_although_kafka_counts_it_as_online(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    """``offline`` said "every replica is online". On a real cluster, upgraded from before directories, the leader
+    answered nobody."""
+    story = Story().broker(1, "a").broker(2, "bc").topic("t", {2: where, 1: "a"}).topic("u", {1: "a", 2: where})
+    story.topic("v", {2: "c", 1: "a"})
+    assert not offline(story.lake(tmp_path / "before")).perhaps
+    lake = story.left(2, "c").lake(tmp_path / "after")
+    (unread,) = offline(lake).perhaps
+    assert (unread.broker_id, unread.directories) == (2, [str(disk("b"))])
+    assert (unread.partitions, unread.leads) == (["t-0", "u-0"], ["t-0"])
+    assert actions(unread.steps) == [Action.LOOK, Action.RESTART]
+    assert offline(lake).as_json()["perhaps_offline"][0]["leads"] == ["t-0"]
+    with pytest.raises(SystemExit):
+        main.main(["offline", "--lake", str(tmp_path / "after")])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "every replica is online; but 2 replicas may be in a failed directory." in printed
+    assert "the broker leads 1 of them, and nobody can read or write these if they are there: t-0" in printed
+    assert "then restart broker 2 with the same log.dirs" in printed
+    (again,) = offline(story.broker(2, "c", process=2).lake(tmp_path / "restarted")).perhaps
+    assert (again.directories, again.since_start) == ([str(disk("b"))], True)
+    assert "bring the disk back" in again.steps[0].text
+
+
 def test_partition_whose_only_replica_that_could_lead_is_being_shut_down_needs_no_restart(tmp_path: Path) -> None:
     """It blamed the controller, and said to restart the broker that somebody was shutting down."""
     story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"})
