@@ -25,6 +25,7 @@ from pipelines.ask.configs import MinIsr, features, forgotten, min_isr
 from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.lost_data import losses
 from pipelines.ask.next_start import lost_directories
+from pipelines.ask.starting import not_taken_back
 from pipelines.ask.whatif_places import directories_by_path, image_of
 from pipelines.lake.reader import Lake
 
@@ -187,6 +188,7 @@ def judge(
         directories_by_path(lake, paths),
         _without_a_disk(lake),
         refusal,
+        not_taken_back(lake),
     )
     partitions = [judged.planned(key, entry) for key, entry in entries.items()]
     return PlanCheck(lake.offset, lake.time, by_finding(partitions), fault=fault)
@@ -339,6 +341,8 @@ class _Judge:
     broken: Collection[int]
     """Brokers that have lost a disk (R-HOST-5)."""
     refusal: Callable[[int, str], str]
+    not_taken_back: Mapping[tuple[str, int, int], str]
+    """Topic, partition, broker -> the directory that failed with a replica (R-HOST-3)."""
 
     def planned(self, key: Target, entry: ReassignedPartition) -> Planned:
         """One partition, with its findings."""
@@ -385,6 +389,8 @@ class _Judge:
             yield STUCK, self._why_stuck(was, done, new or dead, partition)
         elif (partition.adds or partition.removes) and was.leader >= 0 > done.leader:
             yield STUCK, "no replica would lead in the end"
+        elif failed := self._failed(partition, was):
+            yield STUCK, "; ".join(until_restart(*place) for place in failed)
         elif down := [broker for broker in dead if self.image.brokers[broker].fenced]:  # it knows no fenced brokers
             yield REFUSED, f"kafka-reassign-partitions takes no file with {brokers_in_words(down)}: fenced"
         if partition.in_sync_after < partition.min_isr_after <= partition.in_sync:
@@ -419,6 +425,12 @@ class _Judge:
             and tuple(partition.target) == tuple(was.replicas)
         ):
             yield NOTHING, ""
+
+    def _failed(self, partition: Planned, was: Partition) -> Sequence[tuple[int, str]]:
+        """The brokers that do not take the replica back, and the directory that failed with it."""
+        key = partition.topic, partition.partition
+        late = [broker for broker in partition.target if broker not in was.isr]
+        return [(broker, self.not_taken_back[*key, broker]) for broker in late if (*key, broker) in self.not_taken_back]
 
     def _why_stuck(self, was: Partition, done: Outcome, dead: Sequence[int], partition: Planned) -> str:
         if done.begun_leader < 0:
@@ -476,3 +488,8 @@ def _runs(broker: BrokerRegistration | None) -> bool:
 def brokers_in_words(brokers: Sequence[int]) -> str:
     """``broker 1``, ``brokers 1, 2``"""
     return f"broker{'' if len(brokers) == 1 else 's'} {', '.join(map(str, brokers))}"
+
+
+def until_restart(broker: int, directory: str) -> str:
+    """Why a broker does not take a replica back (R-HOST-3)."""
+    return f"broker {broker} had it in directory {directory}, which failed: it takes it back after a restart only"

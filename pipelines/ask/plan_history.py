@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from pipelines.ask.plan_check import ReassignedPartition
+from pipelines.ask.starting import not_taken_back
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -153,6 +154,9 @@ class Copiers:
     """Brokers that report their directories."""
     offline: Mapping[tuple[str, int, int], str]
     """Topic, partition, broker -> the directory of the replica, which is offline while its broker runs."""
+    not_taken_back: Mapping[tuple[str, int, int], str]
+    """Topic, partition, broker -> the directory that failed with the replica, which the broker does not take back until
+    it restarts."""
 
     @classmethod
     def of(cls, lake: Lake) -> Copiers:
@@ -171,6 +175,7 @@ class Copiers:
             frozenset(directory for *_, cordoned in rows for directory in cordoned),
             frozenset(broker for broker, _, _, listed, _ in rows if listed),
             {(topic, number, broker): directory for topic, number, broker, directory in offline},
+            not_taken_back(lake),
         )
 
     @cached_property

@@ -15,7 +15,14 @@ from typing import Any
 
 from pipelines.ask.json_values import NamedPartition, jsonable, members
 from pipelines.ask.log_dirs import BrokerLogDir
-from pipelines.ask.plan_check import ReassignedPartition, brokers_in_words, oldest_rules, read_plan, select_wanted
+from pipelines.ask.plan_check import (
+    ReassignedPartition,
+    brokers_in_words,
+    oldest_rules,
+    read_plan,
+    select_wanted,
+    until_restart,
+)
 from pipelines.ask.plan_history import Copiers, Now, PartitionPhases, PlacedReplica, places_of, select_moves, stories
 from pipelines.ask.removal import Removal, safe_to_remove
 from pipelines.ask.whatif_places import directories_by_path
@@ -356,6 +363,9 @@ class _Watch:
         directory = self.cluster.offline.get((*key, broker))
         if directory is not None and not self.cluster.trouble(broker):
             return f"directory {directory} of broker {broker} is offline"
+        failed = self.cluster.not_taken_back.get((*key, broker))
+        if failed is not None and not self.cluster.trouble(broker):
+            return until_restart(broker, failed)
         return self.cluster.trouble(broker)
 
     def _move(self, key: tuple[str, int], broker: int, path: str, story: PartitionPhases) -> Work:

@@ -1,4 +1,5 @@
-"""Since when a broker's reports are of a process that has not registered yet (R-COPY-12)."""
+"""What the log says of a broker's processes: since when reports are of one that has not registered yet (R-COPY-12), and
+which replicas one does not take back (R-HOST-3)."""
 
 from __future__ import annotations
 
@@ -132,3 +133,24 @@ def _starts(lake: Lake) -> list[Start]:
         first = batches.get(report, report)
         process_starts.append(Start(broker, incarnation, first if began < first else report))
     return process_starts
+
+
+def not_taken_back(lake: Lake) -> dict[tuple[str, int, int], str]:
+    """Topic, partition, broker -> the directory in which the replica was when it failed, of the partitions in
+    plan_wanted. Until the broker restarts, it takes these partitions back into no directory (R-HOST-3)."""
+    rows = lake.query(
+        f"""
+        SELECT p.topic, p.partition, a.broker_id, a.directory_id
+        FROM {lake.at("partitions")} p JOIN plan_wanted USING (topic, partition)
+        JOIN {lake.until("assignments")} a USING (topic_id, partition)
+        JOIN {lake.until("directories")} d USING (broker_id, directory_id)
+        JOIN {lake.at("brokers")} b USING (broker_id)
+        JOIN (
+            SELECT broker_id, incarnation_id, min(from_offset) AS registered
+            FROM {lake.until("brokers")} GROUP BY ALL
+        ) r ON r.broker_id = b.broker_id AND r.incarnation_id = b.incarnation_id
+        WHERE d.ended_by = 'failed' AND d.to_offset > r.registered
+        AND a.from_offset <= d.to_offset AND a.to_offset > d.to_offset
+        """
+    )
+    return {(topic, partition, broker): directory for topic, partition, broker, directory in rows}

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
+from pipelines.ask.plan_check import check_plan
 from pipelines.ask.plan_watch import PlanWatch, Watched, Work, time_left, watch_plan
 from pipelines.cli.main import application
 from tests.unit.ask.test_plan_check import cluster, file, named, replaced, sized_since
@@ -111,6 +112,25 @@ def test_disk_that_fails_under_the_copy_makes_it_stuck(tmp_path: Path) -> None:
     begin(story, "t", 0, [3, 2], "d").left(3, "e")
     partition = of(tmp_path, story, t_0=[3, 2])
     assert (partition.state, partition.reason) == ("stuck", f"directory {disk('d')} of broker 3 is offline")
+
+
+def test_replica_that_comes_back_to_the_broker_on_which_its_disk_failed_waits_for_a_restart(tmp_path: Path) -> None:
+    """R-HOST-3: on a real cluster it was under way until the broker restarted, and plan check said nothing."""
+    story = Story().broker(1, "a").broker(2, "c").broker(3, "de").topic("t", {1: "a", 3: "d"}).left(3, "e")
+    story.change("t", 0, isr=(1,))
+    end(begin(story, "t", 0, [1, 2], "c"), "t", 0, [1, 2])
+    why = f"broker 3 had it in directory {disk('d')}, which failed: it takes it back after a restart only"
+    plan = file(tmp_path, t_0=[1, 3])
+    assert check_plan(story.lake(tmp_path / "before"), plan).partitions[0].why["never done"] == why
+    partition = of(tmp_path / "1", begin(story, "t", 0, [1, 3], "e"), t_0=[1, 3])
+    assert (partition.state, partition.waits_for, partition.reason) == ("stuck", [3], why)
+    assert of(tmp_path / "2", story.broker(3, "e", process=2), t_0=[1, 3]).state == "under way"
+
+
+def test_new_topic_of_the_name_is_taken_by_the_broker_on_which_the_disk_failed(tmp_path: Path) -> None:
+    story = Story().broker(1, "a").broker(2, "c").broker(3, "de").topic("t", {1: "a", 3: "d"}).left(3, "e")
+    story.remove("t").topic("t", {1: "a", 2: "c"})
+    assert of(tmp_path, begin(story, "t", 0, [1, 3], "e"), t_0=[1, 3]).state == "under way"
 
 
 def test_partition_without_leader_is_stuck(tmp_path: Path) -> None:
