@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from jbod_model.formats.codec import decode
+from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported, level_text
 from jbod_model.formats.records import TYPE_NAMES, ConfigRecord, FeatureLevelRecord, Record
 from jbod_model.replay.image import min_isr_of
 from pipelines.ask.advice import few
@@ -146,6 +147,17 @@ def features(lake: Lake) -> dict[str, int]:
         if isinstance(record, FeatureLevelRecord):
             levels[record.name] = record.feature_level
     return {name: level for name, level in sorted(levels.items()) if level}  # R-FEATURE-1
+
+
+def unseen_disks(lake: Lake) -> str:
+    """Why no record says that a disk failed; empty if the metadata.version has directories (R-HB-4)."""
+    level = features(lake).get(METADATA_VERSION)
+    if level is None or directories_supported(level):
+        return ""
+    return (
+        f"metadata.version {level_text(level)} records no directories: a disk that failed is not in the log, and its "
+        "replicas count as online; kafka-log-dirs.sh --bootstrap-server HOST:PORT --describe shows it"
+    )
 
 
 def _values(lake: Lake, record_type: type[Record]) -> list[tuple[int, bytes]]:

@@ -20,6 +20,7 @@ from pipelines.ask.advice import (
     steps_in_words,
     wait_for_registration,
 )
+from pipelines.ask.configs import unseen_disks
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.lake_status import Leaderless, Troubled, leaderless, shutting_down, troubled
 from pipelines.ask.last_copies import LastCopies
@@ -172,6 +173,8 @@ class Offline:
     """Partitions of which one replica is online, and their bytes. None if no source says the sizes of partitions."""
     perhaps: Sequence[PerhapsOffline] = ()
     """By broker."""
+    unseen_disks: str = ""
+    """Why no record says that a disk failed; empty if records do."""
 
     @property
     def partitions_hit(self) -> int:
@@ -212,6 +215,7 @@ class Offline:
             "leaderless": [leaderless_partition.as_json() for leaderless_partition in self.leaderless],
             "causes": [cause.as_json() for cause in self.causes],
             "one_copy": None if self.one_copy is None else {"partitions": self.one_copy[0], "bytes": self.one_copy[1]},
+            "unseen_disks": self.unseen_disks,
             "perhaps_offline": [each.as_json() for each in self.perhaps],
             **self.data.as_json(),
             "replicas": [replica.as_json() for replica in (self.replicas if shown is None else shown)],
@@ -233,8 +237,20 @@ def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1, weig
     if weights is not None and weights.partitions is not None:
         places = alone(lake, weights.partitions).values()
         lone = sum(count for count, _ in places), sum(held for _, held in places)
-    unread = find_perhaps_offline(lake, default_min_isr)
-    return Offline(lake.offset, lake.time, replicas, partitions, offline_replicas, why, hit, data, stuck, lone, unread)
+    return Offline(
+        lake.offset,
+        lake.time,
+        replicas,
+        partitions,
+        offline_replicas,
+        why,
+        hit,
+        data,
+        stuck,
+        lone,
+        find_perhaps_offline(lake, default_min_isr),
+        unseen_disks(lake),
+    )
 
 
 def find_perhaps_offline(lake: Lake, default_min_isr: int = 1) -> list[PerhapsOffline]:

@@ -10,6 +10,7 @@ from typing import Any
 from jbod_model.errors import UsageError
 from jbod_model.restart import DECIDING, Harm
 from pipelines.ask.advice import Action, Advice
+from pipelines.ask.configs import unseen_disks
 from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.lost_data import losses, truncated
 from pipelines.ask.next_start import NextStarts, next_starts, starts_of
@@ -196,6 +197,8 @@ class RestartVerdict:
     blank, is taken out, or stays broken."""
     fault: str = ""
     """Defects that Kafka's controller would meet. The answer is that of a repaired controller. Usually empty."""
+    unseen_disks: str = ""
+    """Why no record says that a disk failed; empty if records do."""
 
     @property
     def exit_code(self) -> int:
@@ -235,7 +238,7 @@ class RestartVerdict:
             "quorum": None if self.quorum is None else self.quorum.as_json(),
             **members(self, "refused", "controllers", "down"),
             "starts": [{**start.as_json(), "gives_up": list(start.gives_up)} for start in self.starts],
-            **members(self, "fault", "stakes"),
+            **members(self, "fault", "unseen_disks", "stakes"),
         }
 
 
@@ -310,6 +313,7 @@ def safe_to_restart(
         down=[broker for broker in registered if judge.columns.registered[broker].fenced],
         starts=starts,
         fault=judgement.fault,
+        unseen_disks=unseen_disks(lake),
     )
 
 

@@ -130,6 +130,7 @@ def show_offline(out: Screen, answer: Offline, chosen: Chosen, every: bool = Fal
         but = ", and ".join(filter(None, (no_leader, doubt if unread else "", losses_in_words(answer.data))))
         say(out, f"{at} every replica is online{'; but ' if but else ''}{but}.", "bold red" if but else "green")
         say(out, f"{many(answer.replicas_in_all, 'replica')} of {many(answer.partitions_in_all, 'partition')}.")
+        _show_unseen(out, answer)
         _show_leaderless(out, answer, every)
         show_losses(out, answer.data, answer.time, every)
         _show_perhaps(out, answer, every)
@@ -141,6 +142,7 @@ def show_offline(out: Screen, answer: Offline, chosen: Chosen, every: bool = Fal
     else:
         partitions = f"{answer.partitions_hit:,} of {many(answer.partitions_in_all, 'partition')}"
         say(out, f"{at} {chosen.of:,} of {in_all} offline, in {partitions}.", "bold red")
+    _show_unseen(out, answer)
     if answer.replicas:
         _show_hurt(out, answer)
     if answer.one_copy is not None and answer.one_copy[0]:
@@ -195,6 +197,11 @@ def _show_leaderless(out: Screen, answer: Offline, every: bool) -> None:
         first = min(group, key=lambda partition: partition.from_offset)
         _show_group(out, first, group, first.from_offset, first.from_time, answer.time)
     show_rest(out, len(groups) - len(shown), "group", "  ")
+
+
+def _show_unseen(out: Screen, answer: Offline) -> None:
+    if answer.unseen_disks:
+        say(out, f"{answer.unseen_disks}.", "bold yellow")
 
 
 def _show_perhaps(out: Screen, answer: Offline, every: bool) -> None:

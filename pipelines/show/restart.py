@@ -114,7 +114,7 @@ def _show_harms(out: Screen, answer: RestartVerdict) -> None:
 
 def _around(answer: RestartVerdict) -> Sequence[str]:
     """What else there is to know."""
-    lines = []
+    lines = [f"{answer.unseen_disks}."] if answer.unseen_disks else []
     if answer.down:
         brokers = listed([f"broker {broker}" for broker in answer.down])
         lines.append(f"Down already: {brokers}. What its start does is judged, too.")

@@ -455,6 +455,23 @@ def test_partition_without_a_leader_whose_replicas_are_online_is_reported_with_w
     assert "every replica is online; but 1 partition has no leader." in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("level", [14, 16, 17])
+def test_answers_below_directories_say_that_no_record_tells_of_a_failed_disk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], level: int
+) -> None:
+    """A disk of a real broker failed at 3.6-IV2: "every replica is online", and nothing else."""
+    story = Story(level).broker(1).broker(2).topic("t", {1: "migrating", 2: "migrating"})
+    lake = story.lake(tmp_path)
+    reasons = (offline(lake).unseen_disks, safe_to_restart(lake, [1]).unseen_disks)
+    assert all(("records no directories" in why) == (level < 17) for why in reasons)
+    assert offline(lake).as_json()["unseen_disks"] == safe_to_restart(lake, [1]).as_json()["unseen_disks"] == reasons[0]
+    for question in (["offline"], ["safe-to-restart", "1", "--at-offset", str(lake.offset)]):
+        with pytest.raises(SystemExit):
+            main.main([*question, "--lake", str(tmp_path)])
+        printed = " ".join(capsys.readouterr().out.split())
+        assert ("a disk that failed is not in the log, and its replicas count as online" in printed) == (level < 17)
+
+
 @pytest.mark.parametrize("where", ["unassigned", "migrating"])
 def test_replica_that_may_be_in_a_failed_directory_is_named_although_kafka_counts_it_as_online(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str
