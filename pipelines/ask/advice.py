@@ -133,6 +133,16 @@ def put_back(broker: int, directory: str, holder: int) -> Advice:
     return Advice(Action.LOOK, text, broker, (directory,))
 
 
+def take_copy_out(broker: int, directory: str, holder: int) -> Advice:
+    """Another broker has the directory, and no record has it on this one: its disk is a copy."""
+    text = (
+        f"leave the disk of broker {holder} where it is: it is in use; if broker {broker} has a copy of it in log.dirs "
+        "(jbod disks shows the ids), put back the disk that was there before: Kafka registers no broker with the "
+        "directory.id of another one; otherwise reassign the replicas"
+    )
+    return Advice(Action.LOOK, text, broker, (directory,))
+
+
 def compare_ids(broker: int, directory: str) -> Advice:
     """The broker never registered the directory."""
     text = "compare the meta.properties of that broker's disks with this id (jbod disks)"

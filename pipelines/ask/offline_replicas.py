@@ -18,6 +18,7 @@ from pipelines.ask.advice import (
     put_back,
     repair_or_replace,
     steps_in_words,
+    take_copy_out,
     wait_for_registration,
 )
 from pipelines.ask.configs import unseen_disks
@@ -380,6 +381,8 @@ class _End(NamedTuple):
     ended_by: str | None
     """Why it left, None if it is online."""
     offset: int | None
+    holders: Sequence[int]
+    """The brokers that have registered it, in any order."""
 
 
 def _about_directory(
@@ -396,6 +399,9 @@ def _about_directory(
     if end.ended_by is None:
         finding = f"directory {directory} is now on broker {end.holder}"
         ordinary = put_back(broker, directory, end.holder)
+        if broker not in end.holders:
+            finding = f"directory {directory} is that of broker {end.holder}, and no record has it on broker {broker}"
+            ordinary = take_copy_out(broker, directory, end.holder)
         return finding, last.about_directory(broker, ordinary, running=running)
     if end.ended_by == "failed":
         finding = (
@@ -416,7 +422,9 @@ def _about_directory(
 def _directory_ends(lake: Lake) -> dict[str, _End]:
     rows = lake.query(
         f"""
-        SELECT directory_id, broker_id, ended_by, to_offset FROM {lake.until("directories")}
+        SELECT directory_id, broker_id, ended_by, to_offset,
+               list(broker_id) OVER (PARTITION BY directory_id) AS holders
+        FROM {lake.until("directories")}
         QUALIFY row_number() OVER (PARTITION BY directory_id ORDER BY from_offset DESC) = 1
         """
     )

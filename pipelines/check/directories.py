@@ -21,11 +21,15 @@ UNKNOWN_DIRECTORY = Check(
                greatest(coalesce(y.from_offset, a.from_offset), coalesce(w.to_offset, y.from_offset, a.from_offset))
                    AS from_offset,
                greatest(coalesce(y.from_time, a.from_time), coalesce(w.to_time, y.from_time, a.from_time)) AS from_time,
-               CASE WHEN o.owner IS NOT NULL THEN concat('is on broker ', CAST(o.owner AS VARCHAR))
+               CASE WHEN o.owner IS NOT NULL THEN concat('is on broker ', CAST(o.owner AS VARCHAR),
+                    CASE WHEN w.ended_by IS NULL THEN ', and no record has it on this one' ELSE '' END)
                     WHEN w.ended_by = 'failed' THEN 'failed while the broker ran'
                     WHEN w.ended_by IS NULL THEN 'was never registered by the broker'
                     ELSE 'is gone since the broker registered again' END AS what,
                coalesce(k.keep, concat(coalesce(k.before_restart || '; then ', ''), CASE
+                   WHEN o.owner IS NOT NULL AND w.ended_by IS NULL THEN concat('leave the disk of broker ',
+                       CAST(o.owner AS VARCHAR), ' where it is; if this broker has a copy of it in log.dirs, put back ',
+                       'the disk that was there before, else reassign the replicas')
                    WHEN o.owner IS NOT NULL THEN 'put the disk back into its broker, or reassign the replicas'
                    WHEN w.ended_by = 'failed' THEN 'repair or replace the disk, and restart the broker'
                    WHEN w.ended_by IS NULL THEN 'compare the id with the meta.properties of the disks (jbod disks)'

@@ -455,6 +455,20 @@ def test_partition_without_a_leader_whose_replicas_are_online_is_reported_with_w
     assert "every replica is online; but 1 partition has no leader." in capsys.readouterr().out
 
 
+def test_disk_whose_copy_another_broker_reports_stays_where_it_is(tmp_path: Path) -> None:
+    """On a real cluster the advice was to put the disk of the broker that used it into the other one."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).fence(2)
+    (cause,) = offline(story.assign("t", 0, 2, "a").lake(tmp_path / "copy")).causes
+    assert cause.finding == f"directory {disk('a')} is that of broker 1, and no record has it on broker 2"
+    assert cause.advice.startswith("leave the disk of broker 1 where it is")
+    assert "put back the disk that was there before" in cause.advice
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"})
+    story.broker(2, "d", process=2).broker(1, "abc", process=2)
+    (cause,) = offline(story.lake(tmp_path / "moved")).causes
+    assert cause.finding == f"directory {disk('c')} is now on broker 1"
+    assert "the disk was moved from broker 2 to 1: put it back" in cause.advice
+
+
 @pytest.mark.parametrize("level", [14, 16, 17])
 def test_answers_below_directories_say_that_no_record_tells_of_a_failed_disk(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], level: int

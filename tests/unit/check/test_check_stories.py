@@ -117,7 +117,7 @@ CASES: dict[str, Case] = {
         {
             "u-0 on broker 2": ("critical", "failed while the broker ran"),
             "u-1 on broker 2": ("critical", "was never registered by the broker"),
-            "v-1 on broker 1": ("critical", "is on broker 3"),
+            "v-1 on broker 1": ("critical", "is on broker 3, and no record has it on this one"),
             "w-0 on broker 1": ("critical", "is gone since the broker registered again"),
         },
         [
