@@ -124,12 +124,28 @@ def registered(copy: Copy, broker: Registration, offset: int, *, new_process: bo
     if copy.given_up == "unregistered" and (there or not broker.directories or not (copy.directory or copy.places)):
         copy = copy.returned()
     if listed or not broker.directories:
-        return replace(copy, missed=None) if copy.directory is not None else copy
+        if copy.directory is None:
+            return copy
+        return replace(copy, missed=None, earlier=copy.earlier - other_folders(copy, broker))
     if not new_process:
         return copy
     if copy.directory is None and copy.level == "complete":
         copy = replace(copy, level="unsure")  # R-COPY-5
     return replace(copy, missed=offset) if copy.missed is None else copy
+
+
+def other_folders(copy: Copy, broker: Registration) -> frozenset[Uuid]:
+    """The directories in which the replica has no earlier copy: those that a broker lists which serves ``copy``. It
+    refuses to start with two folders of a partition (R-COPY-14)."""
+    serves = copy.directory in broker.directories and copy.given_up is None and not broker.undecided
+    return broker.directories if serves else frozenset()
+
+
+def lay_outside(old: Copy, copy: Copy, broker: Registration) -> Copy:
+    """A copy that was recreated before any record named its directory, once its broker serves ``copy``."""
+    if old.broker_id != copy.broker_id or old.given_up != "recreated" or old.directory is not None:
+        return old
+    return _lay_in(old, old.places - other_folders(copy, broker))
 
 
 def lies_in_listed(copy: Copy, before: Registration | None, after: Registration) -> Copy:

@@ -43,6 +43,7 @@ from jbod_model.loss.copies import (
     decided,
     elected,
     known_better,
+    lay_outside,
     lies_in_listed,
     may_serve,
     measure,
@@ -239,6 +240,8 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
                 gone = (*gone, old) if old.holds_everything else gone
                 fate = replace(fate, losses=tuple(known_better(loss, old) for loss in fate.losses))
             copy = registered(copy, event.registration, event.offset, new_process=new_process)
+            copy = _measured(fate, copy, event, before)
+            gone = tuple(lay_outside(old, copy, event.registration) for old in gone)
         if copy is not None and event.unclean and copy.level == "complete" and not _names(fate.state, event.broker_id):
             copy = replace(copy, level="unsure")
         if event.unclean:
@@ -250,6 +253,21 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
     if copy is not None:
         fate = replace(fate, copies={**fate.copies, event.broker_id: copy})
     return _weigh(fate, event.offset)
+
+
+def _measured(fate: Fate, copy: Copy, event: BrokerChanged, before: Registration | None) -> Copy:
+    """The copy of a leader that is the measure, where the append that elected it takes directories from its broker.
+
+    It never led with a log in one of them, unless it lay there before (R-LOSS-10).
+    """
+    loss = fate.losses[-1] if fate.losses else None
+    if loss is None or loss.went_on is None or event.first is None or before is None or event.registration is None:
+        return copy
+    if copy.directory is not None or loss.leader != copy.broker_id or loss.went_on < event.first:
+        return copy
+    lay = next((old.where for old in loss.copies if old.broker_id == copy.broker_id), copy.places)
+    gone = before.directories - event.registration.directories
+    return replace(copy, places=copy.places - (gone - lay))
 
 
 def _remove(fate: Fate, event: Removed) -> Fate:

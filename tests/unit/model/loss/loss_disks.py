@@ -33,6 +33,10 @@ class Log:
     """Whether a record ever named its directory."""
     mounted: bool = False
     """Its disk took its place again after the replica was created in another, and no record names the disk yet."""
+    either: bool = False
+    """The same, and no record had ever named it: the metadata does not tell which of the two logs is in use."""
+    parted: bool = False
+    """It was given up with the registration of its broker, which did not register its directory since (R-COPY-9)."""
     unplaced: bool = False
     """Its broker restarted without one of its directories before the metadata said in which the log was: nobody who
     reads the metadata can tell whether it was recreated (R-COPY-5)."""

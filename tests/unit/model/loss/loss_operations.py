@@ -153,6 +153,8 @@ def _one_log(world: World, broker: Broker, disk: Disk) -> bool:
         return True
     if not at.log.synced:
         at.log, world.at[broker.id] = None, disk
+        if disk.log.parted:
+            world.parted.add(broker.id)
         return True
     return False
 
@@ -259,7 +261,7 @@ def alter_isr(world: World, members: list[int]) -> None:
     for member, sure in before.items():
         if log := world.copy(member):
             if written:
-                log.doubt = log.unplaced = False
+                log.doubt = log.unplaced = log.either = False
             else:
                 log.sure = sure
 

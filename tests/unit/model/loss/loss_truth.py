@@ -27,6 +27,7 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
     assert partition is not None
     for broker_id, disk in world.at.items():
         if disk.log and partition.directory(broker_id) == disk.id and not starting(world, broker_id):
+            disk.log.either |= disk.log.mounted and not disk.log.named
             disk.log.named, disk.log.mounted = True, False
     losses = world.fate.losses
     alarm = losses[-1] if losses and (losses[-1].went_on or -1) >= first else None
@@ -87,7 +88,7 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
             raise Unsound(f"told {alarm.kind}, is {expected}")
         world.count(f"told {alarm.kind}")
         if world.serving(partition.leader):
-            leader.doubt = leader.unplaced = False
+            leader.doubt = leader.unplaced = leader.either = False
     if pending:
         raise Unsound("a loss is pending while a leader misses nothing")
     for log in (leader, *map(world.copy, partition.isr)):
@@ -111,7 +112,7 @@ def known(world: World, broker_id: int) -> bool:
         return True
     if broker_id in world.parted and partition.directory(broker_id) == KAFKA_IDS.unassigned:
         return False
-    if disk.log.mounted:
+    if disk.log.mounted or disk.log.either:
         return False
     if not disk.log.recreated:
         return True

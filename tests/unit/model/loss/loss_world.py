@@ -422,4 +422,6 @@ class World:
                 self.parted.add(broker_id)
             elif disk is not None and disk.id in registration.directories:
                 self.parted.discard(broker_id)
+            if disk is not None and disk.log is not None:
+                disk.log.parted = broker_id in self.parted
         judge(self, first, left, parted - self.parted)

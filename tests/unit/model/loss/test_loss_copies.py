@@ -154,6 +154,17 @@ def test_unassigned_leader_may_lie_in_a_directory_that_failed_before_it_was_elec
     assert [loss.kind for loss in story.losses] == ["may lack writes", "may lack writes"]
 
 
+def test_unassigned_leader_never_led_from_a_directory_that_the_append_of_its_election_takes_away() -> None:
+    """R-LOSS-10: a blank disk takes the place of B, and fails before the broker is unfenced."""
+    story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, A, C, process=2, fenced=True)
+    story.version({1: UNASSIGNED}, isr=(1,), leader=1, recovering=True).broker(1, A, process=2, first=story.offset - 1)
+    assert story.loss.kind == "may lack writes"
+    assert story.copy(1).places == {A, B}
+    story.version({1: UNASSIGNED}, isr=(1,)).broker(1, A, B, process=3)
+    story.version({1: UNASSIGNED}, isr=(1,), leader=1)
+    assert len(story.losses) == 1
+
+
 def test_migrating_copy_is_found_anywhere() -> None:
     """R-COPY-2, R-COPY-5: nothing was known of its place."""
     story = alone(MIGRATING).broker(1, A, B, C, process=2).version({1: C}, isr=(1,), leader=1)

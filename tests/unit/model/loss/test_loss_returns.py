@@ -140,3 +140,14 @@ def test_replica_of_a_broker_that_registered_without_its_unplaced_copy_leads_wit
     story.version({1: UNASSIGNED, 2: D}, isr=(2,), leader=2).unregister(1).broker(1, B, process=2)
     story.version({1: UNASSIGNED, 2: D}, isr=(1,), leader=1)
     assert (story.loss.kind, story.loss.leader, story.copy(1).places) == ("may lack writes", 1, frozenset({B}))
+
+
+def test_copy_recreated_beside_a_directory_lay_in_none_that_its_running_broker_lists() -> None:
+    """R-COPY-14, R-COPY-13: a broker does not start with two folders of a partition, so B had no log before."""
+    story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, B, C, process=2, fenced=True)
+    story.version({1: C}, isr=(1,)).broker(1, B, C, process=2)
+    assert story.copy(1).earlier == {A}
+    assert [copy.directory for copy in story.fate.gone] == [A]
+    story.version({1: C}, isr=(1,), leader=1).version({1: C}, isr=(1,)).broker(1, B, process=3, fenced=True)
+    story.version({1: B}, isr=(1,)).version({1: B}, isr=(1,), leader=1)
+    assert [loss.kind for loss in story.losses] == ["lost", "lost"]
