@@ -105,99 +105,65 @@ def _end(number: int, _frame: FrameType | None) -> None:
     raise Stopped(128 + number)
 
 
-_WHAT, _WHICH, _HOW = "What is asked", "Which rows", "How it is printed"
-"""The panels of options in the help of a question."""
+_what = partial(typer.Option, rich_help_panel="What is asked")
+_which = partial(typer.Option, rich_help_panel="Which rows")
+_how = partial(typer.Option, rich_help_panel="How it is printed")
+"""Options by their panels in the help of a question."""
 
-LakePath = Annotated[
-    str | None,
-    typer.Option("--lake", help="The lake to read. The setting lake changes the default.", rich_help_panel=_WHAT),
-]
+LakePath = Annotated[str | None, _what("--lake", help="The lake to read. The setting lake changes the default.")]
 MaintainedLake = Annotated[
     str | None, typer.Option("--lake", help="The lake to change. The setting lake changes the default.")
 ]
 Logs = Annotated[
     list[str] | None,
-    typer.Option(
+    _what(
         "--log",
         metavar="DIR",
         help="Ask this log: a metadata.log.dir, its __cluster_metadata-0, a URI, kafka://HOST:PORT; -: a tar stream.",
-        rich_help_panel=_WHAT,
         callback=take_log,
     ),
 ]
 LogDirs = Annotated[
     list[str] | None, typer.Argument(metavar="LOG_DIR", help="The same as --log DIR.", callback=take_log)
 ]
-AtOffset = Annotated[
-    int | None,
-    typer.Option("--at-offset", help="The state after the record at this offset.", rich_help_panel=_WHAT),
-]
+AtOffset = Annotated[int | None, _what("--at-offset", help="The state after the record at this offset.")]
 AtTime = Annotated[
     str | None,
-    typer.Option(
+    _what(
         "--at-time",
         metavar="TIME",
         help="The state at this time: 2026-11-21T02:21:05Z, -10m, 2h ago, yesterday 14:00 (UTC).",
-        rich_help_panel=_WHAT,
     ),
 ]
-LabelFiles = Annotated[
-    list[str] | None,
-    typer.Option("--labels", metavar="FILE", help="Names of disks, see jbod label.", rich_help_panel=_WHAT),
-]
+LabelFiles = Annotated[list[str] | None, _what("--labels", metavar="FILE", help="Names of disks, see jbod label.")]
 SizeSources = Annotated[
     list[str] | None,
-    typer.Option(
+    _what(
         "--sizes",
         metavar="SOURCE",
         help="Bytes, from a source as for jbod sizes. Without it: those that the lake keeps, if it does.",
-        rich_help_panel=_WHAT,
     ),
 ]
 CommandConfig = Annotated[
     str | None,
     typer.Option("--command-config", metavar="FILE", help="Properties of Kafka's clients, for TLS and SASL."),
 ]
-Brokers = Annotated[
-    list[str] | None, typer.Option("--broker", metavar="ID", help="Only of this broker.", rich_help_panel=_WHICH)
-]
-Topics = Annotated[
-    list[str] | None,
-    typer.Option("--topic", metavar="GLOB", help="Only of this topic: orders, or orders*.", rich_help_panel=_WHICH),
-]
+Brokers = Annotated[list[str] | None, _which("--broker", metavar="ID", help="Only of this broker.")]
+Topics = Annotated[list[str] | None, _which("--topic", metavar="GLOB", help="Only of this topic: orders, or orders*.")]
 Dirs = Annotated[
     list[str] | None,
-    typer.Option(
-        "--dir",
-        metavar="DIR",
-        help="Only of this disk: its id, its path or the end of it (disk7c), or its label.",
-        rich_help_panel=_WHICH,
-    ),
+    _which("--dir", metavar="DIR", help="Only of this disk: its id, its path or the end of it (disk7c), or its label."),
 ]
-Reasons = Annotated[
-    list[str] | None,
-    typer.Option("--reason", metavar="TEXT", help="Only for this reason, state or kind.", rich_help_panel=_WHICH),
-]
+Reasons = Annotated[list[str] | None, _which("--reason", metavar="TEXT", help="Only for this reason, state or kind.")]
 Sort = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--sort", metavar="COLUMN", help="Sort by this column; -COLUMN: in descending order.", rich_help_panel=_WHICH
-    ),
+    list[str] | None, _which("--sort", metavar="COLUMN", help="Sort by this column; -COLUMN: in descending order.")
 ]
-Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=0, help="At most this number of rows.", rich_help_panel=_WHICH)
-]
-Form = Annotated[
-    Format,
-    typer.Option("--format", help="Columns: docs/spec/columns.md.", show_default=False, rich_help_panel=_HOW),
-]
+Limit = Annotated[int | None, _which("--limit", metavar="N", min=0, help="At most this number of rows.")]
+Form = Annotated[Format, _how("--format", help="Columns: docs/spec/columns.md.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of text.")]
-QuestionAsJson = Annotated[bool, typer.Option("--json", help="The same as --format json.", rich_help_panel=_HOW)]
-All = Annotated[bool, typer.Option("--all", help="List all rows.", rich_help_panel=_HOW)]
-Watch = Annotated[
-    str | None,
-    typer.Option("--watch", metavar="5s", help="Repeat at this interval, until Ctrl-C.", rich_help_panel=_HOW),
-]
+QuestionAsJson = Annotated[bool, _how("--json", help="The same as --format json.")]
+All = Annotated[bool, _how("--all", help="List all rows.")]
+Watch = Annotated[str | None, _how("--watch", metavar="5s", help="Repeat at this interval, until Ctrl-C.")]
 
 
 class Severity(StrEnum):

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 Aim = Callable[[Any], Any]
 """The goal (``pipelines.plan.goals.Goal``) of a problem."""
-_MADE = "The plan"
-"""The panel of the options of plans that are made."""
+_of_plan = partial(typer.Option, rich_help_panel="The plan")
+"""An option of plans that are made."""
 _UNITS = {
     "": 1,
     "K": 10**3,
@@ -47,36 +48,18 @@ class Measure(StrEnum):
 
 Sizes = Annotated[
     list[str] | None,
-    typer.Option(
+    _of_plan(
         "--sizes",
         metavar="SOURCE",
         help="Sizes and paths, as for jbod sizes. Without it replicas are counted, and paths are those of jbod label.",
-        rich_help_panel=_MADE,
     ),
 ]
-Rate = Annotated[
-    str,
-    typer.Option(
-        metavar="BYTES", help="Bytes a second of each broker, for throttles and times.", rich_help_panel=_MADE
-    ),
-]
-Headroom = Annotated[
-    int,
-    typer.Option(
-        metavar="PERCENT", min=0, max=99, help="The part of each disk that stays free.", rich_help_panel=_MADE
-    ),
-]
-Moves = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Replicas that a step copies at most.", rich_help_panel=_MADE)
-]
-StepBytes = Annotated[
-    str, typer.Option("--bytes", metavar="BYTES", help="Bytes that a step copies at most.", rich_help_panel=_MADE)
-]
+Rate = Annotated[str, _of_plan(metavar="BYTES", help="Bytes a second of each broker, for throttles and times.")]
+Headroom = Annotated[int, _of_plan(metavar="PERCENT", min=0, max=99, help="The part of each disk that stays free.")]
+Moves = Annotated[int, _of_plan(metavar="N", min=1, help="Replicas that a step copies at most.")]
+StepBytes = Annotated[str, _of_plan("--bytes", metavar="BYTES", help="Bytes that a step copies at most.")]
 Into = Annotated[
-    str | None,
-    typer.Option(
-        "--into", metavar="DIR", help="Write the files here: step-1.json, undo-1.json, ...", rich_help_panel=_MADE
-    ),
+    str | None, _of_plan("--into", metavar="DIR", help="Write the files here: step-1.json, undo-1.json, ...")
 ]
 Place = Annotated[
     str, typer.Argument(metavar="BROKER[:DIR]", help="A broker, or a directory by its id, path or label.")
@@ -144,7 +127,7 @@ def fill(query: Inquiry, disk: Disk) -> Aim:
 def balance(
     _: Inquiry,
     broker: Annotated[int | None, typer.Argument(metavar="BROKER", help="Only the disks of this broker.")] = None,
-    by: Annotated[Measure, typer.Option(help="What is to be even.", rich_help_panel=_MADE)] = Measure.bytes,
+    by: Annotated[Measure, _of_plan(help="What is to be even.")] = Measure.bytes,
 ) -> Aim:
     """Even all disks of all brokers at once, or those of one broker, with as few bytes moved as it can."""
     from pipelines.plan.goals import balance as goal
