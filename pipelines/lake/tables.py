@@ -68,8 +68,22 @@ _TOPIC = [
     column("topic", pa.string(), "name of the topic"),
     column("partition", pa.int32(), "index of the partition"),
 ]
-_NO_STREAM = " Open rows are replaced: to follow what happens, stream from the table changes."
-_INTERVAL_CHECK = {"interval_is_ordered": "to_offset IS NULL OR to_offset > from_offset"}
+
+
+def _history(
+    name: str, comment: str, columns: Sequence[pa.Field], key: Sequence[str], ended_by: str = "", **checks: str
+) -> Table:
+    """A table whose rows are intervals. ``ended_by``: why one ends, where a column says it."""
+    last = [column("ended_by", pa.string(), ended_by, null=True)] if ended_by else []
+    return Table(
+        name,
+        f"{comment} Open rows are replaced: to follow what happens, stream from the table changes.",
+        pa.schema([*columns, *_INTERVAL, *last]),
+        key=(*key, "from_offset"),
+        checks={"interval_is_ordered": "to_offset IS NULL OR to_offset > from_offset", **checks},
+        has_open_rows=True,
+    )
+
 
 RECORDS = Table(
     "records",
@@ -95,176 +109,130 @@ RECORDS = Table(
     key=("log_offset", "snapshot_index"),
 )
 
-BROKERS = Table(
+BROKERS = _history(
     "brokers",
-    "A broker's registration over time." + _NO_STREAM,
-    pa.schema(
-        [
-            column("broker_id", pa.int32(), "id of the broker"),
-            column("broker_epoch", pa.int64(), "epoch of the registration"),
-            column("incarnation_id", pa.string(), "id of the broker process"),
-            column("fenced", pa.bool_(), "whether it is fenced"),
-            column("in_controlled_shutdown", pa.bool_(), "whether it is shutting down"),
-            column("rack", pa.string(), "its rack", null=True),
-            column("log_dirs", IDS, "ids of its online directories, in Kafka's order"),
-            column("cordoned_log_dirs", IDS, "ids of its cordoned directories (4.3 and later)", null=True),
-            *_INTERVAL,
-            column("ended_by", pa.string(), "why the row ended: registered, changed, unregistered, resync", null=True),
-        ]
-    ),
-    key=("broker_id", "from_offset"),
-    checks=_INTERVAL_CHECK,
-    has_open_rows=True,
+    "A broker's registration over time.",
+    [
+        column("broker_id", pa.int32(), "id of the broker"),
+        column("broker_epoch", pa.int64(), "epoch of the registration"),
+        column("incarnation_id", pa.string(), "id of the broker process"),
+        column("fenced", pa.bool_(), "whether it is fenced"),
+        column("in_controlled_shutdown", pa.bool_(), "whether it is shutting down"),
+        column("rack", pa.string(), "its rack", null=True),
+        column("log_dirs", IDS, "ids of its online directories, in Kafka's order"),
+        column("cordoned_log_dirs", IDS, "ids of its cordoned directories (4.3 and later)", null=True),
+    ],
+    key=("broker_id",),
+    ended_by="why the row ended: registered, changed, unregistered, resync",
 )
 
-DIRECTORIES = Table(
+DIRECTORIES = _history(
     "directories",
-    "A directory online on a broker." + _NO_STREAM,
-    pa.schema(
-        [
-            column("broker_id", pa.int32(), "id of the broker"),
-            column("directory_id", pa.string(), "id of the directory"),
-            column("broker_epoch", pa.int64(), "epoch of the registration that first listed it"),
-            *_INTERVAL,
-            column("ended_by", pa.string(), "failed, deregistered, moved, unregistered or resync", null=True),
-        ]
-    ),
-    key=("broker_id", "directory_id", "from_offset"),
-    checks=_INTERVAL_CHECK,
-    has_open_rows=True,
+    "A directory online on a broker.",
+    [
+        column("broker_id", pa.int32(), "id of the broker"),
+        column("directory_id", pa.string(), "id of the directory"),
+        column("broker_epoch", pa.int64(), "epoch of the registration that first listed it"),
+    ],
+    key=("broker_id", "directory_id"),
+    ended_by="failed, deregistered, moved, unregistered or resync",
 )
 
-PARTITIONS = Table(
+PARTITIONS = _history(
     "partitions",
-    "A partition's state between two records that touch it." + _NO_STREAM,
-    pa.schema(
-        [
-            *_TOPIC,
-            column("replicas", INTS, "brokers that hold a replica"),
-            column("isr", INTS, "in-sync replicas"),
-            column("elr", INTS, "eligible leader replicas"),
-            column("last_known_elr", INTS, "last known eligible leader replicas"),
-            column("adding", INTS, "replicas being added by a reassignment"),
-            column("removing", INTS, "replicas being removed by a reassignment"),
-            column("leader", pa.int32(), "leader, -1 when there is none"),
-            column("leader_epoch", pa.int32(), "leader epoch"),
-            column("partition_epoch", pa.int32(), "partition epoch"),
-            column("leader_recovery", pa.string(), "RECOVERED, or RECOVERING after an unclean election"),
-            column("directories", IDS, "directory of each replica, parallel to replicas"),
-            column(
-                "may_follow_loss",
-                pa.bool_(),
-                "a leader, or a replica in sync or eligible, that the state before did not name: it can follow a loss",
-            ),
-            *_INTERVAL,
-        ]
-    ),
-    key=("topic_id", "partition", "from_offset"),
-    checks={**_INTERVAL_CHECK, "a_directory_per_replica": "cardinality(directories) = cardinality(replicas)"},
-    has_open_rows=True,
+    "A partition's state between two records that touch it.",
+    [
+        *_TOPIC,
+        column("replicas", INTS, "brokers that hold a replica"),
+        column("isr", INTS, "in-sync replicas"),
+        column("elr", INTS, "eligible leader replicas"),
+        column("last_known_elr", INTS, "last known eligible leader replicas"),
+        column("adding", INTS, "replicas being added by a reassignment"),
+        column("removing", INTS, "replicas being removed by a reassignment"),
+        column("leader", pa.int32(), "leader, -1 when there is none"),
+        column("leader_epoch", pa.int32(), "leader epoch"),
+        column("partition_epoch", pa.int32(), "partition epoch"),
+        column("leader_recovery", pa.string(), "RECOVERED, or RECOVERING after an unclean election"),
+        column("directories", IDS, "directory of each replica, parallel to replicas"),
+        column(
+            "may_follow_loss",
+            pa.bool_(),
+            "a leader, or a replica in sync or eligible, that the state before did not name: it can follow a loss",
+        ),
+    ],
+    key=("topic_id", "partition"),
+    a_directory_per_replica="cardinality(directories) = cardinality(replicas)",
 )
 
-ASSIGNMENTS = Table(
+ASSIGNMENTS = _history(
     "assignments",
-    "A replica in a directory." + _NO_STREAM,
-    pa.schema(
-        [
-            *_TOPIC,
-            column("replica_index", pa.int32(), "position in the partition's replicas"),
-            column("broker_id", pa.int32(), "broker of the replica"),
-            column("directory_id", pa.string(), "directory of the replica"),
-            column("kind", pa.string(), "assigned, unassigned, lost or migrating"),
-            *_INTERVAL,
-            column(
-                "ended_by",
-                pa.string(),
-                "assigned, moved, unassigned, lost, reassigned, reordered, removed, resync",
-                null=True,
-            ),
-        ]
-    ),
-    key=("topic_id", "partition", "replica_index", "from_offset"),
-    checks={
-        **_INTERVAL_CHECK,
-        "kind_is_known": "kind IN ('assigned', 'unassigned', 'lost', 'migrating')",
-        "reserved_ids_have_their_kind": "kind <> 'assigned' OR directory_id NOT IN ('AAAAAAAAAAAAAAAAAAAAAA', "
-        "'AAAAAAAAAAAAAAAAAAAAAQ', 'AAAAAAAAAAAAAAAAAAAAAg')",
-    },
-    has_open_rows=True,
+    "A replica in a directory.",
+    [
+        *_TOPIC,
+        column("replica_index", pa.int32(), "position in the partition's replicas"),
+        column("broker_id", pa.int32(), "broker of the replica"),
+        column("directory_id", pa.string(), "directory of the replica"),
+        column("kind", pa.string(), "assigned, unassigned, lost or migrating"),
+    ],
+    key=("topic_id", "partition", "replica_index"),
+    ended_by="assigned, moved, unassigned, lost, reassigned, reordered, removed, resync",
+    kind_is_known="kind IN ('assigned', 'unassigned', 'lost', 'migrating')",
+    reserved_ids_have_their_kind="kind <> 'assigned' OR directory_id NOT IN ('AAAAAAAAAAAAAAAAAAAAAA', "
+    "'AAAAAAAAAAAAAAAAAAAAAQ', 'AAAAAAAAAAAAAAAAAAAAAg')",
 )
 
-OFFLINE_REPLICAS = Table(
+OFFLINE_REPLICAS = _history(
     "offline_replicas",
-    "A replica that is offline, and why." + _NO_STREAM,
-    pa.schema(
-        [
-            *_TOPIC,
-            column("replica_index", pa.int32(), "position in the partition's replicas"),
-            column("broker_id", pa.int32(), "broker of the replica"),
-            column("directory_id", pa.string(), "directory of the replica"),
-            column("reason", pa.string(), "broker missing, broker fenced, directory offline or directory lost"),
-            *_INTERVAL,
-        ]
-    ),
-    key=("topic_id", "partition", "replica_index", "from_offset"),
-    checks={
-        **_INTERVAL_CHECK,
-        "reason_is_known": "reason IN ('broker missing', 'broker fenced', 'directory offline', 'directory lost')",
-    },
-    has_open_rows=True,
+    "A replica that is offline, and why.",
+    [
+        *_TOPIC,
+        column("replica_index", pa.int32(), "position in the partition's replicas"),
+        column("broker_id", pa.int32(), "broker of the replica"),
+        column("directory_id", pa.string(), "directory of the replica"),
+        column("reason", pa.string(), "broker missing, broker fenced, directory offline or directory lost"),
+    ],
+    key=("topic_id", "partition", "replica_index"),
+    reason_is_known="reason IN ('broker missing', 'broker fenced', 'directory offline', 'directory lost')",
 )
 
-CONTROLLERS = Table(
+CONTROLLERS = _history(
     "controllers",
-    "A controller's registration over time." + _NO_STREAM,
-    pa.schema(
-        [
-            column("controller_id", pa.int32(), "id of the controller"),
-            column("incarnation_id", pa.string(), "id of the controller process"),
-            column("zk_migration_ready", pa.bool_(), "whether it is ready for a migration from ZooKeeper"),
-            column("endpoints", TEXTS, "its listeners, NAME://HOST:PORT"),
-            column("features", TEXTS, "names of the features that it supports, ascending"),
-            column("lowest_levels", INTS, "lowest supported level of each feature, parallel to features"),
-            column("highest_levels", INTS, "highest supported level of each feature, parallel to features"),
-            *_INTERVAL,
-            column("ended_by", pa.string(), "why the row ended: registered, unregistered, resync", null=True),
-        ]
-    ),
-    key=("controller_id", "from_offset"),
-    checks=_INTERVAL_CHECK,
-    has_open_rows=True,
+    "A controller's registration over time.",
+    [
+        column("controller_id", pa.int32(), "id of the controller"),
+        column("incarnation_id", pa.string(), "id of the controller process"),
+        column("zk_migration_ready", pa.bool_(), "whether it is ready for a migration from ZooKeeper"),
+        column("endpoints", TEXTS, "its listeners, NAME://HOST:PORT"),
+        column("features", TEXTS, "names of the features that it supports, ascending"),
+        column("lowest_levels", INTS, "lowest supported level of each feature, parallel to features"),
+        column("highest_levels", INTS, "highest supported level of each feature, parallel to features"),
+    ],
+    key=("controller_id",),
+    ended_by="why the row ended: registered, unregistered, resync",
 )
 
-VOTERS = Table(
+VOTERS = _history(
     "voters",
-    "A node of the KRaft quorum as control records of the log name it. A former voter is an observer." + _NO_STREAM,
-    pa.schema(
-        [
-            column("node_id", pa.int32(), "id of the node"),
-            column(
-                "directory_id", pa.string(), "id of its metadata directory; null while voters are static", null=True
-            ),
-            column("endpoints", TEXTS, "its listeners, NAME://HOST:PORT; none while voters are static"),
-            column("kraft_lowest", pa.int16(), "lowest level of kraft.version that it supports", null=True),
-            column("kraft_highest", pa.int16(), "highest level of kraft.version that it supports", null=True),
-            column("role", pa.string(), "leader, voter or observer"),
-            column("voter", pa.bool_(), "whether it votes: a leader that was removed from the voters does not"),
-            column("role_offset", pa.int64(), "offset of the record that made it a voter, or (observer) no voter"),
-            column("role_time", TIME, "append time of that record"),
-            column("elected_offset", pa.int64(), "offset of the record that made it the leader", null=True),
-            column("elected_time", TIME, "append time of that record", null=True),
-            column(
-                "heard_offset", pa.int64(), "newest record that shows it alive: elected, voted or joined", null=True
-            ),
-            column("heard_time", TIME, "append time of that record", null=True),
-            column("kraft_version", pa.int16(), "level of kraft.version of the quorum, 0 where no record says"),
-            *_INTERVAL,
-            column("ended_by", pa.string(), "why the row ended: election, voters, kraft version, resync", null=True),
-        ]
-    ),
-    key=("node_id", "from_offset"),
-    checks={**_INTERVAL_CHECK, "role_is_known": "role IN ('leader', 'voter', 'observer')"},
-    has_open_rows=True,
+    "A node of the KRaft quorum as control records of the log name it. A former voter is an observer.",
+    [
+        column("node_id", pa.int32(), "id of the node"),
+        column("directory_id", pa.string(), "id of its metadata directory; null while voters are static", null=True),
+        column("endpoints", TEXTS, "its listeners, NAME://HOST:PORT; none while voters are static"),
+        column("kraft_lowest", pa.int16(), "lowest level of kraft.version that it supports", null=True),
+        column("kraft_highest", pa.int16(), "highest level of kraft.version that it supports", null=True),
+        column("role", pa.string(), "leader, voter or observer"),
+        column("voter", pa.bool_(), "whether it votes: a leader that was removed from the voters does not"),
+        column("role_offset", pa.int64(), "offset of the record that made it a voter, or (observer) no voter"),
+        column("role_time", TIME, "append time of that record"),
+        column("elected_offset", pa.int64(), "offset of the record that made it the leader", null=True),
+        column("elected_time", TIME, "append time of that record", null=True),
+        column("heard_offset", pa.int64(), "newest record that shows it alive: elected, voted or joined", null=True),
+        column("heard_time", TIME, "append time of that record", null=True),
+        column("kraft_version", pa.int16(), "level of kraft.version of the quorum, 0 where no record says"),
+    ],
+    key=("node_id",),
+    ended_by="why the row ended: election, voters, kraft version, resync",
+    role_is_known="role IN ('leader', 'voter', 'observer')",
 )
 
 CHANGES = Table(
