@@ -114,7 +114,6 @@ LOST = Check(
         WHERE a.kind = 'lost'
     """,
     finding="the replica on broker {broker_id} was in a directory that failed",
-    advice="{advice}",
     source="KIP-858, LOST_DIR",
 )
 

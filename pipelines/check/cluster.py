@@ -73,7 +73,6 @@ GHOST = Check(
         SELECT broker_id, from_offset, from_time, finding, advice FROM held_back WHERE ghost
     """,
     finding="{finding}",
-    advice="{advice}",
     source="KIP-1312; FeatureControlManager.reasonNotSupported",
 )
 
@@ -87,7 +86,6 @@ BEHIND = Check(
         SELECT broker_id, from_offset, from_time, finding, advice FROM held_back WHERE NOT ghost
     """,
     finding="{finding}",
-    advice="{advice}",
     source="KIP-584; FeatureControlManager.reasonNotSupported",
 )
 

@@ -38,8 +38,8 @@ class Check:
     sql: str
     finding: str
     """The cause of one finding, without its subject."""
-    advice: str
     source: str
+    advice: str = "{advice}"
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,6 @@ UNKNOWN_DIRECTORY = Check(
           AND NOT (b.fenced AND w.ended_by IS NULL AND o.owner IS NULL)
     """,
     finding="directory {directory_id} of broker {broker_id} {what}",
-    advice="{advice}",
     source="KIP-858, Metadata caching; KRaftMetadataCache.getOfflineReplicas",
 )
 
@@ -112,7 +111,6 @@ LAST_STANDING = Check(
         WHERE s.broker_id IS NOT NULL OR (f.broker_id IS NOT NULL AND array_length(b.log_dirs) = 1)
     """,
     finding="{what}",
-    advice="{advice}",
     source="KIP-858, Handling log directory failures; BrokerRegistration.cloneWith",
 )
 
@@ -153,7 +151,6 @@ RECREATED_TOPIC = Check(
                  s.removed_time
     """,
     finding="recreated as {topic_id_now}; directory {directory_id} of broker {broker_id} holds {topic_id}",
-    advice="{advice}",
     source="KAFKA-16157",
 )
 
@@ -182,7 +179,6 @@ AGE = Check(
           AND (h.replicas > 0 OR (w.ended_by = 'failed' AND w.to_offset >= r.from_offset))
     """,
     finding="{ended_by}, replicas still assigned to it: {replicas:,}",
-    advice="{advice}",
     source="KIP-858, Motivation",
 )
 

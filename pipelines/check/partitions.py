@@ -19,7 +19,6 @@ DATA_LOST = Check(
     "sync or eligible. Only the old disk may still have the data, as long as nobody wipes it.",
     sql=_SQL.format(severity="critical", kind="lost"),
     finding="{finding}",
-    advice="{advice}",
     source="KIP-858; KIP-966; R-LOSS-4, R-LOSS-6",
 )
 
@@ -32,7 +31,6 @@ MAY_LACK_WRITES = Check(
     "leader's log. The metadata does not say how many writes are missing.",
     sql=_SQL.format(severity="warning", kind="may lack writes"),
     finding="{finding}",
-    advice="{advice}",
     source="KIP-704; KIP-966; R-LOSS-5, R-LOSS-6",
 )
 
@@ -45,7 +43,6 @@ DATA_UNREACHABLE = Check(
     "registers with that disk.",
     sql=_SQL.format(severity="critical", kind="unreachable"),
     finding="{finding}",
-    advice="{advice}",
     source="KIP-858; R-COPY-9, R-LOSS-4",
 )
 
@@ -70,7 +67,6 @@ LEADER_ON_OFFLINE_DIRECTORY = Check(
           AND (p.leader = o.broker_id OR (array_contains(p.isr, o.broker_id) AND array_length(p.isr) > 1))
     """,
     finding="the replica on broker {broker_id} {what}, but directory {directory_id} is offline",
-    advice="{advice}",
     source="KIP-858, Handling log directory failures; KAFKA-16297",
 )
 
@@ -132,7 +128,6 @@ NOT_AVAILABLE = Check(
         LEFT JOIN tiered t ON t.topic = b.topic
     """,
     finding="{what}",
-    advice="{advice}",
     source="KIP-858, Motivation; KIP-966",
 )
 
