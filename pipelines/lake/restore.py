@@ -97,7 +97,7 @@ def _cut_history(
         mine = [file for file in opened if file.shard == shard]
         gone += mine
         parts[shard].append(_read(lake, table, mine).filter(pc.field("from_offset") < offset))
-        parts[shard].append(_reopened(again.filter(pa.array(owners == shard))))
+        parts[shard].append(_without(again.filter(pa.array(owners == shard)), "to_offset", "to_time", "ended_by"))
     added = [files.write(lake.path, table.name, closed)] if closed.num_rows else []
     for shard, tables in parts.items():
         rows = pa.concat_tables(tables)
@@ -106,9 +106,9 @@ def _cut_history(
     return added, gone
 
 
-def _reopened(rows: pa.Table) -> pa.Table:
-    """Rows without their ends."""
-    for name in ("to_offset", "to_time", "ended_by"):
+def _without(rows: pa.Table, *names: str) -> pa.Table:
+    """Rows with nulls in these columns, as far as they have them."""
+    for name in names:
         if name in rows.schema.names:
             at = rows.schema.get_field_index(name)
             rows = rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, rows.schema.field(at).type))
@@ -227,8 +227,6 @@ def _reopen_requests(lake: LakeWriter, offset: int, time: datetime) -> dict[str,
 
 
 def _pending(rows: pa.Table) -> pa.Table:
-    for name in ("why", "realised_offset", "realised_time", "latency_ms"):
-        at = rows.schema.get_field_index(name)
-        rows = rows.set_column(at, rows.schema.field(at), pa.nulls(rows.num_rows, rows.schema.field(at).type))
+    rows = _without(rows, "why", "realised_offset", "realised_time", "latency_ms")
     at = rows.schema.get_field_index("outcome")
     return rows.set_column(at, rows.schema.field(at), pa.array(["pending"] * rows.num_rows, pa.string()))

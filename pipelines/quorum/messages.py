@@ -148,7 +148,7 @@ FetchResponse
     error_code int16
     session_id int32
     topics []FetchedTopic
-    nodes []FetchedNode 16+ #0
+    nodes []ClusterNode 16+ #0
 FetchedTopic
     topic_id uuid
     partitions []FetchedPartition
@@ -176,11 +176,6 @@ SnapshotId
 Aborted
     producer_id int64
     first_offset int64
-FetchedNode
-    node_id int32
-    host string
-    port int32
-    rack string?
 FetchSnapshotRequest
     cluster_id string? #0
     replica_id int32
