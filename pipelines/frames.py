@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from jbod_model.errors import UsageError, first_line_of
-from pipelines.lake.delta import data_files, read_parquet, reading
+from pipelines.lake.delta import read_parquet, reading
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, RECORDS
@@ -153,9 +153,8 @@ class LakeFrames(Frames):
         if name == RECORDS.name:
             return self.lake.records()
         delta = open_ledger(self.lake.path) if name == LEDGER.name else self.lake.tables[name]
-        files = [file["path"] for file in data_files(delta)]
         where, _ = rows_until(BY_NAME[name], str(self.offset))
-        return f"{read_parquet(self.lake.path, name, delta, files, by_name=True)} WHERE {where}"
+        return f"{read_parquet(self.lake.path, name, delta, by_name=True)} WHERE {where}"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from jbod_model.errors import UsageError
 from jbod_model.formats.responses import KafkaError
-from pipelines.lake.delta import data_files, read_parquet
+from pipelines.lake.delta import read_parquet
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -69,7 +69,7 @@ def request_rows(lake: Lake, name: str = TABLE) -> str | None:
     table = lake.tables.get(name)
     if table is None:
         return None
-    return read_parquet(lake.path, name, table, [file["path"] for file in data_files(table)])
+    return read_parquet(lake.path, name, table)
 
 
 def requests_until(lake: Lake) -> str | None:

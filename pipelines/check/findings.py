@@ -20,7 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from jbod_model.errors import Retriable, UsageError, first_line_of
 from pipelines.check.definition import SEVERITIES, Check, Finding
-from pipelines.lake.delta import data_files, delta_at, read_parquet, uri_of
+from pipelines.lake.delta import delta_at, read_parquet, uri_of
 from pipelines.lake.foreign import commit_info
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import TIME, Table, column
@@ -89,7 +89,7 @@ def record(lake: Lake, ran: Iterable[Check], findings: Sequence[Finding]) -> Rec
         raise UsageError("findings are recorded at the newest offset only")
     location = f"{lake.path}/{FINDINGS.name}"
     table = _open_or_create(location)
-    rows = read_parquet(lake.path, FINDINGS.name, table, [file["path"] for file in data_files(table)])
+    rows = read_parquet(lake.path, FINDINGS.name, table)
     findings_by_key = {finding.key: finding for finding in findings}
     with lake.cursor() as connection:
         connection.register("now", _table(lake, [*findings_by_key.values()]))

@@ -254,11 +254,16 @@ def data_files(table: DeltaTable) -> list[dict[str, Any]]:
     ]
 
 
-def read_parquet(lake: LakeUri, name: str, table: DeltaTable, files: Sequence[str], *, by_name: bool = False) -> str:
-    """SQL for the rows of some files of a table, without partition columns. The session's time zone must be UTC.
+def read_parquet(
+    lake: LakeUri, name: str, table: DeltaTable, files: Sequence[str] | None = None, *, by_name: bool = False
+) -> str:
+    """SQL for the rows of a table, or of some of its files, without partition columns. The session's time zone must be
+    UTC.
 
     ``by_name``: a column that some of the files lack is null there.
     """
+    if files is None:
+        files = [file["path"] for file in data_files(table)]
     if not files:
         columns = (f"NULL::{_sql_type(field.type)} AS {field.name}" for field in _columns(table))
         return f"(SELECT {', '.join(columns)} WHERE false)"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.lake.delta import data_files, read_parquet
+from pipelines.lake.delta import read_parquet
 from pipelines.lake.reader import Lake
 from pipelines.lake.side_tables import side_table
 
@@ -28,7 +28,7 @@ def kept_sizes(lake: Lake, query: str) -> list[tuple[Any, ...]]:
     table = side_table(lake.path, DIRECTORY_SIZES, MEND)
     if table is None:
         return []
-    rows = read_parquet(lake.path, DIRECTORY_SIZES, table, [file["path"] for file in data_files(table)])
+    rows = read_parquet(lake.path, DIRECTORY_SIZES, table)
     return lake.query(f"WITH kept AS (SELECT * FROM {rows} WHERE log_offset <= {lake.offset}) {query}")
 
 

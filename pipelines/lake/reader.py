@@ -234,7 +234,7 @@ class Lake:
     def rollbacks(self) -> list[tuple[int, int, datetime]]:
         """The end offset before each rollback, and the end offset and time after it, the newest end last."""
         ledger = open_ledger(self.path)
-        rows = read_parquet(self.path, "ledger", ledger, [file["path"] for file in data_files(ledger)], by_name=True)
+        rows = read_parquet(self.path, "ledger", ledger, by_name=True)
         ledger_rows = self.query(
             f"SELECT rolled_back_from, end_offset, epoch_us(end_time) FROM {rows} WHERE rolled_back_from IS NOT NULL "
             "ORDER BY end_offset, published_time"
@@ -371,7 +371,6 @@ def read_statements(lake: LakeUri, connection: duckdb.DuckDBPyConnection) -> lis
     table = side_table(lake, LABELS, "remove it, and run jbod label again")
     if table is None:
         return []
-    files = [file["path"] for file in data_files(table)]
     columns = ", ".join(name if name != "read_time" else "epoch_us(read_time)" for name in Statement._fields)
-    rows = run_query(lake, connection, f"SELECT {columns} FROM {read_parquet(lake, LABELS, table, files)}")
+    rows = run_query(lake, connection, f"SELECT {columns} FROM {read_parquet(lake, LABELS, table)}")
     return [Statement._make([*row[:-1], time_of(row[-1])]) for row in rows]

@@ -25,7 +25,7 @@ from pipelines.ask.lake_status import count_troubled, directories
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, count_lost
 from pipelines.ask.risk import Exposure, risk
 from pipelines.check.catalogue import CHECKS
-from pipelines.lake.delta import data_files, is_table, open_table, read_parquet
+from pipelines.lake.delta import is_table, open_table, read_parquet
 from pipelines.lake.ledger import Published
 from pipelines.lake.reader import Lake
 from pipelines.lake.uris import LakeUri
@@ -149,8 +149,7 @@ def recorded(lake: Lake) -> RecordedFindings | None:
     if not is_table(f"{lake.path}/{TABLE}"):
         return None
     table = open_table(lake.path, TABLE, None)
-    files = [file["path"] for file in data_files(table)]
-    return RecordedFindings(lake, read_parquet(lake.path, TABLE, table, files))
+    return RecordedFindings(lake, read_parquet(lake.path, TABLE, table))
 
 
 def measure(

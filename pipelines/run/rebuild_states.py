@@ -24,7 +24,7 @@ from jbod_model.formats.control_records import (
 from pipelines.fold.machine import QUORUM, Row, fold_rows, packed_values
 from pipelines.fold.rows import TableRows
 from pipelines.formats.records import CONTROL_BASE, Records, decode_values
-from pipelines.lake.delta import connect, data_files, read_parquet
+from pipelines.lake.delta import connect, read_parquet
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import RECORDS
 from pipelines.run.micro_batches import micro_batches
@@ -129,7 +129,6 @@ def chunks(lake: LakeWriter, offset: int, *, max_records: int = CHUNK, newly_kno
 
 def _batches(lake: LakeWriter, offset: int, max_records: int, newly_known: bool) -> Iterator[pa.Table]:
     delta = lake.tables[RECORDS.name]
-    names = [file["path"] for file in data_files(delta)]
     footer = CONTROL_TYPE_NAMES[SNAPSHOT_FOOTER]
     read = (footer, *_QUORUM)
     unread = ", ".join(f"'{name}'" for name in CONTROL_TYPE_NAMES.values() if name not in read)
@@ -139,7 +138,7 @@ def _batches(lake: LakeWriter, offset: int, max_records: int, newly_known: bool)
             f"""
             SELECT log_offset, snapshot, record_type = '{footer}' AS footer, epoch_ms(append_time) AS time, value,
                 batch_offset, {_numbers()} AS control
-            FROM {read_parquet(lake.path, RECORDS.name, delta, names)}
+            FROM {read_parquet(lake.path, RECORDS.name, delta)}
             WHERE log_offset < {offset} AND record_type NOT IN ({unread}) AND NOT starts_with(record_type, '{skipped}')
             ORDER BY log_offset, snapshot, snapshot_index
             """

@@ -110,7 +110,7 @@ def unread(lake: Lake, rejects: pa.Table) -> pa.Table:
     if table is None or not rejects.num_rows:
         return rejects
     lake.connection.register("rejects", rejects)
-    known = read_parquet(lake.path, REQUEST_REJECTS.name, table, [file["path"] for file in data_files(table)])
+    known = read_parquet(lake.path, REQUEST_REJECTS.name, table)
     sql = f"""
         SELECT r.* FROM rejects r ANTI JOIN {known} k
         ON r.file_id = k.file_id AND r.reason = k.reason AND r.api IS NOT DISTINCT FROM k.api

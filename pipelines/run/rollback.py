@@ -20,7 +20,7 @@ from pipelines.fold.broker_shard import BrokerShardState
 from pipelines.fold.events import shards_of
 from pipelines.fold.pack import decompress
 from pipelines.fold.rows import record_rows
-from pipelines.lake.delta import connect, data_files, read_parquet
+from pipelines.lake.delta import connect, read_parquet
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.restore import Cut, take_back
 from pipelines.lake.tables import LEDGER, RECORDS
@@ -193,9 +193,8 @@ def _outside_transactions(lake: LakeWriter, offset: int) -> int:
 
 def _query(lake: LakeWriter, sql: str) -> pa.Table:
     delta = lake.tables[RECORDS.name]
-    names = [file["path"] for file in data_files(delta)]
     with connect(lake.path) as connection:
-        records = read_parquet(lake.path, RECORDS.name, delta, names)
+        records = read_parquet(lake.path, RECORDS.name, delta)
         return connection.sql(sql.format(records=records)).to_arrow_table()
 
 

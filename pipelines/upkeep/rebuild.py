@@ -26,7 +26,7 @@ from pipelines.formats.programs import programs
 from pipelines.formats.records import decode_values, kind_of
 from pipelines.lake import files
 from pipelines.lake.changes import rebuild_changes
-from pipelines.lake.delta import connect, data_files, read_parquet
+from pipelines.lake.delta import connect, read_parquet
 from pipelines.lake.files import DataFile
 from pipelines.lake.publish import LakeWriter, fit, mend
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, RECORDS, REQUESTS
@@ -164,7 +164,7 @@ def _write(into: str, name: str, parts: list[pa.Table], shard: int) -> DataFile 
 def _unknown_in(lake: LakeWriter) -> dict[str, int]:
     """The kinds of records of a lake that are not known, each with the offset of the first."""
     delta = lake.tables[RECORDS.name]
-    source = read_parquet(lake.path, RECORDS.name, delta, [file["path"] for file in data_files(delta)])
+    source = read_parquet(lake.path, RECORDS.name, delta)
     with connect(lake.path) as connection:
         rows = connection.execute(
             f"SELECT record_type, record_version, min(log_offset) FROM {source} GROUP BY ALL ORDER BY ALL"

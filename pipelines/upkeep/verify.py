@@ -24,7 +24,7 @@ from jbod_model.ids import ID_TABLES
 from jbod_model.profiles import PROFILES
 from pipelines.lake import files
 from pipelines.lake.changes import CONTENT, KEY, in_force, same_changes
-from pipelines.lake.delta import RowHash, data_files, hashed, open_table, read_parquet, row_hash
+from pipelines.lake.delta import RowHash, hashed, open_table, read_parquet, row_hash
 from pipelines.lake.foreign import last_own, since
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, LEDGER, RECORDS, Table
@@ -323,4 +323,4 @@ def _difference(table: Table, key: Sequence[Any], what: str) -> Difference:
 
 def _rows(lake: Lake, name: str) -> str:
     """SQL for all rows of a table at the version that the ledger names."""
-    return read_parquet(lake.path, name, lake.tables[name], [file["path"] for file in data_files(lake.tables[name])])
+    return read_parquet(lake.path, name, lake.tables[name])
