@@ -17,7 +17,6 @@ from typing import Any, Literal, TypeVar
 
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.formats.metadata_version import ELR_FEATURE
-from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import Uuid
 from jbod_model.loss.copies import Loss
 from jbod_model.loss.fate import Fate, is_online
@@ -30,7 +29,7 @@ from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import NamedPartition, jsonable, members
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
-from pipelines.ask.whatif_places import Place, find_place, image_of, metadata_directories
+from pipelines.ask.whatif_places import Place, as_repaired, find_place, image_of, metadata_directories
 from pipelines.lake.reader import Lake
 
 _uuid = cache(Uuid.parse)
@@ -339,14 +338,13 @@ class _Player:
         ]
 
     def _play(self, how: NextStart) -> Started:
-        profile = PROFILES[self.lake.published.profile]
         offset = self.lake.offset + 1
-        try:
-            return start(self.image, self.fates, how, offset=offset, profile=profile, static_configs=self.static)
-        except ControllerFault as problem:
-            self.fault = problem.problem
-            profile = replace(profile, controller=profile.controller.without())
-            return start(self.image, self.fates, how, offset=offset, profile=profile, static_configs=self.static)
+        started, fault = as_repaired(
+            lambda rules: start(self.image, self.fates, how, offset=offset, profile=rules, static_configs=self.static),
+            PROFILES[self.lake.published.profile],
+        )
+        self.fault = fault or self.fault
+        return started
 
     def _given_up(self, started: Started) -> Iterable[GivenUp]:
         for (topic_id, number), fate in started.fates.items():

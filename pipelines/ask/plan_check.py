@@ -16,7 +16,6 @@ from typing import Any
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.errors import UsageError
 from jbod_model.formats.metadata_version import METADATA_VERSION
-from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import Uuid
 from jbod_model.plan import Outcome, Target, can_join, outcomes
 from jbod_model.profiles import PROFILES, Profile, as_released, release_of
@@ -26,7 +25,7 @@ from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.lost_data import losses
 from pipelines.ask.next_start import lost_directories
 from pipelines.ask.starting import not_taken_back
-from pipelines.ask.whatif_places import directories_by_path, image_of
+from pipelines.ask.whatif_places import as_repaired, directories_by_path, image_of
 from pipelines.lake.reader import Lake
 
 MAX_BYTES = 256 << 20
@@ -169,16 +168,13 @@ def judge(
 ) -> PlanCheck:
     """The same for partitions of a file. ``paths``: (broker, path) -> directory, besides what the lake knows.
     ``refusal``: why a broker refuses a path, by sources; empty if they say nothing against it."""
-    image, fault = _image(lake, entries), ""
+    image = _image(lake, entries)
     known = {key: entry for key, entry in entries.items() if _find(image, key) is not None}
     plan = {key: entry.replicas for key, entry in known.items()}
-    profile, static = oldest_rules(lake), {MIN_ISR: str(default_min_isr)}
-    try:
-        played = outcomes(image, plan, profile=profile, static_configs=static)
-    except ControllerFault as problem:
-        fault = problem.problem
-        repaired = replace(profile, controller=profile.controller.without())
-        played = outcomes(image, plan, profile=repaired, static_configs=static)
+    static = {MIN_ISR: str(default_min_isr)}
+    played, fault = as_repaired(
+        lambda rules: outcomes(image, plan, profile=rules, static_configs=static), oldest_rules(lake)
+    )
     judged = _Judge(
         lake,
         image,

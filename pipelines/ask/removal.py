@@ -94,7 +94,7 @@ def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
         Reason(
             True,
             f"it held the last complete copy of {_count(names, 'partition')} whose data is lost or lacks writes",
-            look(f"do not wipe {_where(place)}: save these partitions from it first (jbod check --only B-32,B-33)"),
+            look(f"do not wipe {place.name}: save these partitions from it first (jbod check --only B-32,B-33)"),
             names,
         )
     ]
@@ -139,14 +139,10 @@ def _about_last(place: Place, held: Sequence[Held], known: set[str]) -> list[Rea
             True,
             f"it holds the last complete copy of {_count(last, 'partition')}: no other replica that is online has "
             f"every acknowledged write{_only_local(last)}",
-            look(f"do not wipe {_where(place)}: bring it back, or another complete copy"),
+            look(f"do not wipe {place.name}: bring it back, or another complete copy"),
             tuple(replica.name for replica in last),
         )
     ]
-
-
-def _where(place: Place) -> str:
-    return f"directory {place.directory_id} of broker {place.broker_id}"
 
 
 def _count(things: Sequence[object], what: str) -> str:

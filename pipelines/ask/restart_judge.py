@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import Uuid
 from jbod_model.profiles import Profile
 from jbod_model.replay.image import Image
@@ -24,6 +23,7 @@ from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.next_start import lost_directories
 from pipelines.ask.restart_columns import Columns, Flags
 from pipelines.ask.restart_waits import ELECTION, NAMES, RETURN, WAITS, Blocking, Why, why
+from pipelines.ask.whatif_places import as_repaired
 from pipelines.lake.reader import Lake
 
 
@@ -214,11 +214,7 @@ def _led(it: Columns, rows: npt.NDArray[np.int64], stopping: npt.NDArray[np.bool
 
 
 def _courses(image: Image, orders: Sequence[Restart], it: Columns) -> tuple[list[Course], str]:
-    try:
-        return [course(image, order, profile=it.profile) for order in orders], ""
-    except ControllerFault as problem:
-        repaired = replace(it.profile, controller=it.profile.controller.without())
-        return [course(image, order, profile=repaired) for order in orders], problem.problem
+    return as_repaired(lambda rules: [course(image, order, profile=rules) for order in orders], it.profile)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from typing import Any
 
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.controller.partition_change import RECOVERING
-from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import Uuid
 from jbod_model.loss.copies import Copy, Registration
 from jbod_model.loss.fate import Fate, last_copies
@@ -22,7 +21,7 @@ from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import AtRisk, Losses, complete_copies, losses, perhaps_offline, places_of
 from pipelines.ask.restart import QuorumEffect, nodes, quorum_effect
-from pipelines.ask.whatif_places import Already, Place, already, find_place, registrations, touched
+from pipelines.ask.whatif_places import Already, Place, already, as_repaired, find_place, registrations, touched
 from pipelines.lake.reader import Lake
 
 
@@ -139,13 +138,7 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
         before = touched(lake, [*wholly, *stopped], [place.directory_id or "" for place in single])
     profile = PROFILES[lake.published.profile]
     static = {MIN_ISR: str(default_min_isr)}
-    fault = ""
-    try:
-        then = after(before, failures, profile=profile, static_configs=static)
-    except ControllerFault as problem:
-        fault = problem.problem
-        repaired = replace(profile, controller=profile.controller.without())
-        then = after(before, failures, profile=repaired, static_configs=static)
+    then, fault = as_repaired(lambda rules: after(before, failures, profile=rules, static_configs=static), profile)
     effect, elected = quorum_effect(nodes(lake), stopped), then
     frozen = effect is not None and not effect.safe
     if frozen:

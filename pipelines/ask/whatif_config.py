@@ -27,14 +27,14 @@ from jbod_model.formats.requests import (
     IncrementalAlterConfigsRequest,
     UpdateFeaturesRequest,
 )
-from jbod_model.formats.responses import ControllerFault, RequestRefused
+from jbod_model.formats.responses import RequestRefused
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image, Partition
 from jbod_model.whatif import configured
 from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, features, setting, tiered_topics
 from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.lost_data import complete_copies
-from pipelines.ask.whatif_places import image_of
+from pipelines.ask.whatif_places import as_repaired, image_of
 from pipelines.lake.delta import literal
 from pipelines.lake.reader import Lake
 
@@ -228,14 +228,13 @@ class _Player:
         return replace(image, brokers=brokers, configs={**image.configs, **single})
 
     def _played(self, image: Image, request: IncrementalAlterConfigsRequest | UpdateFeaturesRequest) -> Image:
-        profile = PROFILES[self.lake.published.profile]
         static = {MIN_ISR: str(self.default_min_isr)}
-        try:
-            return configured(image, request, profile=profile, static_configs=static)
-        except ControllerFault as problem:
-            self.fault = problem.problem
-            repaired = replace(profile, controller=profile.controller.without())
-            return configured(image, request, profile=repaired, static_configs=static)
+        then, fault = as_repaired(
+            lambda rules: configured(image, request, profile=rules, static_configs=static),
+            PROFILES[self.lake.published.profile],
+        )
+        self.fault = fault or self.fault
+        return then
 
     def _request(self) -> IncrementalAlterConfigsRequest | UpdateFeaturesRequest:
         if self.name == ELR_FEATURE:

@@ -5,16 +5,19 @@ A place is named ``3``, or ``3:r60J`` with the first characters of the id, a pat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
+from typing import TypeVar
 
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.errors import UsageError
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION
 from jbod_model.formats.requests import BROKER_RESOURCE, TOPIC_RESOURCE
+from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import ID_TABLES, Uuid
+from jbod_model.profiles import Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from pipelines.ask.configs import UNCLEAN_ELECTION, features, setting
 from pipelines.ask.loss import partition_of
@@ -38,6 +41,12 @@ class Place:
     """Whether it is the only online directory of its broker."""
     metadata: bool = False
     """Whether a record says that it has the node's metadata log."""
+
+    @property
+    def name(self) -> str:
+        """``broker 1``, or ``directory D of broker 1``."""
+        broker = f"broker {self.broker_id}"
+        return broker if self.directory_id is None else f"directory {self.directory_id} of {broker}"
 
     @property
     def halts(self) -> bool:
@@ -198,6 +207,20 @@ def _fenced_since(lake: Lake, broker: int) -> tuple[int, int]:
     )
     (row,) = rows
     return row
+
+
+Played = TypeVar("Played")
+
+
+def as_repaired(play: Callable[[Profile], Played], profile: Profile) -> tuple[Played, str]:
+    """What ``play`` returns by the rules of a profile, and no defects of Kafka's controller.
+
+    If it meets some: what a repaired controller does, and these defects.
+    """
+    try:
+        return play(profile), ""
+    except ControllerFault as problem:
+        return play(replace(profile, controller=profile.controller.without())), problem.problem
 
 
 _STATE = (

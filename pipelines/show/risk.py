@@ -10,7 +10,7 @@ from pipelines.ask.risk import Exposure, Risk
 from pipelines.ask.weights import COPY_RATE
 from pipelines.ask.whatif import LeaderChange, WhatIf
 from pipelines.ask.whatif_config import ConfigEffect
-from pipelines.ask.whatif_places import Already, Place
+from pipelines.ask.whatif_places import Already
 from pipelines.show.answers import only_local
 from pipelines.show.rows import Chosen
 from pipelines.show.text import (
@@ -183,7 +183,7 @@ def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], ever
 def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False) -> None:
     """The effects of one set of failures."""
     hurt = [change for change in answer.changes if not change.harmless]
-    failing = listed([_place(place) for place in answer.failing])
+    failing = listed([place.name for place in answer.failing])
     if answer.nothing_new:
         say(out, f"Nothing would change at offset {answer.offset}, {when(answer.time)}: it has failed already.", "bold")
         for failure in answer.already:
@@ -227,7 +227,7 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
     for place in answer.failing:
         if place.online and place.directory_id is not None and place.halts:
             why = "is the only one its broker has" if place.only else "has the metadata log of its node"
-            say(out, f"{_place(place)} {why}: the whole broker stops.", "yellow")
+            say(out, f"{place.name} {why}: the whole broker stops.", "yellow")
     if answer.quorum is not None and not answer.quorum.safe:
         say(out, f"Nobody elects leaders or changes in-sync sets: {answer.quorum.finding}.", "bold red")
     show_fault(out, answer.fault)
@@ -336,13 +336,7 @@ def _already(failure: Already) -> str:
         if failure.held == failure.took
         else f"{failure.held:,} are now"
     )
-    return f"{_place(failure.place)}: {what}; {many(failure.took, 'replica')} were {where} it, {left}."
-
-
-def _place(place: Place) -> str:
-    if place.directory_id is None:
-        return f"broker {place.broker_id}"
-    return f"directory {place.directory_id} of broker {place.broker_id}"
+    return f"{failure.place.name}: {what}; {many(failure.took, 'replica')} were {where} it, {left}."
 
 
 def show_removal(out: Screen, answer: Removal, chosen: Chosen, every: bool = False) -> None:
