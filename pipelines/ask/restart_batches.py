@@ -66,11 +66,6 @@ class NodeBatches:
     """No fewer batches are possible."""
     steps: int = 0
 
-    @property
-    def is_best(self) -> bool:
-        """Whether no fewer batches are possible."""
-        return len(self.batches) == self.bound
-
 
 def fewest(limits: BatchLimits, steps: int | None = None) -> NodeBatches:
     """The fewest batches that the search finds in at most so many ``steps``, and the bound."""
