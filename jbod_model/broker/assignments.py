@@ -119,16 +119,6 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerOutcome:
-    """What an answer means: accepted, to be sent again, and results for replicas that were not in the request."""
-
-    accepted: tuple[Assignment, ...] = ()
-    retried: tuple[Assignment, ...] = ()
-    unexpected: tuple[Replica, ...] = ()
-    failure: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class AssignmentQueue:
     """Waiting assignments, those in flight, the failures in a row, and when the next request is due (milliseconds)."""
 
@@ -186,34 +176,31 @@ def take_batch(
 
 def take_answer(
     queue: AssignmentQueue, answer: Answer | GlobalFailure, now: int
-) -> tuple[AssignmentQueue, AnswerOutcome]:
-    """Take the answer to the request in flight (R-QUEUE-6, R-QUEUE-7).
+) -> tuple[AssignmentQueue, tuple[Assignment, ...]]:
+    """Take the answer to the request in flight (R-QUEUE-6, R-QUEUE-7). Returns the assignments that it accepts, too.
 
     After an error of the whole request every assignment in it waits again, except where a newer one has been queued.
     Without such an error, the result of each replica decides; a replica without a result counts as failed.
     """
     sent = dict(queue.in_flight)
     if isinstance(answer, GlobalFailure) or answer.error:
-        text = answer.value if isinstance(answer, GlobalFailure) else f"Response-level error: {answer.error}"
         back = {**sent, **queue.ready}
         failed = replace(queue, ready=back, in_flight={}, failures=queue.failures + 1)
-        return _after_answer(failed, now), AnswerOutcome(retried=tuple(sent.values()), failure=text)
+        return _after_answer(failed, now), ()
     accepted = []
     retried = []
-    unexpected = []
     for replica, error in answer.results:
         assignment = sent.pop(replica, None)
         if assignment is None:
-            unexpected.append(replica)
-        elif error:
+            continue
+        if error:
             retried.append(assignment)
         else:
             accepted.append(assignment)
     retried += sent.values()
     ready = {**{assignment.replica: assignment for assignment in retried}, **queue.ready}
     after = replace(queue, ready=ready, in_flight={}, failures=0)
-    outcome = AnswerOutcome(accepted=tuple(accepted), retried=tuple(retried), unexpected=tuple(unexpected))
-    return _after_answer(after, now), outcome
+    return _after_answer(after, now), tuple(accepted)
 
 
 def group_by_directory(

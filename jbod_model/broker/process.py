@@ -225,9 +225,9 @@ def answer_assignments(broker: Broker, response: AssignReplicasToDirsResponse | 
             for partition in topic.partitions
         )
         answer = Answer(response.error_code, results)
-    queue, outcome = assignments.take_answer(broker.queue, answer, now)
+    queue, accepted = assignments.take_answer(broker.queue, answer, now)
     state = broker.replicas
-    for assignment in outcome.accepted:
+    for assignment in accepted:
         if assignment.reason is AssignmentReason.PROMOTION:
             state = replicas.confirm(state, assignment.replica, assignment.directory)
     return replace(broker, queue=queue, replicas=state)

@@ -57,22 +57,20 @@ def test_assignment_accepted_leaves_the_queue() -> None:
     assert (queue.pending, len(queue.in_flight)) == (1, 0)
     queue = sent(P0)
     assert (queue.pending, len(queue.in_flight), queue.failures) == (1, 1, 0)
-    queue, outcome = take_answer(queue, Answer(0, ((P0, 0),)), 2)
+    queue, accepted = take_answer(queue, Answer(0, ((P0, 0),)), 2)
     assert (queue.pending, queue.failures, queue.deadline) == (0, 0, None)
-    assert [item.replica for item in outcome.accepted] == [P0]
+    assert [item.replica for item in accepted] == [P0]
 
 
 @pytest.mark.parametrize("failure", [Answer(42), *GlobalFailure])
 def test_request_that_fails_as_a_whole_is_sent_again_after_a_backoff(failure: Answer | GlobalFailure) -> None:
     """testUnSuccessfulRequestCausesRetransmission, testGlobalResponseError* (seven kinds and the response's own)."""
-    queue, outcome = take_answer(sent(P0), failure, 10)
-    assert outcome.failure is not None
-    assert (queue.pending, queue.failures, queue.deadline) == (1, 1, 12)
+    queue, accepted = take_answer(sent(P0), failure, 10)
+    assert (accepted, queue.pending, queue.failures, queue.deadline) == ((), 1, 1, 12)
     queue, batch = take_batch(queue, lambda _: True, 12)
     assert [item.replica for item in batch] == [P0]
-    queue, outcome = take_answer(queue, Answer(0, ((P0, 0),)), 13)
+    queue, _ = take_answer(queue, Answer(0, ((P0, 0),)), 13)
     assert (queue.pending, queue.failures) == (0, 0)
-    assert outcome.failure is None
 
 
 def test_failures_in_a_row_double_the_wait_up_to_a_limit() -> None:
@@ -98,17 +96,17 @@ def test_assignment_that_the_metadata_does_not_know_is_dropped_before_sending(mi
 @pytest.mark.parametrize("results", [((P0, 0),), ((P0, 0), (P1, 6))])
 def test_assignment_refused_or_unanswered_is_sent_again_alone(results: tuple[tuple[Replica, int], ...]) -> None:
     """R-QUEUE-7, testOneAssignmentFailsOneSucceeds: missingResult, errorResult."""
-    queue, outcome = take_answer(sent(P0, P1), Answer(0, results), 2)
-    assert [item.replica for item in outcome.accepted] == [P0]
-    assert [item.replica for item in outcome.retried] == [P1]
+    queue, accepted = take_answer(sent(P0, P1), Answer(0, results), 2)
+    assert [item.replica for item in accepted] == [P0]
+    assert [*queue.ready] == [P1]
     assert queue.failures == 0
     queue, batch = take_batch(queue, lambda _: True, 3)
     assert ([item.replica for item in batch], queue.pending, len(queue.in_flight)) == ([P1], 1, 1)
 
 
-def test_results_for_replicas_that_were_not_sent_are_named_and_change_nothing() -> None:
-    queue, outcome = take_answer(sent(P0), Answer(0, ((P0, 0), (P0, 0), (P1, 0))), 2)
-    assert outcome.unexpected == (P0, P1)
+def test_results_for_replicas_that_were_not_sent_change_nothing() -> None:
+    queue, accepted = take_answer(sent(P0), Answer(0, ((P0, 0), (P0, 0), (P1, 0))), 2)
+    assert [item.replica for item in accepted] == [P0]
     assert queue.pending == 0
 
 
@@ -223,8 +221,8 @@ class QueueMachine(RuleBasedStateMachine):
         if not self.queue.in_flight:
             return
         results = tuple((r, 6 if r in refused else 0) for r in self.queue.in_flight if r not in unanswered)
-        self.queue, outcome = take_answer(self.queue, Answer(0, results), self.now)
-        for item in outcome.accepted:
+        self.queue, accepted = take_answer(self.queue, Answer(0, results), self.now)
+        for item in accepted:
             if item.replica not in self.queue.ready:
                 del self.unsettled[item.replica]
 
