@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jbod_model.controller.placement import UsableBroker
@@ -250,11 +250,6 @@ class Authorizer:
             if entry.principal in (principal, ANYBODY) and entry.operation in (ALL, CLUSTER_ACTION)
         }
         return ALLOW in permissions and DENY not in permissions
-
-
-def authorizer_of(entries: Iterable[AccessControlEntryRecord], *super_users: str) -> Authorizer:
-    """The authorizer from the access control entries of a log."""
-    return Authorizer(entries=tuple(entries), super_users=frozenset(super_users))
 
 
 def _is_of_cluster(entry: AccessControlEntryRecord) -> bool:

@@ -12,7 +12,6 @@ from jbod_model.controller.context import (
     Authorizer,
     BrokerControlState,
     Situation,
-    authorizer_of,
     next_state,
 )
 from jbod_model.formats.records import (
@@ -114,7 +113,8 @@ RIGHTS = [
 def test_rights_on_the_cluster_decide_who_acts_as_a_broker(entries: list[AccessControlEntryRecord], may: bool) -> None:
     """R-AUTH-2."""
     world = World()
-    context = {"principal": "User:broker", "authorizer": authorizer_of(entries, "User:root")}
+    authorizer = Authorizer(entries=tuple(entries), super_users=frozenset({"User:root"}))
+    context = {"principal": "User:broker", "authorizer": authorizer}
     request_ = world.registration(1, directory(1))
     if may:
         assert world.look(request_, **context).records
