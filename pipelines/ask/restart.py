@@ -98,8 +98,8 @@ class QuorumEffect:
     @property
     def finding(self) -> str:
         """What would be so."""
-        brought = "" if not self.unregistered else f", as voters {_listed(self.unregistered)} are not registered"
-        down = "" if not self.fenced else f", as brokers {_listed(self.fenced)} are fenced"
+        brought = f", as {_are('voter', self.unregistered)} not registered" if self.unregistered else ""
+        down = f", as {_are('broker', self.fenced)} fenced" if self.fenced else ""
         left = f"{len(self.left)} of {len(self.voters)} voters would be left{brought}{down}"
         if self.safe:
             return f"{left}, and {self.majority} are a majority"
@@ -110,7 +110,8 @@ class QuorumEffect:
         """What to do if it is not safe."""
         if self.ends:
             absent = sorted({*self.unregistered, *self.fenced})
-            return Advice(Action.LOOK, f"start voters {_listed(absent)} first: jbod quorum shows the voters")
+            voters = f"voter{'' if len(absent) == 1 else 's'} {_listed(absent)}"
+            return Advice(Action.LOOK, f"start {voters} first: jbod quorum shows the voters")
         if len(self.stopping) > 1:
             return Advice(Action.LOOK, "restart fewer controllers at once: jbod restart-plan has the batches")
         text = (
@@ -150,6 +151,10 @@ def quorum_effect(known: Nodes, stopping: Sequence[int]) -> QuorumEffect | None:
 
 def _listed(ids: Sequence[int]) -> str:
     return " and ".join(map(str, ids))
+
+
+def _are(what: str, ids: Sequence[int]) -> str:
+    return f"{what} {ids[0]} is" if len(ids) == 1 else f"{what}s {_listed(ids)} are"
 
 
 MAX_AGE = 60.0

@@ -28,6 +28,7 @@ from pipelines.ask.configs import (
 )
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import complete_copies, perhaps_offline
+from pipelines.ask.restart import Nodes, nodes, quorum_effect
 from pipelines.ask.weights import COPY_RATE, Weights, alone
 from pipelines.ask.whatif_places import metadata_directories
 from pipelines.lake.delta import literal
@@ -56,6 +57,11 @@ class Exposure:
     """Partitions that would fall below min.insync.replicas."""
     moved: int = 0
     """Partitions that another replica would lead."""
+    stalled: int = 0
+    """Partitions whose leader stays, and would wait for an in-sync replica that fails: without a quorum nobody takes it
+    off the in-sync set (Kafka's ``maximalIsr``)."""
+    no_quorum: str = ""
+    """Why nobody elects leaders then: the node is a controller, too, and no majority would be left. Else empty."""
     unplaced: int = 0
     """Online replicas of the broker whose directory is unknown: some of them may be in this one."""
     unplaced_at_risk: int = 0
@@ -79,9 +85,9 @@ class Exposure:
         return not any(self.harms)
 
     @property
-    def harms(self) -> tuple[int, int, int, int]:
+    def harms(self) -> tuple[int, ...]:
         """The partitions that clients would notice, by what they notice, the worst first."""
-        return self.without_leader, self.last_replicas, self.unclean, self.under_min_isr
+        return self.without_leader, self.last_replicas, self.unclean, self.under_min_isr, self.stalled
 
     @property
     def badness(self) -> tuple[int, ...]:
@@ -135,7 +141,8 @@ def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -
     )
     places = {(row[0], row[1]): row[2:] for row in lake.query(by_place(lake, rules))}
     ((partitions, leaderless, under),) = lake.query(totals(lake, rules))
-    brokers = {broker: _broker(lake, broker, places) for broker in alive}
+    known = nodes(lake)
+    brokers = {broker: _without_quorum(_broker(lake, broker, places), known) for broker in alive}
     directories = []
     if directories_supported(levels.get(METADATA_VERSION, LEVELS["3.7-IV2"])):
         elsewhere, metadata = _stray(lake, rules, alive, places), metadata_directories(lake)
@@ -208,9 +215,17 @@ def _broker(lake: Lake, broker: int, places: Places) -> Exposure:
     held = {directory: row for (holder, directory), row in places.items() if holder == broker}
     summed = [sum(column) for column in zip(*(row[len(COUNTS) :] for row in held.values()), strict=True)]
     loose = [sum(column) for column in zip(*(held[where] for where in nowhere & held.keys()), strict=True)]
-    unplaced = Exposure(broker, None, **dict(zip(COUNTS, loose, strict=False)))
+    unplaced = Exposure(broker, None, **{**dict(zip(COUNTS, loose, strict=False)), "stalled": 0})
     whole = Exposure(broker, None, **dict(zip(COUNTS, summed, strict=False)))
     return replace(whole, unplaced=unplaced.replicas, unplaced_at_risk=max(unplaced.harms))
+
+
+def _without_quorum(broker: Exposure, known: Nodes) -> Exposure:
+    """The exposure of a broker, if it leaves the quorum of controllers without a majority: nobody elects leaders."""
+    effect = quorum_effect(known, [broker.broker_id])
+    if effect is None or effect.safe:
+        return replace(broker, stalled=0)
+    return replace(broker, without_leader=broker.leaders, moved=0, no_quorum=effect.finding)
 
 
 def _directory(
@@ -224,7 +239,7 @@ def _directory(
     added = (0, 0, 0, *elsewhere.get(directory, nothing)[3:])
     counts = dict(zip(COUNTS, map(operator.add, here, added), strict=True))
     exposure = Exposure(broker.broker_id, directory, **counts)
-    return replace(exposure, unplaced=broker.unplaced, unplaced_at_risk=broker.unplaced_at_risk)
+    return replace(exposure, stalled=0, unplaced=broker.unplaced, unplaced_at_risk=broker.unplaced_at_risk)
 
 
 def _stray(
@@ -242,7 +257,7 @@ def _worst_first(exposures: Iterable[Exposure]) -> list[Exposure]:
     )
 
 
-COUNTS = ("replicas", "leaders", "last_replicas", "without_leader", "unclean", "under_min_isr", "moved")
+COUNTS = ("replicas", "leaders", "last_replicas", "without_leader", "unclean", "under_min_isr", "moved", "stalled")
 """The counts for each place, first for a failure of its directory, then for a failure of its broker."""
 
 
@@ -369,6 +384,7 @@ def _counts(elected: str) -> str:
         f"{elected} AND uncleanly",
         f"{elected} AND in_sync >= wanted AND in_sync_after < wanted",
         f"{elected} AND leader >= 0 AND after >= 0 AND after <> leader",
+        "leader >= 0 AND leader <> b AND in_isr AND is_online",
     )
     return ", ".join(f"count(*) FILTER ({condition})" for condition in conditions)
 

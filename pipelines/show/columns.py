@@ -166,6 +166,7 @@ RISK = RowTable(
         _BROKER,
         Column("directory_id", "string", "id of the directory, null for the whole broker"),
         *_EXPOSED,
+        Column("stalled", "int", "partitions whose leader would wait for a dead in-sync replica, without a quorum"),
         Column("replicas_held", "int", "replicas in it that are online", "replicas"),
         Column("leaders", "int", "partitions that it leads"),
         Column("unplaced", "int", "replicas of the broker whose directory is not known"),

@@ -88,6 +88,9 @@ def show_risk(out: Screen, answer: Risk, shown: Risk, chosen: Chosen, every: boo
         say(out, f"Worst: {_cost(bad[0])}", hang=7)
         if brokers and directories:
             say(out, f"Worst: {_cost(bad[len(brokers)])}", hang=7)
+    if stuck := {exposure.broker_id: exposure.no_quorum for exposure in answer.brokers if exposure.no_quorum}:
+        places = listed([f"broker {broker}" for broker in sorted(stuck)])
+        say(out, f"Nobody could elect leaders without {places}: {min(stuck.values())}.", "bold red")
     _show_already(out, answer)
     if answer.tiered_topics and any(exposure.last_replicas or exposure.unclean for exposure in bad):
         topics = listed(answer.tiered_topics)
@@ -131,6 +134,7 @@ def _cost(exposure: Exposure) -> str:
             (exposure.last_replicas, "without any replica online"),
             (exposure.unclean, "led by a replica that was not in sync"),
             (exposure.under_min_isr, "under min.insync.replicas"),
+            (exposure.stalled, "waiting for a dead in-sync replica"),
         )
         if count
     ]
@@ -155,7 +159,7 @@ def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], ever
     say(out, f"{title}, worst first", "bold")
     with_directory = exposures[0].directory_id is not None
     columns = ["BROKER", "DIRECTORY", "NO LEADER", "LAST REPLICA", "UNCLEAN", "UNDER MIN ISR", "LEADERS MOVE"]
-    columns += ["REPLICAS", "UNPLACED", "BYTES", "ONE COPY", "COPY AGAIN"]
+    columns += ["REPLICAS", "UNPLACED", "BYTES", "ONE COPY", "COPY AGAIN", "WRITES WAIT"]
     rows = [
         (
             exposure.broker_id,
@@ -170,13 +174,14 @@ def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], ever
             in_units(exposure.bytes) if exposure.bytes is not None else "",
             in_units(exposure.last_bytes) if exposure.last_bytes else "",
             at_most(exposure.copy_seconds) if exposure.bytes is not None else "",
+            exposure.stalled,
         )
         for exposure in shown
     ]
     # Columns without values are left out.
     kept = [0, *([1] if with_directory else []), 2, 3]
-    kept += [column for column in range(4, 12) if column in (5, 6, 7) or any(row[column] for row in rows)]
-    show_columns(out, columns, rows, kept, [0, *range(2, 12)])
+    kept += [column for column in range(4, 13) if column in (5, 6, 7) or any(row[column] for row in rows)]
+    show_columns(out, columns, rows, kept, [0, *range(2, 13)])
     show_rest(out, len(exposures) - len(shown))
 
 

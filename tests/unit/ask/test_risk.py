@@ -20,6 +20,7 @@ from jbod_model.whatif import Failures, after
 from lab.conformance.trace import read_trace, recorded_records
 from pipelines.ask.lost_data import perhaps_offline
 from pipelines.ask.risk import Exposure, risk
+from pipelines.ask.whatif import whatif
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, images, lake_of, one_topic, partition
@@ -27,6 +28,7 @@ from tests.support.lakes import Reference, write_lake
 from tests.support.logs import read_file, read_log
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.volume import amount
+from tests.unit.check.story import Story
 
 Perhaps = dict[tuple[str, int], set[int]]
 REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
@@ -186,3 +188,24 @@ def test_risk_in_random_operations_with_eligible_leaders_is_what_the_controller_
         if number == 1800:
             break
     assert met > amount(4, 10)
+
+
+def test_broker_that_is_the_majority_of_controllers_costs_every_election_too(tmp_path: Path) -> None:
+    """Cause: risk counted elections that no controller could hold; whatif did not."""
+    story = Story(27).voters({1: "a", 2: "b", 3: "c"}).broker(1, "a").broker(2, "bx").broker(3, "c", fenced=True)
+    story.broker(4, "d").topic("t", {1: "a", 2: "b", 4: "d"}, {2: "b", 1: "a"}, {4: "d", 2: "b"})
+    lake = story.topic("u", {4: "d", 1: "a"}, isr=(4,)).lake(tmp_path)
+    answer = risk(lake)
+    for exposure in (*answer.brokers, *answer.directories):
+        place = f"{exposure.broker_id}" + ("" if exposure.directory_id is None else f":{exposure.directory_id}")
+        then = whatif(lake, [place])
+        counts = {what: getattr(exposure, what) for what in ("without_leader", "under_min_isr", "moved", "stalled")}
+        assert counts == {what: len(then.chosen(what)) for what in counts}, place
+    whole = {exposure.broker_id: exposure for exposure in answer.brokers}
+    assert (whole[1].without_leader, whole[1].moved, whole[1].stalled, whole[4].moved) == (1, 0, 1, 1)
+    assert not whole[4].no_quorum
+    run = CliRunner().invoke(application(["risk"]), ["risk", "--lake", str(tmp_path)])
+    assert (
+        "Nobody could elect leaders without broker 1, broker 2: the quorum of controllers would have no majority: "
+        "1 of 3 voters would be left, as broker 3 is fenced, and it takes 2." in " ".join(run.stdout.split())
+    )
