@@ -143,7 +143,7 @@ def show_table(
         _print(out, *(_lines(rows, widths, right) for rows in ([columns], cells)))
         return
     # Headings of numbers are wider than the numbers.
-    stacked = [max(_least([heading], 0), *map(len, column)) for heading, *column in zip(columns, *cells, strict=True)]
+    stacked = [max([_least([heading], 0), *map(len, column)]) for heading, *column in zip(columns, *cells, strict=True)]
     narrow = [stacked[index] if index in right else width for index, width in enumerate(widths)]
     ways = [_fitted(columns, cells, wanted, right, out.width) for wanted in (widths, narrow)]
     forms = [partial(_lines, widths=way, right=right) for way in ways if _width(way) <= out.width]

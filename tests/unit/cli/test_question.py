@@ -342,6 +342,15 @@ def test_heading_of_numbers_is_wrapped_on_a_narrow_terminal_so_that_a_row_stays_
     ]
 
 
+@pytest.mark.parametrize("words", [("directories", *AT), ("incidents",), ("quorum",)])
+def test_table_without_rows_on_a_narrow_terminal_is_its_headings(lake: str, words: tuple[str, ...]) -> None:
+    """Cause: ``TypeError: 'int' object is not iterable`` where the headings alone were wider than the terminal."""
+    code, output = on_terminal(*words, "--limit", "0", "--lake", lake, columns=40)
+    assert code == 0
+    assert "0 of " in output
+    assert "Traceback" not in output
+
+
 def test_row_that_is_folded_keeps_its_columns_on_each_of_its_lines(lake: str) -> None:
     """Cause: ``began 2026-11-21 02:21:46.234Z, lasted 30.8 s, what broker 1: directory failed``, line after line."""
     output = on_terminal("incidents", "--lake", lake, lines=200, columns=80)[1]
