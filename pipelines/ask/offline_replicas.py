@@ -259,12 +259,13 @@ def find_perhaps_offline(lake: Lake, default_min_isr: int = 1) -> list[PerhapsOf
     where = perhaps_offline(lake, default_min_isr)
     if not where:
         return []
-    values = ", ".join(f"('{topic_id}', {number})" for topic_id, number in where)
     rows = lake.query(
         f"""
+        WITH v AS (SELECT unnest($1::VARCHAR[]) AS topic_id, unnest($2::INT[]) AS partition)
         SELECT topic_id, partition, topic || '-' || partition, leader FROM {lake.at("partitions")}
-        JOIN (VALUES {values}) v(topic_id, partition) USING (topic_id, partition) ORDER BY topic, partition
-        """
+        JOIN v USING (topic_id, partition) ORDER BY topic, partition
+        """,
+        [*map(list, zip(*where, strict=True))],
     )
     by_broker: dict[int, list[tuple[str, bool]]] = {}
     for topic_id, number, name, leader in rows:
