@@ -35,7 +35,7 @@ from jbod_model.errors import JbodError, UsageError, first_line_of
 from jbod_model.formats.records import TYPE_NAMES, NoOpRecord
 from pipelines.fleet.clusters import FleetCluster
 from pipelines.lake import files
-from pipelines.lake.delta import data_files, is_table, open_table
+from pipelines.lake.delta import data_files, is_table, open_table, refuse_misread
 from pipelines.lake.kept_sizes import DIRECTORY_SIZES, MEND
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
@@ -223,7 +223,11 @@ def _ask(question: str, cluster: FleetCluster, now: datetime, stamp: str) -> Fle
 
 
 def _is_lake(lake: LakeUri) -> bool:
-    """Whether anything of a lake is there. One without its ledger is damaged, and no replay makes it."""
+    """Whether anything of a lake is there, or no replay makes it: its path is refused, or only its ledger is gone."""
+    try:
+        refuse_misread(lake)
+    except UsageError:
+        return True
     return any(is_table(f"{lake}/{name}") for name in (LEDGER.name, RECORDS.name))
 
 

@@ -223,6 +223,14 @@ def test_lakes_that_were_never_made_are_said_with_the_command_that_makes_all_of_
     assert lines[6:] == ["Then:", f"  jbod fleet {file}"]
 
 
+def test_lake_whose_path_no_replay_takes_is_not_one_that_was_never_made(tmp_path: Path) -> None:
+    """Cause: it said that there is no lake yet, and advised ``jbod fleet``, which refuses that path each time."""
+    (tmp_path / "fleet.yaml").write_text("clusters: [{name: one, log: logs/one, lake: a%41}]\n")
+    _, out = jbod("status", tmp_path / "fleet.yaml")
+    assert "delta-rs takes the %41 in this path for another character" in out
+    assert "there is no lake yet" not in out
+
+
 def test_lake_without_its_ledger_is_damaged_and_not_one_that_was_never_made(lakes: Path, tmp_path: Path) -> None:
     copytree(lakes / "fine", tmp_path / "lake")
     rmtree(tmp_path / "lake" / "ledger")
