@@ -300,6 +300,11 @@ def complete_copies(
 def perhaps_offline(lake: Lake, default_min_isr: int = 1) -> dict[tuple[str, int], set[int]]:
     """The brokers, by partition (topic id, number), of replicas that no record has placed, that count as online, and
     that may lie in a directory which is not (R-ACT-1)."""
+    return {partition: {*places} for partition, places in perhaps_in(lake, default_min_isr).items()}
+
+
+def perhaps_in(lake: Lake, default_min_isr: int = 1) -> dict[tuple[str, int], dict[int, set[str]]]:
+    """As ``perhaps_offline``: of each broker the directories that are not online, and in which its replica may lie."""
     unplaced = f"""
         SELECT DISTINCT topic_id, partition FROM {lake.at("assignments")} WHERE kind IN ('unassigned', 'migrating')
         AND broker_id IN (
@@ -309,15 +314,22 @@ def perhaps_offline(lake: Lake, default_min_isr: int = 1) -> dict[tuple[str, int
     """
     if not lake.query(f"{unplaced} LIMIT 1"):
         return {}
-    brokers_of = {
+    places_of = {
         (partition.topic_id, partition.partition): {
-            broker
+            broker: _away(partition.shape, copy)
             for broker, copy in partition.copies.items()
             if copy.directory is None and _in_doubt(partition.shape, copy)
         }
         for partition in followed(lake, default_min_isr, unplaced)
     }
-    return {partition: brokers for partition, brokers in brokers_of.items() if brokers}
+    return {partition: places for partition, places in places_of.items() if places}
+
+
+def _away(fate: Fate, copy: Copy) -> set[str]:
+    """The places of a copy that its broker does not list."""
+    broker = fate.brokers[copy.broker_id]
+    everywhere = copy.places.union(*(left.directories for left in copy.left))
+    return {str(place) for place in everywhere if not broker.lists(place)}
 
 
 def _in_doubt(fate: Fate, copy: Copy) -> bool:

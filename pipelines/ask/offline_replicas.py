@@ -25,7 +25,7 @@ from pipelines.ask.configs import unseen_disks
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.lake_status import Leaderless, Troubled, leaderless, shutting_down, troubled
 from pipelines.ask.last_copies import LastCopies
-from pipelines.ask.lost_data import Losses, losses, perhaps_offline
+from pipelines.ask.lost_data import Losses, losses, perhaps_in
 from pipelines.ask.next_start import lost_directories
 from pipelines.ask.starting import under_way
 from pipelines.ask.weights import COPY_RATE, Weights, alone
@@ -173,7 +173,7 @@ class Offline:
     one_copy: tuple[int, int] | None = None
     """Partitions of which one replica is online, and their bytes. None if no source says the sizes of partitions."""
     perhaps: Sequence[PerhapsOffline] = ()
-    """By broker."""
+    """By broker; those apart that its process started without."""
     unseen_disks: str = ""
     """Why no record says that a disk failed; empty if records do."""
 
@@ -256,7 +256,7 @@ def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1, weig
 
 def find_perhaps_offline(lake: Lake, default_min_isr: int = 1) -> list[PerhapsOffline]:
     """The replicas of each broker that may be in a directory which is not online."""
-    where = perhaps_offline(lake, default_min_isr)
+    where = perhaps_in(lake, default_min_isr)
     if not where:
         return []
     rows = lake.query(
@@ -267,26 +267,21 @@ def find_perhaps_offline(lake: Lake, default_min_isr: int = 1) -> list[PerhapsOf
         """,
         [*map(list, zip(*where, strict=True))],
     )
-    by_broker: dict[int, list[tuple[str, bool]]] = {}
-    for topic_id, number, name, leader in rows:
-        for broker in where[topic_id, number]:
-            by_broker.setdefault(broker, []).append((name, leader == broker))
-    ended: dict[int, list[str]] = {}
-    for broker, directory in lake.query(
-        f"SELECT broker_id, directory_id FROM {lake.until('directories')} GROUP BY ALL "
-        "HAVING bool_and(to_offset IS NOT NULL) ORDER BY ALL"
-    ):
-        ended.setdefault(broker, []).append(directory)
     lost = lost_directories(lake)
+    doubts: dict[tuple[int, bool], list[tuple[str, bool, set[str]]]] = {}
+    for topic_id, number, name, leader in rows:
+        for broker, away in where[topic_id, number].items():
+            since_start = away.isdisjoint(lost.get(broker, ()))
+            doubts.setdefault((broker, since_start), []).append((name, leader == broker, away))
     return [
         PerhapsOffline(
             broker,
-            sorted(lost[broker]) if broker in lost else ended[broker],
-            broker not in lost,
-            [name for name, _ in members],
-            [name for name, leads in members if leads],
+            sorted(set[str]().union(*(away for _, _, away in members))),
+            since_start,
+            [name for name, _, _ in members],
+            [name for name, leads, _ in members if leads],
         )
-        for broker, members in sorted(by_broker.items())
+        for (broker, since_start), members in sorted(doubts.items())
     ]
 
 

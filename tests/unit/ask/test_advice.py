@@ -513,6 +513,21 @@ def test_replica_that_may_be_in_a_failed_directory_is_named_although_kafka_count
     assert "bring the disk back" in again.steps[0].text
 
 
+def test_replica_that_may_be_offline_is_only_in_a_directory_that_its_broker_had_while_it_was_there(
+    tmp_path: Path,
+) -> None:
+    """Cause: every replica of a broker was said to be in whatever its process lost, or in all that it ever lost."""
+    story = Story().broker(1, "a").broker(2, "bc").topic("t", {2: "unassigned", 1: "a"}).broker(2, "cx", process=2)
+    story.topic("u", {2: "unassigned", 1: "a"}).left(2, "c")
+    failed, gone = offline(story.lake(tmp_path / "both")).perhaps
+    assert (failed.directories, failed.since_start, failed.partitions) == ([str(disk("x"))], False, ["u-0"])
+    assert (gone.directories, gone.since_start, gone.partitions) == ([str(disk("b"))], True, ["t-0"])
+    story = Story().broker(1, "a").broker(2, "bc").left(2, "c").broker(2, "cx", process=2)
+    story.topic("u", {2: "unassigned", 1: "a"}).left(2, "c").broker(2, "c", process=3)
+    (gone,) = offline(story.lake(tmp_path / "replaced")).perhaps
+    assert (gone.directories, gone.since_start) == ([str(disk("x"))], True)
+
+
 def test_sql_about_replicas_that_may_be_in_a_failed_directory_is_as_long_for_many_partitions_as_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
