@@ -60,6 +60,9 @@ class Exposure:
     stalled: int = 0
     """Partitions whose leader stays, and would wait for an in-sync replica that fails: without a quorum nobody takes it
     off the in-sync set (Kafka's ``maximalIsr``)."""
+    perhaps_unserved: int = 0
+    """Partitions where perhaps nobody would answer, or writes with acks=all would be refused: a replica that would
+    lead, or that min.insync.replicas needs, counts as online and may be in a directory that is not (R-RESTART-4)."""
     no_quorum: str = ""
     """Why nobody elects leaders then: the node is a controller, too, and no majority would be left. Else empty."""
     unplaced: int = 0
@@ -87,7 +90,8 @@ class Exposure:
     @property
     def harms(self) -> tuple[int, ...]:
         """The partitions that clients would notice, by what they notice, the worst first."""
-        return self.without_leader, self.last_replicas, self.unclean, self.under_min_isr, self.stalled
+        surely = self.without_leader, self.last_replicas, self.unclean, self.under_min_isr, self.stalled
+        return (*surely, self.perhaps_unserved)
 
     @property
     def badness(self) -> tuple[int, ...]:
@@ -225,7 +229,7 @@ def _without_quorum(broker: Exposure, known: Nodes) -> Exposure:
     effect = quorum_effect(known, [broker.broker_id])
     if effect is None or effect.safe:
         return replace(broker, stalled=0)
-    return replace(broker, without_leader=broker.leaders, moved=0, no_quorum=effect.finding)
+    return replace(broker, without_leader=broker.leaders, moved=0, perhaps_unserved=0, no_quorum=effect.finding)
 
 
 def _directory(
@@ -257,7 +261,10 @@ def _worst_first(exposures: Iterable[Exposure]) -> list[Exposure]:
     )
 
 
-COUNTS = ("replicas", "leaders", "last_replicas", "without_leader", "unclean", "under_min_isr", "moved", "stalled")
+COUNTS = (
+    *("replicas", "leaders", "last_replicas", "without_leader", "unclean", "under_min_isr", "moved", "stalled"),
+    "perhaps_unserved",
+)
 """The counts for each place, first for a failure of its directory, then for a failure of its broker."""
 
 
@@ -330,7 +337,8 @@ def _partitions(lake: Lake, rules: RiskRules) -> str:
         able AS (SELECT *, list_filter(online, lambda b: b NOT IN (-1{stopping})) AS able FROM p),
         ranked AS (
             SELECT leader, replicas, directories, isr, elr, last_known_elr, complete, wanted, unclean, online,
-                   list_filter(online, lambda b: NOT list_contains(coalesce(perhaps, []), b)) AS sure, able,
+                   coalesce(perhaps, []) AS unsure, list_filter(online, lambda b: NOT list_contains(unsure, b)) AS sure,
+                   able, len(list_filter(sure, lambda b: list_contains(isr, b))) AS sure_in_sync,
                    list_filter(CASE WHEN list_contains(able, leader) THEN list_prepend(leader, able) ELSE able END,
                                lambda b: list_contains(isr, b)) AS synced,
                    len(list_filter(online, lambda b: list_contains(isr, b))) AS in_sync
@@ -361,14 +369,18 @@ def _after(rules: RiskRules) -> str:
             FROM failed
         ),
         judged AS (
-            SELECT b, d, leader, wanted, in_isr, is_online, in_sync, len(list_filter(sure, lambda r: r <> b)) AS others,
+            SELECT b, d, leader, wanted, in_isr, is_online, in_sync, sure_in_sync, unsure,
+                   len(list_filter(sure, lambda r: r <> b)) AS others,
                    coalesce(clean, eligible, last_known, anybody, -1) AS after,
                    clean IS NULL AND after >= 0 AND after <> leader AND (
                        eligible IS NULL OR coalesce(leader >= 0 AND NOT list_contains(complete, eligible), false)
                    ) AS uncleanly,
                    CASE WHEN clean IS NULL AND after >= 0 THEN 1
                         WHEN stray AND NOT {rules.elr} AND len(isr) = in_isr::INT THEN in_sync
-                        ELSE in_sync - (in_isr AND is_online)::INT END AS in_sync_after
+                        ELSE in_sync - (in_isr AND is_online)::INT END AS in_sync_after,
+                   CASE WHEN clean IS NULL AND after >= 0 THEN NOT list_contains(unsure, after)
+                        WHEN stray AND NOT {rules.elr} AND len(isr) = in_isr::INT THEN sure_in_sync
+                        ELSE sure_in_sync - (in_isr AND list_contains(sure, b))::INT END AS sure_in_sync_after
             FROM elected
         )
     """
@@ -376,15 +388,18 @@ def _after(rules: RiskRules) -> str:
 
 def _counts(elected: str) -> str:
     """The aggregates of COUNTS. ``elected`` is true if the failure leads to an election."""
+    under = "in_sync >= wanted AND in_sync_after < wanted"
     conditions = (
         "is_online",
         "leader = b",
         "is_online AND others = 0",
         f"{elected} AND leader >= 0 AND after = -1",
         f"{elected} AND uncleanly",
-        f"{elected} AND in_sync >= wanted AND in_sync_after < wanted",
+        f"{elected} AND {under}",
         f"{elected} AND leader >= 0 AND after >= 0 AND after <> leader",
         "leader >= 0 AND leader <> b AND in_isr AND is_online",
+        f"{elected} AND leader >= 0 AND after >= 0 AND NOT list_contains(unsure, leader) AND NOT ({under}) AND "
+        f"(list_contains(unsure, after) OR (sure_in_sync >= wanted AND sure_in_sync_after < wanted))",
     )
     return ", ".join(f"count(*) FILTER ({condition})" for condition in conditions)
 

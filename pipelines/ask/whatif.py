@@ -48,6 +48,9 @@ class LeaderChange(NamedPartition):
     stalled: bool = False
     """Its leader stays, and waits for an in-sync replica that fails: without a quorum nobody takes it off the in-sync
     set, so no write with acks=all is answered and consumers see no new record (Kafka's ``maximalIsr``)."""
+    perhaps_unserved: bool = False
+    """Perhaps nobody answers, or writes with acks=all are refused: a replica that would lead, or that
+    min.insync.replicas needs, counts as online and may be in a directory that is not (R-RESTART-4)."""
 
     @property
     def without_leader(self) -> bool:
@@ -73,7 +76,7 @@ class LeaderChange(NamedPartition):
     def harmless(self) -> bool:
         """Clients only have to find another leader."""
         lost = self.without_leader or self.under_min_isr or self.all_offline or self.last_complete
-        return not (lost or self.unclean or self.stalled)
+        return not (lost or self.unclean or self.stalled or self.perhaps_unserved)
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ class WhatIf:
         counts = ("without_leader", "all_offline", "unclean", "last_complete", "under_min_isr", "stalled", "moved")
         return {
             **members(self, "offset", "time", "failing", "already", "replicas"),
-            **{what: len(self.chosen(what)) for what in counts},
+            **{what: len(self.chosen(what)) for what in (*counts, "perhaps_unserved")},
             "quorum": None if self.quorum is None else self.quorum.as_json(),
             **members(self, "changes", "last_offline", "last_unplaced", "fault"),
         }
@@ -294,6 +297,7 @@ class _Judge:
                 continue
             down = self._down(self.before, was)
             down_after = self._down(self.after, will) | failing
+            unsure = set(self.perhaps_offline.get((str(topic_id), number), ()))
             change = LeaderChange(
                 topic=topic,
                 partition=number,
@@ -311,6 +315,9 @@ class _Judge:
                 tiered=topic in self.tiered,
                 stalled=self.frozen and will.leader >= 0 and bool((failing - down).intersection(was.isr)),
             )
+            if not (self.frozen or change.under_min_isr):
+                sure = set(was.isr) - down - unsure, set(will.isr) - down_after - unsure
+                change = replace(change, perhaps_unserved=_perhaps_unserved(change, unsure, sure))
             lost_the_last = change.all_offline and len(down) < len(was.replicas)
             if change.moved or lost_the_last or not replace(change, online_after=1).harmless:
                 yield change
@@ -366,6 +373,17 @@ class _Judge:
         """The replicas in the failing places. They are offline under every profile."""
         placed = zip(partition.replicas, partition.directories, strict=True)
         return {place[0] for place in placed if place[0] in self.brokers or place in self.directories}
+
+
+def _perhaps_unserved(change: LeaderChange, unsure: set[int], sure: tuple[set[int], set[int]]) -> bool:
+    """Whether the failure leaves a partition that is surely served to ``unsure``, which perhaps answer nobody.
+
+    ``sure``: the other replicas in sync and online, before and after.
+    """
+    if change.leader in (-1, *unsure) or change.leader_after == -1:
+        return False
+    before, later = map(len, sure)
+    return change.leader_after in unsure or before >= change.min_isr > later
 
 
 def _named(partition: Partition) -> set[int]:

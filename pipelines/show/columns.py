@@ -167,6 +167,7 @@ RISK = RowTable(
         Column("directory_id", "string", "id of the directory, null for the whole broker"),
         *_EXPOSED,
         Column("stalled", "int", "partitions whose leader would wait for a dead in-sync replica, without a quorum"),
+        Column("perhaps_unserved", "int", "partitions that would need a replica which may be offline (R-RESTART-4)"),
         Column("replicas_held", "int", "replicas in it that are online", "replicas"),
         Column("leaders", "int", "partitions that it leads"),
         Column("unplaced", "int", "replicas of the broker whose directory is not known"),
@@ -197,6 +198,7 @@ WHATIF = RowTable(
         Column("under_min_isr", "bool", "true if it would fall below min.insync.replicas"),
         Column("tiered", "bool", "true if only the local part of its data is at stake"),
         Column("stalled", "bool", "true if its leader would wait for a dead in-sync replica, without a quorum"),
+        Column("perhaps_unserved", "bool", "true if it would need a replica which may be offline (R-RESTART-4)"),
     ),
     brokers="replicas",
 )

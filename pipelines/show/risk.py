@@ -38,10 +38,7 @@ ADVICE = (
         "If no broker could take over, no other replica is in sync: `jbod offline` says why. "
         "Partitions of one replica need a second one: kafka-reassign-partitions.",
     ),
-    (
-        "all_offline",
-        "Where the last replica online is at stake, take no broker or disk out until another one is back.",
-    ),
+    ("all_offline", "Where the last replica online is at stake, take no broker or disk out until another one is back."),
     ("unclean", "Where an unclean election would follow, acknowledged writes would be lost: see the topic's settings."),
     (
         "last_complete",
@@ -56,6 +53,7 @@ ADVICE = (
         "stalled",
         "Where writes would wait, bring a majority of the controllers back first: only they take dead replicas off.",
     ),
+    ("perhaps_unserved", "Where perhaps nobody would answer, `jbod offline` names the replica that may be offline."),
 )
 
 _DATA = ("all_offline", "last_complete", "unclean")
@@ -135,6 +133,7 @@ def _cost(exposure: Exposure) -> str:
             (exposure.unclean, "led by a replica that was not in sync"),
             (exposure.under_min_isr, "under min.insync.replicas"),
             (exposure.stalled, "waiting for a dead in-sync replica"),
+            (exposure.perhaps_unserved, "in need of a replica that may be offline"),
         )
         if count
     ]
@@ -159,7 +158,7 @@ def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], ever
     say(out, f"{title}, worst first", "bold")
     with_directory = exposures[0].directory_id is not None
     columns = ["BROKER", "DIRECTORY", "NO LEADER", "LAST REPLICA", "UNCLEAN", "UNDER MIN ISR", "LEADERS MOVE"]
-    columns += ["REPLICAS", "UNPLACED", "BYTES", "ONE COPY", "COPY AGAIN", "WRITES WAIT"]
+    columns += ["REPLICAS", "UNPLACED", "BYTES", "ONE COPY", "COPY AGAIN", "WRITES WAIT", "PERHAPS UNSERVED"]
     rows = [
         (
             exposure.broker_id,
@@ -175,13 +174,14 @@ def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], ever
             in_units(exposure.last_bytes) if exposure.last_bytes else "",
             at_most(exposure.copy_seconds) if exposure.bytes is not None else "",
             exposure.stalled,
+            exposure.perhaps_unserved,
         )
         for exposure in shown
     ]
     # Columns without values are left out.
     kept = [0, *([1] if with_directory else []), 2, 3]
-    kept += [column for column in range(4, 13) if column in (5, 6, 7) or any(row[column] for row in rows)]
-    show_columns(out, columns, rows, kept, [0, *range(2, 13)])
+    kept += [column for column in range(4, 14) if column in (5, 6, 7) or any(row[column] for row in rows)]
+    show_columns(out, columns, rows, kept, [0, *range(2, 14)])
     show_rest(out, len(exposures) - len(shown))
 
 
@@ -214,6 +214,7 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
         ("unclean", "would elect a leader that is not in sync: acknowledged writes may be lost"),
         ("under_min_isr", "would be under min.insync.replicas: writes with acks=all fail"),
         ("stalled", "would wait for a dead in-sync replica: writes with acks=all time out, consumers see nothing new"),
+        ("perhaps_unserved", "would need a replica that may be offline, as no record says where it is"),
     ):
         names = _hit(answer, what)
         if names:
@@ -320,6 +321,8 @@ def _losses(change: LeaderChange) -> Iterable[str]:
         yield "writes that the new leader lacks" if change.leader_after >= 0 else "writes, if others fail first"
     if change.under_min_isr or change.stalled:
         yield "acks=all writes"
+    if change.perhaps_unserved:
+        yield "perhaps its leader or acks=all writes"
 
 
 def _already(failure: Already) -> str:

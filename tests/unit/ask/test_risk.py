@@ -28,7 +28,7 @@ from tests.support.lakes import Reference, write_lake
 from tests.support.logs import read_file, read_log
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.volume import amount
-from tests.unit.check.story import Story
+from tests.unit.check.story import Story, disk
 
 Perhaps = dict[tuple[str, int], set[int]]
 REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
@@ -209,3 +209,37 @@ def test_broker_that_is_the_majority_of_controllers_costs_every_election_too(tmp
         "Nobody could elect leaders without broker 1, broker 2: the quorum of controllers would have no majority: "
         "1 of 3 voters would be left, as broker 3 is fenced, and it takes 2." in " ".join(run.stdout.split())
     )
+
+
+@pytest.mark.parametrize("where", ["unassigned", "migrating"])
+def test_failure_that_needs_a_replica_which_may_be_offline_is_not_harmless(tmp_path: Path, where: str) -> None:
+    """Cause: "only leaders would move", while safe-to-restart knew that perhaps nobody would answer."""
+    story = Story().configure("t", "2").broker(1, "ae").broker(2, "bc").broker(3, "df")
+    story = story.topic("t", {1: "a", 2: where, 3: "d"}).topic("u", {1: "a", 3: "d"})
+    whole = story.lake(tmp_path / "before")
+    assert all(exposure.harmless for exposure in risk(whole).brokers)
+    assert all(change.harmless for change in whatif(whole, ["1"]).changes)
+    lake = story.left(2, "b").lake(tmp_path / "after")
+    answer = risk(lake)
+    unserved = {}
+    for exposure in (*answer.brokers, *answer.directories):
+        place = str(exposure.broker_id) + ("" if exposure.directory_id is None else f":{exposure.directory_id}")
+        then = whatif(lake, [place])
+        unserved[place] = [change.name for change in then.chosen("perhaps_unserved")]
+        assert len(unserved[place]) == then.as_json()["perhaps_unserved"] == exposure.perhaps_unserved, place
+        assert exposure.harmless == all(change.harmless for change in then.changes), place
+    a, d = str(disk("a")), str(disk("d"))
+    assert {place for place, names in unserved.items() if names == ["t-0"]} == {"1", "3", f"1:{a}", f"3:{d}"}
+    assert not unserved["2"]
+    for command in (["risk"], ["whatif", "--fail", "1"], ["whatif", "--fail", "3"]):
+        run = CliRunner().invoke(application([command[0]]), [*command, "--lake", str(tmp_path / "after")])
+        assert "only leaders" not in run.stdout, command
+        assert "`jbod offline` names the replica that may be offline" in " ".join(run.stdout.split()), command
+
+
+def test_failure_costs_nothing_more_where_nobody_answers_already_perhaps(tmp_path: Path) -> None:
+    story = Story().broker(1, "a").broker(2, "bc").broker(3, "d")
+    story = story.topic("t", {2: "unassigned", 1: "a", 3: "d"}).left(2, "b")
+    lake = story.lake(tmp_path)
+    assert not any(exposure.perhaps_unserved for exposure in risk(lake).brokers)
+    assert not any(whatif(lake, [broker]).chosen("perhaps_unserved") for broker in "123")
