@@ -97,13 +97,18 @@ def leave_one_folder(twice: Sequence[str], last: Sequence[str]) -> str:
     return f"; before the start, {' and '.join(moves)}: Kafka does not start with two folders of a partition"
 
 
+def restart_costs(broker: int) -> str:
+    """The end of every step that restarts a running broker: other partitions may need it."""
+    return f"; before the restart, ask jbod safe-to-restart {broker} what it costs other partitions"
+
+
 # CAUSES
 
 
 def restart_to_elect(broker: int, name: str) -> Advice:
     """A replica could lead, and was not elected."""
     text = f"restart broker {broker}, which is in sync or eligible: the controller elects it when it is back"
-    return Advice(Action.RESTART, text, broker, partitions=(name,))
+    return Advice(Action.RESTART, text + restart_costs(broker), broker, partitions=(name,))
 
 
 def start_or_reassign(broker: int) -> Advice:
@@ -118,7 +123,7 @@ def repair_or_replace(broker: int, directory: str) -> Advice:
         "find that disk (kafka-log-dirs.sh --describe has an error for its path) and look at the kernel log and its "
         "mount; repair or replace it, then restart the broker"
     )
-    return Advice(Action.REPLACE, text, broker, (directory,))
+    return Advice(Action.REPLACE, text + restart_costs(broker), broker, (directory,))
 
 
 def mount_or_reassign(broker: int, directory: str, twice: Sequence[str]) -> Advice:
@@ -192,7 +197,7 @@ def reassign_or_take_out(broker: int, directory: str) -> Advice:
         f"reassign them to other brokers (kafka-reassign-partitions), or take the directory out of log.dirs and "
         f"restart broker {broker}, which recreates them in its other directories"
     )
-    return Advice(Action.REPLACE, text, broker, (directory,))
+    return Advice(Action.REPLACE, text + restart_costs(broker), broker, (directory,))
 
 
 def reassign_or_start(broker: int) -> Advice:

@@ -12,6 +12,7 @@ from pipelines.ask.advice import (
     few,
     folders,
     leave_one_folder,
+    restart_costs,
     wait_for_registration,
 )
 
@@ -69,6 +70,7 @@ def bring_back(
         f"bring {it} back with the same directory id (the disk itself, or all its files with meta.properties on a new "
         f"one), and {'restart' if running else 'start'} broker {broker} with the same log.dirs{disks}: "
         f"{'the copy is' if len(names) == 1 else 'the copies are'} then in use again{leave_one_folder(twice, names)}"
+        f"{restart_costs(broker) if running else ''}"
     )
     newer = tuple(name for name in twice if name in names)
     return Advice(

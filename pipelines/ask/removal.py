@@ -18,6 +18,7 @@ from pipelines.ask.advice import (
     look,
     reassign_or_start,
     reassign_or_take_out,
+    restart_costs,
     steps_in_words,
 )
 from pipelines.ask.configs import tiered_topics
@@ -173,7 +174,7 @@ def _about_replicas(lake: Lake, place: Place, held: Sequence[Held], last: LastCo
         _reason(
             [replica for replica in held if replica.kind == "migrating"],
             f"{{}} of broker {broker} from before directories were recorded (MIGRATING): they may be in this one",
-            _restart(last, broker, f"restart broker {broker}: it then reports where they are"),
+            _restart(last, broker, f"restart broker {broker}: it then reports where they are{restart_costs(broker)}"),
         ),
         _reason(
             [replica for replica in held if replica.kind == "lost" and not place.listed],

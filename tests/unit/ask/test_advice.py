@@ -645,3 +645,29 @@ def test_directory_of_a_stopped_broker_with_last_copies_is_not_emptied_by_a_reas
     removal = safe_to_remove(lake, f"1:{disk('a')}")
     steps = [step for reason in removal.reasons for step in reason.steps]
     assert [step.action for step in steps if step.action != Action.LOOK] == [Action.START, Action.START]
+
+
+def test_every_step_that_restarts_a_running_broker_names_what_says_what_that_costs(tmp_path: Path) -> None:
+    """Cause: "restart broker 1", while safe-to-restart knew that nobody else had the complete copy of another one."""
+
+    def needed(story: Story, name: str) -> Lake:
+        lake = story.topic("busy", {1: "b"}).lake(tmp_path / name)
+        assert safe_to_restart(lake, [1]).verdict != "safe"
+        return lake
+
+    kept, replaced = needed(one_copy(), "kept"), needed(elsewhere(), "replaced")
+    led = Story().broker(1, "ab").broker(2, "c").topic("t", {1: "a", 2: "c"}).change("t", 0, leader=-1)
+    old = needed(Story().broker(1, "ab").broker(2, "c").topic("t", {1: "migrating", 2: "c"}), "old")
+    steps = [
+        only_steps(offline(kept)),
+        only_steps(offline(replaced)),
+        incidents(replaced)[0].steps,
+        offline(needed(led, "led")).leaderless[0].steps,
+        safe_to_remove(replaced, f"1:{disk('a')}").reasons[0].steps,
+        safe_to_remove(old, f"1:{disk('a')}").reasons[0].steps,
+    ]
+    for each in steps:
+        (restart,) = [step for step in each if "restart broker 1" in step.text or "then restart the" in step.text]
+        assert "before the restart, ask jbod safe-to-restart 1 what it costs other partitions" in restart.text
+    unmounted = one_copy().fence(1).lake(tmp_path / "fenced")
+    assert not any("safe-to-restart" in step.text for cause in offline(unmounted).causes for step in cause.steps)
