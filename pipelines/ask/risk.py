@@ -9,7 +9,7 @@ A failure never completes a reassignment.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -28,7 +28,7 @@ from pipelines.ask.configs import (
 )
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import complete_copies, perhaps_offline
-from pipelines.ask.restart import Nodes, nodes, quorum_effect
+from pipelines.ask.restart import QuorumEffect, nodes, quorum_effect
 from pipelines.ask.weights import COPY_RATE, Weights, alone
 from pipelines.ask.whatif_places import metadata_directories
 from pipelines.lake.delta import literal
@@ -137,16 +137,18 @@ def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -
     alive = {broker: tuple(listed) for broker, fenced, _, listed in registered if not fenced}
     levels = features(lake)
     _select_complete(lake, default_min_isr)
+    known = nodes(lake)
+    effects = {broker: quorum_effect(known, [broker]) for broker in alive}
     rules = RiskRules(
         min_isr=min_isr(lake, default_min_isr),
         unclean=setting(lake, UNCLEAN_ELECTION),
         elr=levels.get(ELR_FEATURE, 0) >= 1,
         stopping=tuple(broker for broker, _, leaving, _ in registered if leaving),
+        majority=tuple(broker for broker, effect in effects.items() if effect is not None and not effect.safe),
     )
     places = {(row[0], row[1]): row[2:] for row in lake.query(by_place(lake, rules))}
     ((partitions, leaderless, under),) = lake.query(totals(lake, rules))
-    known = nodes(lake)
-    brokers = {broker: _without_quorum(_broker(lake, broker, places), known) for broker in alive}
+    brokers = {broker: _without_quorum(_broker(lake, broker, places), effect) for broker, effect in effects.items()}
     directories = []
     if directories_supported(levels.get(METADATA_VERSION, LEVELS["3.7-IV2"])):
         elsewhere, metadata = _stray(lake, rules, alive, places), metadata_directories(lake)
@@ -224,9 +226,8 @@ def _broker(lake: Lake, broker: int, places: Places) -> Exposure:
     return replace(whole, unplaced=unplaced.replicas, unplaced_at_risk=max(unplaced.harms))
 
 
-def _without_quorum(broker: Exposure, known: Nodes) -> Exposure:
+def _without_quorum(broker: Exposure, effect: QuorumEffect | None) -> Exposure:
     """The exposure of a broker, if it leaves the quorum of controllers without a majority: nobody elects leaders."""
-    effect = quorum_effect(known, [broker.broker_id])
     if effect is None or effect.safe:
         return replace(broker, stalled=0)
     return replace(broker, without_leader=broker.leaders, moved=0, perhaps_unserved=0, no_quorum=effect.finding)
@@ -278,6 +279,8 @@ class RiskRules:
     """Whether eligible leader replicas are on."""
     stopping: tuple[int, ...]
     """Brokers in controlled shutdown: online, but they are not elected."""
+    majority: tuple[int, ...] = ()
+    """Brokers without which the quorum of controllers has no majority: if they fail, nobody is elected."""
 
 
 def by_place(lake: Lake, rules: RiskRules) -> str:
@@ -286,7 +289,7 @@ def by_place(lake: Lake, rules: RiskRules) -> str:
         WITH {_partitions(lake, rules)},
         slots AS (SELECT *, unnest(replicas) AS b, unnest(directories) AS d, false AS stray FROM ranked),
         {_after(rules)}
-        SELECT b, d, {_counts("true")}, {_counts("in_isr")} FROM judged GROUP BY b, d
+        SELECT b, d, {_counts("true")}, {_counts("in_isr", rules.majority)} FROM judged GROUP BY b, d
     """
 
 
@@ -386,9 +389,11 @@ def _after(rules: RiskRules) -> str:
     """
 
 
-def _counts(elected: str) -> str:
-    """The aggregates of COUNTS. ``elected`` is true if the failure leads to an election."""
-    under = "in_sync >= wanted AND in_sync_after < wanted"
+def _counts(elected: str, majority: Collection[int] = ()) -> str:
+    """The aggregates of COUNTS. ``elected`` is true if the failure leads to an election; none of ``majority`` does."""
+    alone = f"b IN ({', '.join(map(str, majority))})" if majority else "false"
+    left = f"CASE WHEN {alone} THEN in_sync - (in_isr AND is_online)::INT ELSE in_sync_after END"
+    under = f"in_sync >= wanted AND {left} < wanted"
     conditions = (
         "is_online",
         "leader = b",

@@ -12,6 +12,7 @@ from hypothesis import Phase, given, settings
 from typer.testing import CliRunner
 
 from jbod_model.formats.metadata_version import ELR_FEATURE
+from jbod_model.formats.records import PartitionChangeRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.profiles import KAFKA, KIP858, Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Topic
@@ -29,6 +30,7 @@ from tests.support.logs import read_file, read_log
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.volume import amount
 from tests.unit.check.story import Story, disk
+from tests.unit.check.story import topic_id as id_of
 
 Perhaps = dict[tuple[str, int], set[int]]
 REPAIRED = replace(KAFKA, controller=KAFKA.controller.without())
@@ -209,6 +211,16 @@ def test_broker_that_is_the_majority_of_controllers_costs_every_election_too(tmp
         "Nobody could elect leaders without broker 1, broker 2: the quorum of controllers would have no majority: "
         "1 of 3 voters would be left, as broker 3 is fenced, and it takes 2." in " ".join(run.stdout.split())
     )
+
+
+def test_failure_of_the_majority_of_controllers_puts_no_eligible_replica_in_sync(tmp_path: Path) -> None:
+    """Cause: risk counted the eligible replica that would be elected as in sync, although nobody could elect it."""
+    story = Story(27).voters({1: "a", 2: "b"}).broker(1, "a").broker(2, "b").broker(3, "c").topic("t", {1: "a", 3: "c"})
+    left = PartitionChangeRecord(topic_id=id_of("t"), partition_id=0, isr=(1,), eligible_leader_replicas=(3,))
+    lake = story.append(left, 2).lake(tmp_path)
+    counts = {exposure.broker_id: (exposure.without_leader, exposure.under_min_isr) for exposure in risk(lake).brokers}
+    assert counts == {1: (1, 1), 2: (0, 0), 3: (0, 0)}
+    assert len(whatif(lake, ["1"]).chosen("under_min_isr")) == 1
 
 
 @pytest.mark.parametrize("where", ["unassigned", "migrating"])
