@@ -69,6 +69,8 @@ _COUNTED = {
     "last_replicas": ("partition without a replica online", "partitions without a replica online"),
     "unclean": ("unclean election", "unclean elections"),
     "under_min_isr": TROUBLES["partitions_under_min_isr"],
+    "stalled": ("partition whose writes wait", "partitions whose writes wait"),
+    "perhaps_unserved": ("partition perhaps unserved", "partitions perhaps unserved"),
 }
 """Count of an answer -> what it counts, one and several."""
 
@@ -168,7 +170,7 @@ def _risk(lake: Lake, settings: Settings) -> Counts:
     worst = next((exposure for exposure in (*answer.directories, *answer.brokers) if not exposure.harmless), None)
     counts = {
         name: 0 if worst is None else getattr(worst, name)
-        for name in ("without_leader", "last_replicas", "unclean", "under_min_isr")
+        for name in ("without_leader", "last_replicas", "unclean", "under_min_isr", "stalled", "perhaps_unserved")
     }
     if not answer.brokers:
         return counts, "no broker is unfenced: nothing more can fail"

@@ -247,6 +247,8 @@ def _risk(content: Content) -> ChartTable:
         [*content.risk.directories, *content.risk.brokers], key=lambda exposure: exposure.badness, reverse=True
     )
     sized = content.risk.sizes_time is not None
+    rare = {"stalled": "Writes wait", "perhaps_unserved": "Perhaps unserved"}
+    rare = {name: title for name, title in rare.items() if any(getattr(exposure, name) for exposure in exposures)}
     return _table(
         "risk",
         "What each failure would cost, worst first",
@@ -260,6 +262,7 @@ def _risk(content: Content) -> ChartTable:
             "Unclean election",
             "Under min ISR",
             "Other leader",
+            *rare.values(),
             *(("Bytes", "To copy again") if sized else ()),
         ),
         (
@@ -273,11 +276,12 @@ def _risk(content: Content) -> ChartTable:
                 exposure.unclean,
                 exposure.under_min_isr,
                 exposure.moved,
+                *(getattr(exposure, name) for name in rare),
                 *((in_units(exposure.bytes), at_most(exposure.copy_seconds)) if sized else ()),
             )
             for exposure in exposures
         ),
-        numbers=(0, *range(2, 11 if sized else 9)),
+        numbers=(0, *range(2, 9 + len(rare) + (2 if sized else 0))),
         kinds=["broker" if exposure.directory_id is None else "directory" for exposure in exposures],
         rest="jbod risk lists all.",
     )

@@ -240,6 +240,15 @@ def test_lake_without_its_ledger_is_damaged_and_not_one_that_was_never_made(lake
     assert out.splitlines()[-1] == f"  jbod status --lake {tmp_path / 'lake'}"
 
 
+def test_failure_that_only_makes_writes_wait_is_not_clean(tmp_path: Path) -> None:
+    """Cause: the counts had no such partition, so all were 0, which is clean."""
+    story = Story(27).voters({1: "a", 2: "b", 3: "c"}).broker(1, "a").broker(2, "b").broker(3, "c", fenced=True)
+    story.broker(4, "d").topic("t", {4: "d", 1: "a"}).lake(tmp_path / "lake")
+    (tmp_path / "fleet.yaml").write_text("clusters: [{name: one, log: logs/one, lake: lake}]\n")
+    (answer,) = ask_all("risk", read_fleet(tmp_path / "fleet.yaml"))
+    assert answer.what.startswith("1 partition whose writes wait")
+
+
 @pytest.mark.parametrize(
     ("question", "singular"),
     [

@@ -37,6 +37,7 @@ from tests.support.logs import read_log
 from tests.support.paths import KAFKAS, ROOT, metadata_dir
 from tests.support.request_lakes import JoinedLake, request_lines
 from tests.support.volume import sampled
+from tests.unit.check.story import Story
 
 
 @pytest.fixture(scope="module")
@@ -326,3 +327,15 @@ def test_page_without_room_leaves_nothing_behind(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [*tmp_path.iterdir()] == []
+
+
+def test_page_says_which_failure_makes_writes_wait(tmp_path: Path, at_200: Content) -> None:
+    """Cause: a failure that costs only the majority of controllers had zeros in every column."""
+    story = Story(27).voters({1: "a", 2: "b", 3: "c"}).broker(1, "a").broker(2, "b").broker(3, "c", fenced=True)
+    lake = story.broker(4, "d").topic("t", {4: "d", 1: "a"}).lake(tmp_path)
+    content = gather(lake, Settings())
+    (worst, *_) = content.risk.brokers
+    assert (worst.broker_id, worst.stalled, worst.without_leader) == (1, 1, 0)
+    shown = page(content)
+    assert re.search(r"<th[^>]*>(<button[^>]*>)?Writes wait", shown)
+    assert "Writes wait" not in page(at_200)
