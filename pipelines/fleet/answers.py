@@ -70,6 +70,7 @@ _COUNTED = {
     "unclean": ("unclean election", "unclean elections"),
     "under_min_isr": TROUBLES["partitions_under_min_isr"],
     "stalled": ("partition whose writes wait", "partitions whose writes wait"),
+    "perhaps_offline": ("replica perhaps offline", "replicas perhaps offline"),
     "perhaps_unserved": ("partition perhaps unserved", "partitions perhaps unserved"),
 }
 """Count of an answer -> what it counts, one and several."""
@@ -141,12 +142,18 @@ def _status(lake: Lake, settings: Settings) -> Counts:
     return counts, ", ".join(size)
 
 
-def _offline(lake: Lake, settings: Settings) -> Counts:  # noqa: ARG001
+def _offline(lake: Lake, settings: Settings) -> Counts:
+    from pipelines.ask.lost_data import perhaps_offline
+
     rows = lake.query(
         f"SELECT reason, count(*), count(DISTINCT (broker_id, directory_id)) FROM {lake.at('offline_replicas')} "
         "GROUP BY reason ORDER BY count(*) DESC, reason"
     )
-    counts = {"offline_replicas": sum(count for _, count, _ in rows)}
+    perhaps = perhaps_offline(lake, settings.ask.min_insync_replicas)
+    counts = {
+        "offline_replicas": sum(count for _, count, _ in rows),
+        "perhaps_offline": sum(map(len, perhaps.values())),
+    }
     return counts, ", ".join(
         f"{reason}: {count:,} in {many(places, 'directory', 'directories')}" for reason, count, places in rows
     )

@@ -17,7 +17,7 @@ from pipelines.ask.json_values import jsonable
 from pipelines.ask.lake_status import Directory, Status, Troubled, directories, status, troubled
 from pipelines.ask.lost_data import Losses
 from pipelines.ask.moves import Asking, Move, MoveCounts, asking, count_moves, moves, step_for
-from pipelines.ask.offline_replicas import Cause, OfflineReplica, offline
+from pipelines.ask.offline_replicas import Cause, OfflineReplica, PerhapsOffline, offline
 from pipelines.ask.risk import Risk, risk
 from pipelines.ask.weights import weights
 from pipelines.check.catalogue import run_checks
@@ -123,6 +123,10 @@ class Content:
     headline: str
     status: Status
     causes: Sequence[Cause]
+    perhaps: Sequence[PerhapsOffline]
+    """Replicas that count as online, and may be in a directory which is not."""
+    unseen_disks: str
+    """Why no record says that a disk failed; empty if records do."""
     data: Losses
     hurt: Sequence[tuple[str, Sequence[Troubled]]]
     """The effects on clients, each with its partitions."""
@@ -173,12 +177,15 @@ def gather(lake: Lake, settings: Settings, sources: Sequence[str] = ()) -> Conte
     findings = run_checks(lake, settings=settings)
     series, assignments = over_time(lake), asking(lake)
     step = _step(series, assignments)
-    verdict, headline = judge(counts, sum(finding.severity == "critical" for finding in findings))
+    critical, doubtful = sum(finding.severity == "critical" for finding in findings), answer.perhaps
+    verdict, headline = judge(counts, critical, sum(len(broker.partitions) for broker in doubtful))
     return Content(
         verdict=verdict,
         headline=headline,
         status=counts,
         causes=answer.causes,
+        perhaps=answer.perhaps,
+        unseen_disks=answer.unseen_disks,
         data=answer.data,
         hurt=by_effect(troubled(lake, default_min_isr)),
         cells=cells,
@@ -204,8 +211,9 @@ def _step(series: OverTime, assignments: Asking | None) -> timedelta:
     return step_for(max(times) - min(times))
 
 
-def judge(counts: Status, critical: int = 0) -> tuple[str, str]:
-    """Whether the cluster is well, as a word and a sentence. ``critical``: number of critical findings."""
+def judge(counts: Status, critical: int = 0, perhaps: int = 0) -> tuple[str, str]:
+    """Whether the cluster is well, as a word and a sentence. ``critical``: number of critical findings; ``perhaps``: of
+    replicas that may be offline."""
     replicas, partitions = sum(counts.replicas.values()), counts.partitions
     dark = _are(counts.offline_replicas, replicas, "replica", "offline")
     if counts.partitions_data_lost:
@@ -227,6 +235,9 @@ def judge(counts: Status, critical: int = 0) -> tuple[str, str]:
         return "critical", f"{' and '.join(stopped[:2])}; {dark}."
     if counts.offline_replicas:
         return "degraded", f"{dark}. Every partition still has a leader and enough in-sync replicas."
+    if perhaps:
+        doubt = many(perhaps, "replica may be in a failed directory", "replicas may be in a failed directory")
+        return "degraded", f"Every replica counts as online, but {doubt}."
     if counts.partitions_may_lack_writes:
         lacking = many(counts.partitions_may_lack_writes, "partition")
         return "degraded", f"Every replica is online, but {lacking} may lack acknowledged writes."

@@ -248,9 +248,11 @@ def _reasons(content: Content) -> list[tuple[str, str, None]]:
 def _sections(content: Content) -> list[tuple[str, str]]:
     why = [("why", "What to do")] if content.causes else []
     data = [("data", "Lost data")] if content.data.groups or content.data.held else []
+    perhaps = [("perhaps", "Perhaps offline")] if content.perhaps else []
     return [
         *data,
         *why,
+        *perhaps,
         ("map", "Directories"),
         ("over-time", "Over time"),
         ("incidents", "Incidents"),

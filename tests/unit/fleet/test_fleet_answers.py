@@ -249,6 +249,15 @@ def test_failure_that_only_makes_writes_wait_is_not_clean(tmp_path: Path) -> Non
     assert answer.what.startswith("1 partition whose writes wait")
 
 
+def test_replica_that_may_be_in_a_failed_directory_is_not_clean(tmp_path: Path) -> None:
+    """Cause: Kafka counts it as online, so that nothing was counted."""
+    story = Story().broker(1, "a").broker(2, "bc").topic("t", {2: "unassigned", 1: "a"})
+    story.left(2, "c").lake(tmp_path / "lake")
+    (tmp_path / "fleet.yaml").write_text("clusters: [{name: one, log: logs/one, lake: lake}]\n")
+    (answer,) = ask_all("offline", read_fleet(tmp_path / "fleet.yaml"))
+    assert answer.what.startswith("1 replica perhaps offline")
+
+
 @pytest.mark.parametrize(
     ("question", "singular"),
     [

@@ -339,3 +339,21 @@ def test_page_says_which_failure_makes_writes_wait(tmp_path: Path, at_200: Conte
     shown = page(content)
     assert re.search(r"<th[^>]*>(<button[^>]*>)?Writes wait", shown)
     assert "Writes wait" not in page(at_200)
+
+
+def test_page_names_replicas_that_may_be_in_a_failed_directory(tmp_path: Path) -> None:
+    """Cause: ``offline`` named them, and the page said that all replicas are online."""
+    story = Story().broker(1, "a").broker(2, "bc").topic("t", {2: "unassigned", 1: "a"}).topic("v", {2: "c", 1: "a"})
+    content = gather(story.left(2, "c").lake(tmp_path), Settings())
+    assert content.headline == "Every replica counts as online, but 1 replica may be in a failed directory."
+    assert content.verdict == "degraded"
+    shown = page(content)
+    assert '<a href="#perhaps">Perhaps offline</a>' in shown
+    assert '<h2 id="perhaps-title">Perhaps offline</h2>' in shown
+    assert "1 replica on broker 2 may be in directory" in shown
+    assert "lists what it can read" in shown
+
+
+def test_page_of_a_cluster_without_directories_says_that_no_record_shows_a_failed_disk(tmp_path: Path) -> None:
+    content = gather(Story(16).broker(1, "").topic("t", {1: "migrating"}).lake(tmp_path), Settings())
+    assert "a disk that failed is not in the log" in page(content)
