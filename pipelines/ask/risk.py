@@ -28,7 +28,7 @@ from pipelines.ask.configs import (
 )
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import complete_copies, perhaps_offline
-from pipelines.ask.restart import QuorumEffect, nodes, quorum_effect
+from pipelines.ask.restart import nodes, quorum_effect
 from pipelines.ask.weights import COPY_RATE, Weights, alone
 from pipelines.ask.whatif_places import metadata_directories
 from pipelines.lake.delta import literal
@@ -139,16 +139,17 @@ def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -
     _select_complete(lake, default_min_isr)
     known = nodes(lake)
     effects = {broker: quorum_effect(known, [broker]) for broker in alive}
+    no_quorum = {broker: effect.finding for broker, effect in effects.items() if effect is not None and not effect.safe}
     rules = RiskRules(
         min_isr=min_isr(lake, default_min_isr),
         unclean=setting(lake, UNCLEAN_ELECTION),
         elr=levels.get(ELR_FEATURE, 0) >= 1,
         stopping=tuple(broker for broker, _, leaving, _ in registered if leaving),
-        majority=tuple(broker for broker, effect in effects.items() if effect is not None and not effect.safe),
+        majority=tuple(no_quorum),
     )
     places = {(row[0], row[1]): row[2:] for row in lake.query(by_place(lake, rules))}
     ((partitions, leaderless, under),) = lake.query(totals(lake, rules))
-    brokers = {broker: _without_quorum(_broker(lake, broker, places), effect) for broker, effect in effects.items()}
+    brokers = {broker: replace(_broker(lake, broker, places), no_quorum=no_quorum.get(broker, "")) for broker in alive}
     directories = []
     if directories_supported(levels.get(METADATA_VERSION, LEVELS["3.7-IV2"])):
         elsewhere, metadata = _stray(lake, rules, alive, places), metadata_directories(lake)
@@ -221,16 +222,9 @@ def _broker(lake: Lake, broker: int, places: Places) -> Exposure:
     held = {directory: row for (holder, directory), row in places.items() if holder == broker}
     summed = [sum(column) for column in zip(*(row[len(COUNTS) :] for row in held.values()), strict=True)]
     loose = [sum(column) for column in zip(*(held[where] for where in nowhere & held.keys()), strict=True)]
-    unplaced = Exposure(broker, None, **{**dict(zip(COUNTS, loose, strict=False)), "stalled": 0})
+    unplaced = Exposure(broker, None, **dict(zip(COUNTS, loose, strict=False)))
     whole = Exposure(broker, None, **dict(zip(COUNTS, summed, strict=False)))
     return replace(whole, unplaced=unplaced.replicas, unplaced_at_risk=max(unplaced.harms))
-
-
-def _without_quorum(broker: Exposure, effect: QuorumEffect | None) -> Exposure:
-    """The exposure of a broker, if it leaves the quorum of controllers without a majority: nobody elects leaders."""
-    if effect is None or effect.safe:
-        return replace(broker, stalled=0)
-    return replace(broker, without_leader=broker.leaders, moved=0, perhaps_unserved=0, no_quorum=effect.finding)
 
 
 def _directory(
@@ -244,7 +238,7 @@ def _directory(
     added = (0, 0, 0, *elsewhere.get(directory, nothing)[3:])
     counts = dict(zip(COUNTS, map(operator.add, here, added), strict=True))
     exposure = Exposure(broker.broker_id, directory, **counts)
-    return replace(exposure, stalled=0, unplaced=broker.unplaced, unplaced_at_risk=broker.unplaced_at_risk)
+    return replace(exposure, unplaced=broker.unplaced, unplaced_at_risk=broker.unplaced_at_risk)
 
 
 def _stray(
@@ -263,7 +257,14 @@ def _worst_first(exposures: Iterable[Exposure]) -> list[Exposure]:
 
 
 COUNTS = (
-    *("replicas", "leaders", "last_replicas", "without_leader", "unclean", "under_min_isr", "moved", "stalled"),
+    "replicas",
+    "leaders",
+    "last_replicas",
+    "without_leader",
+    "unclean",
+    "under_min_isr",
+    "moved",
+    "stalled",
     "perhaps_unserved",
 )
 """The counts for each place, first for a failure of its directory, then for a failure of its broker."""
@@ -390,21 +391,25 @@ def _after(rules: RiskRules) -> str:
 
 
 def _counts(elected: str, majority: Collection[int] = ()) -> str:
-    """The aggregates of COUNTS. ``elected`` is true if the failure leads to an election; none of ``majority`` does."""
-    alone = f"b IN ({', '.join(map(str, majority))})" if majority else "false"
-    left = f"CASE WHEN {alone} THEN in_sync - (in_isr AND is_online)::INT ELSE in_sync_after END"
+    """The aggregates of COUNTS. ``elected`` is true if the failure leads to an election.
+
+    Without a broker of ``majority`` nobody is elected: what it led has no leader, and in-sync sets stay as they are.
+    """
+    frozen = f"b IN ({', '.join(map(str, majority))})" if majority else "false"
+    left = f"CASE WHEN {frozen} THEN in_sync - (in_isr AND is_online)::INT ELSE in_sync_after END"
     under = f"in_sync >= wanted AND {left} < wanted"
+    perhaps_under = "sure_in_sync >= wanted AND sure_in_sync_after < wanted"
     conditions = (
         "is_online",
         "leader = b",
         "is_online AND others = 0",
-        f"{elected} AND leader >= 0 AND after = -1",
+        f"CASE WHEN {frozen} THEN leader = b ELSE {elected} AND leader >= 0 AND after = -1 END",
         f"{elected} AND uncleanly",
         f"{elected} AND {under}",
-        f"{elected} AND leader >= 0 AND after >= 0 AND after <> leader",
-        "leader >= 0 AND leader <> b AND in_isr AND is_online",
-        f"{elected} AND leader >= 0 AND after >= 0 AND NOT list_contains(unsure, leader) AND NOT ({under}) AND "
-        f"(list_contains(unsure, after) OR (sure_in_sync >= wanted AND sure_in_sync_after < wanted))",
+        f"NOT {frozen} AND {elected} AND leader >= 0 AND after >= 0 AND after <> leader",
+        f"{frozen} AND leader >= 0 AND leader <> b AND in_isr AND is_online",
+        f"NOT {frozen} AND {elected} AND leader >= 0 AND after >= 0 AND NOT list_contains(unsure, leader) "
+        f"AND NOT ({under}) AND (list_contains(unsure, after) OR ({perhaps_under}))",
     )
     return ", ".join(f"count(*) FILTER ({condition})" for condition in conditions)
 
