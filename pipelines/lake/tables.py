@@ -68,6 +68,12 @@ _TOPIC = [
     column("topic", pa.string(), "name of the topic"),
     column("partition", pa.int32(), "index of the partition"),
 ]
+_REPLICA = [
+    *_TOPIC,
+    column("replica_index", pa.int32(), "position in the partition's replicas"),
+    column("broker_id", pa.int32(), "broker of the replica"),
+    column("directory_id", pa.string(), "directory of the replica"),
+]
 
 
 def _history(
@@ -168,10 +174,7 @@ ASSIGNMENTS = _history(
     "assignments",
     "A replica in a directory.",
     [
-        *_TOPIC,
-        column("replica_index", pa.int32(), "position in the partition's replicas"),
-        column("broker_id", pa.int32(), "broker of the replica"),
-        column("directory_id", pa.string(), "directory of the replica"),
+        *_REPLICA,
         column("kind", pa.string(), "assigned, unassigned, lost or migrating"),
     ],
     key=("topic_id", "partition", "replica_index"),
@@ -185,10 +188,7 @@ OFFLINE_REPLICAS = _history(
     "offline_replicas",
     "A replica that is offline, and why.",
     [
-        *_TOPIC,
-        column("replica_index", pa.int32(), "position in the partition's replicas"),
-        column("broker_id", pa.int32(), "broker of the replica"),
-        column("directory_id", pa.string(), "directory of the replica"),
+        *_REPLICA,
         column("reason", pa.string(), "broker missing, broker fenced, directory offline or directory lost"),
     ],
     key=("topic_id", "partition", "replica_index"),
