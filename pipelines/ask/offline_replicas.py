@@ -178,6 +178,11 @@ class Offline:
     """Why no record says that a disk failed; empty if records do."""
 
     @property
+    def replicas_in_doubt(self) -> int:
+        """The number of replicas that count as online, and may be in a directory which is not."""
+        return sum(len(broker.partitions) for broker in self.perhaps)
+
+    @property
     def partitions_hit(self) -> int:
         """The number of partitions with an offline replica."""
         return len({*map(itemgetter(0, 2), self.replicas)})

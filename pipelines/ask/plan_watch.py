@@ -360,13 +360,12 @@ class _Watch:
         return (f"{brokers_in_words(late)} {'is' if len(late) == 1 else 'are'} not in sync yet" if late else ""), False
 
     def _trouble(self, key: tuple[str, int], broker: int) -> str:
-        directory = self.cluster.offline.get((*key, broker))
-        if directory is not None and not self.cluster.trouble(broker):
+        if trouble := self.cluster.trouble(broker):
+            return trouble
+        if (directory := self.cluster.offline.get((*key, broker))) is not None:
             return f"directory {directory} of broker {broker} is offline"
         failed = self.cluster.not_taken_back.get((*key, broker))
-        if failed is not None and not self.cluster.trouble(broker):
-            return until_restart(broker, failed)
-        return self.cluster.trouble(broker)
+        return "" if failed is None else until_restart(broker, failed)
 
     def _move(self, key: tuple[str, int], broker: int, path: str, story: PartitionPhases) -> Work:
         wanted = self.paths.get((broker, path))

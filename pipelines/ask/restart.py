@@ -110,8 +110,7 @@ class QuorumEffect:
         """What to do if it is not safe."""
         if self.ends:
             absent = sorted({*self.unregistered, *self.fenced})
-            voters = f"voter{'' if len(absent) == 1 else 's'} {_listed(absent)}"
-            return Advice(Action.LOOK, f"start {voters} first: jbod quorum shows the voters")
+            return Advice(Action.LOOK, f"start {_named('voter', absent)} first: jbod quorum shows the voters")
         if len(self.stopping) > 1:
             return Advice(Action.LOOK, "restart fewer controllers at once: jbod restart-plan has the batches")
         text = (
@@ -153,8 +152,12 @@ def _listed(ids: Sequence[int]) -> str:
     return " and ".join(map(str, ids))
 
 
+def _named(what: str, ids: Sequence[int]) -> str:
+    return f"{what}{'' if len(ids) == 1 else 's'} {_listed(ids)}"
+
+
 def _are(what: str, ids: Sequence[int]) -> str:
-    return f"{what} {ids[0]} is" if len(ids) == 1 else f"{what}s {_listed(ids)} are"
+    return f"{_named(what, ids)} {'is' if len(ids) == 1 else 'are'}"
 
 
 MAX_AGE = 60.0

@@ -112,10 +112,19 @@ class WhatIf:
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
-        counts = ("without_leader", "all_offline", "unclean", "last_complete", "under_min_isr", "stalled", "moved")
+        counts = (
+            "without_leader",
+            "all_offline",
+            "unclean",
+            "last_complete",
+            "under_min_isr",
+            "stalled",
+            "moved",
+            "perhaps_unserved",
+        )
         return {
             **members(self, "offset", "time", "failing", "already", "replicas"),
-            **{what: len(self.chosen(what)) for what in (*counts, "perhaps_unserved")},
+            **{what: len(self.chosen(what)) for what in counts},
             "quorum": None if self.quorum is None else self.quorum.as_json(),
             **members(self, "changes", "last_offline", "last_unplaced", "fault"),
         }

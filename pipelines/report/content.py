@@ -26,7 +26,7 @@ from pipelines.lake.ledger import time_of
 from pipelines.lake.names import Names
 from pipelines.lake.reader import Lake
 from pipelines.settings import Settings
-from pipelines.show.answers import by_effect
+from pipelines.show.answers import by_effect, doubt_in_words
 from pipelines.show.columns import CHECK, INCIDENTS, MOVES, OFFLINE
 from pipelines.show.text import many
 
@@ -177,8 +177,8 @@ def gather(lake: Lake, settings: Settings, sources: Sequence[str] = ()) -> Conte
     findings = run_checks(lake, settings=settings)
     series, assignments = over_time(lake), asking(lake)
     step = _step(series, assignments)
-    critical, doubtful = sum(finding.severity == "critical" for finding in findings), answer.perhaps
-    verdict, headline = judge(counts, critical, sum(len(broker.partitions) for broker in doubtful))
+    critical = sum(finding.severity == "critical" for finding in findings)
+    verdict, headline = judge(counts, critical, answer.replicas_in_doubt)
     return Content(
         verdict=verdict,
         headline=headline,
@@ -236,8 +236,7 @@ def judge(counts: Status, critical: int = 0, perhaps: int = 0) -> tuple[str, str
     if counts.offline_replicas:
         return "degraded", f"{dark}. Every partition still has a leader and enough in-sync replicas."
     if perhaps:
-        doubt = many(perhaps, "replica may be in a failed directory", "replicas may be in a failed directory")
-        return "degraded", f"Every replica counts as online, but {doubt}."
+        return "degraded", f"Every replica counts as online, but {doubt_in_words(perhaps)}."
     if counts.partitions_may_lack_writes:
         lacking = many(counts.partitions_may_lack_writes, "partition")
         return "degraded", f"Every replica is online, but {lacking} may lack acknowledged writes."

@@ -125,9 +125,8 @@ def show_offline(out: Screen, answer: Offline, chosen: Chosen, every: bool = Fal
     if not chosen.of:
         stuck = len(answer.leaderless)
         no_leader = many(stuck, "partition has no leader", "partitions have no leader") if stuck else ""
-        unread = sum(len(broker.partitions) for broker in answer.perhaps)
-        doubt = many(unread, "replica may be in a failed directory", "replicas may be in a failed directory")
-        but = ", and ".join(filter(None, (no_leader, doubt if unread else "", losses_in_words(answer.data))))
+        doubt = doubt_in_words(answer.replicas_in_doubt) if answer.perhaps else ""
+        but = ", and ".join(filter(None, (no_leader, doubt, losses_in_words(answer.data))))
         say(out, f"{at} every replica is online{'; but ' if but else ''}{but}.", "bold red" if but else "green")
         say(out, f"{many(answer.replicas_in_all, 'replica')} of {many(answer.partitions_in_all, 'partition')}.")
         _show_unseen(out, answer)
@@ -197,6 +196,11 @@ def _show_leaderless(out: Screen, answer: Offline, every: bool) -> None:
         first = min(group, key=lambda partition: partition.from_offset)
         _show_group(out, first, group, first.from_offset, first.from_time, answer.time)
     show_rest(out, len(groups) - len(shown), "group", "  ")
+
+
+def doubt_in_words(replicas: int) -> str:
+    """``1 replica may be in a failed directory``"""
+    return many(replicas, "replica may be in a failed directory", "replicas may be in a failed directory")
 
 
 def _show_unseen(out: Screen, answer: Offline) -> None:
