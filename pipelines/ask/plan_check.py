@@ -182,7 +182,7 @@ def judge(
         min_isr(lake, default_min_isr),
         _uncopied(lake, image, default_min_isr),
         directories_by_path(lake, paths),
-        _without_a_disk(lake),
+        without_a_disk(lake),
         refusal,
         not_taken_back(lake),
     )
@@ -190,7 +190,8 @@ def judge(
     return PlanCheck(lake.offset, lake.time, by_finding(partitions), fault=fault)
 
 
-def _without_a_disk(lake: Lake) -> Collection[int]:
+def without_a_disk(lake: Lake) -> Collection[int]:
+    """Brokers of which the log says that they have lost a disk."""
     rows = lake.query(f"SELECT DISTINCT broker_id FROM {lake.at('offline_replicas')} WHERE reason LIKE 'directory%'")
     return {*lost_directories(lake), *(broker for (broker,) in rows)}
 

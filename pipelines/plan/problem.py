@@ -21,6 +21,7 @@ from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES, IdTable, Uuid
 from pipelines.ask.log_dirs import BrokerLogDir
 from pipelines.ask.lost_data import complete_copies
+from pipelines.ask.plan_check import without_a_disk
 from pipelines.ask.restart_columns import Columns, Flags, Numbers, columns
 from pipelines.ask.sizes import CERTAIN, LIKELY, Sizes, sizes
 from pipelines.lake.reader import Lake
@@ -273,7 +274,7 @@ class _Table:
     """(number of the broker, directory id) -> what the sources say of it."""
 
     lost: Sequence[int]
-    """Brokers of which the sources say that a directory cannot be read."""
+    """Brokers of which the log or a source says that a directory cannot be read."""
 
     @classmethod
     def of(cls, lake: Lake, state: Columns, source_sizes: Sizes | None) -> _Table:
@@ -286,11 +287,8 @@ class _Table:
         for report in () if source_sizes is None else source_sizes.directories:
             if report.path is not None and report.directory_id is not None and report.pairing in (CERTAIN, LIKELY):
                 described[where.get(report.broker_id, -1), report.directory_id] = report
-        lost = (
-            []
-            if source_sizes is None
-            else [where.get(report.broker_id, -1) for report in source_sizes.directories if report.error]
-        )
+        unread = [] if source_sizes is None else [each.broker_id for each in source_sizes.directories if each.error]
+        lost = [where.get(broker, -1) for broker in (*without_a_disk(lake), *unread)]
         made = cls(state, keys, [], [], [], [], [], {}, described, lost)
         for number, name in [*keys]:
             made._add(lake, number, name)
@@ -363,8 +361,7 @@ class _Table:
             described = np.array([key in self.reports and not self.reports[key].error for key in self.keys], bool)
             closed = np.where((closed == OPEN) & ~described, NO_SIZE, closed)
         broker = np.array([number for number, _ in self.keys], np.int32)
-        nowhere = self.nowhere(ids)
-        whole = ~np.isin(broker, [*broker[(closed == OFFLINE) & ~nowhere].tolist(), *self.lost])
+        whole = ~np.isin(broker, self.lost)
         several = np.bincount(broker[closed == OPEN], minlength=len(self.state.brokers))[broker] > 1
         closed = np.where((closed == OPEN) & ~whole & several, HALTED, closed)
         return PlanDisks(
@@ -375,7 +372,7 @@ class _Table:
             state=closed.astype(np.int8),
             total=np.array(self.total, np.int64),
             load=load,
-            nowhere=nowhere,
+            nowhere=self.nowhere(ids),
             whole=whole,
             parts=np.array(self.parts, np.int32),
         )

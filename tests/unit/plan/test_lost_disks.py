@@ -1,0 +1,37 @@
+"""Plans while a broker runs that has lost a disk: what it does not do until it restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jbod_model.errors import UsageError
+from pipelines.lake.reader import Lake
+from pipelines.plan.answer import plan
+from pipelines.plan.goals import balance, drain, fill, find
+from pipelines.plan.problem import CLOSED, HALTED
+from tests.unit.ask.test_plan_check import named
+from tests.unit.check.story import Story
+from tests.unit.plan.test_drain import targets
+
+
+def emptied(path: Path) -> Lake:
+    """Disk a of broker 1 failed, and its replica is on broker 3 since. The others of broker 1 are not even."""
+    story = Story().broker(1, "abc").broker(2, "x").broker(3, "y").topic("u", *[{1: "b", 2: "x"}] * 4)
+    story.topic("t", {1: "a", 2: "x"}).left(1, "bc")
+    story.replicas["t", 0] = {2: "x"}
+    lake = story.join("t", 0, 3, "y").change("t", 0, isr=(2, 3), leader=2).lake(path)
+    named(lake, {f"/data/{letter}": letter for letter in "abcxy"})
+    return lake
+
+
+def test_broker_that_has_lost_a_disk_without_replicas_moves_nothing_between_the_others(tmp_path: Path) -> None:
+    """R-HOST-5: fill said that nothing has to be done, and drain that there is no plan, with broker 3 idle."""
+    lake = emptied(tmp_path)
+    drained = plan(lake, lambda it: drain(it, find(it, lake, "1:/data/b")))
+    assert drained.exit_code == 0
+    assert targets(drained) == {f"u-{number}": {3: "/data/y", 2: "any"} for number in range(4)}
+    assert all(CLOSED[HALTED] in end for end in plan(lake, lambda it: balance(it, 1, "replicas")).ends)
+    with pytest.raises(UsageError, match=CLOSED[HALTED]):
+        plan(lake, lambda it: fill(it, find(it, lake, "1:/data/c")))
