@@ -11,7 +11,7 @@ from jbod_model.errors import UsageError
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.ask.whatif_places import Place, find_place
 from pipelines.lake.reader import Lake
-from pipelines.plan.problem import ANY, DOWN, NO_PATH, NO_SIZE, OFFLINE, OPEN, Problem
+from pipelines.plan.problem import ANY, DOWN, NO_PATH, NO_SIZE, OFFLINE, OPEN, PlanDisks, Problem
 
 BYTES, REPLICAS, LEADERS = "bytes", "replicas", "leaders"
 
@@ -233,16 +233,15 @@ def _disks(it: Problem, place: Place) -> list[int]:
 def _measured(it: Problem) -> Flags:
     """The disks whose loads can be compared: they are online, and a source says their sizes, if any does."""
     closed = np.isin(it.disks.state, (DOWN, OFFLINE, NO_PATH, NO_SIZE))
-    comparable: Flags = ~closed & ((it.disks.total > 0) | (not it.by_size)) & _solved(it)
+    comparable: Flags = ~closed & ((it.disks.total > 0) | (not it.by_size)) & visible(it.disks)
     return comparable
 
 
-def _solved(it: Problem) -> Flags:
+def visible(disks: PlanDisks) -> Flags:
     """The disks that the solver sees: not those for which another stands."""
-    stands = np.zeros(len(it.disks), bool)
-    stands[[disk for disk, name in enumerate(it.disks.ids) if not name]] = True
-    hidden = np.isin(it.disks.broker, it.disks.broker[stands]) & ~stands
-    return ~hidden
+    stands = np.array([not name for name in disks.ids], bool)
+    seen: Flags = stands | ~np.isin(disks.broker, disks.broker[stands])
+    return seen
 
 
 def _closed(it: Problem, mine: Flags) -> str:

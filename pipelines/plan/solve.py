@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pipelines.ask.restart_columns import Flags, Numbers
-from pipelines.plan.goals import LEADERS, REPLICAS, Goal
+from pipelines.plan.goals import LEADERS, REPLICAS, Goal, visible
 from pipelines.plan.kernels import NO_BROKER, NO_RACK, NO_ROOM, ClusterArrays, even, lead, settle
 from pipelines.plan.problem import OPEN, Bytes, Loads, Problem
 
@@ -182,20 +182,23 @@ def _reasons(it: Problem, goal: Goal, rows: Bytes, why: Bytes, lack: Loads, near
         least = int(hit[lack[hit].argmin()])
         disk, lacks = it.disk_name(int(near[least])), int(np.ceil(lack[least]))
         reasons.append(Lack(FULL, len(hit), it.state.name(int(rows[least])), disk, lacks))
-    closed = _closed(it, goal)
     for reason, text in (
         (NO_RACK, "every disk that could take it would leave it in fewer racks"),
-        (NO_BROKER, f"no disk of a broker without a replica of it can take it{closed}"),
+        (NO_BROKER, "no disk of a broker without a replica of it can take it"),
     ):
         hit = np.flatnonzero(why == reason)
         if len(hit):
-            reasons.append(Lack(text, len(hit), it.state.name(int(rows[hit[0]]))))
+            closed = _closed(it, goal, np.unique(rows[hit])) if reason == NO_BROKER else ""
+            reasons.append(Lack(text + closed, len(hit), it.state.name(int(rows[hit[0]]))))
     return reasons
 
 
-def _closed(it: Problem, goal: Goal) -> str:
-    """The disks that would be asked if their state allowed it."""
-    shut = [disk for disk in np.flatnonzero(it.disks.state != OPEN).tolist() if disk not in goal.emptied]
+def _closed(it: Problem, goal: Goal, rows: Bytes) -> str:
+    """The disks that could take a replica of ``rows`` if their state allowed it."""
+    goes = goal.leaves & it.disks.whole[it.place]  # to another disk of its broker, if need be
+    stays = np.bincount(it.state.replicas[rows][(it.state.there & ~goes)[rows]], minlength=len(it.state.brokers))
+    targets = visible(it.disks) & (stays[it.disks.broker] < len(rows)) & (it.disks.state != OPEN)
+    shut = [disk for disk in np.flatnonzero(targets).tolist() if disk not in goal.emptied]
     return f" ({it.why_all_closed(shut)})" if shut else ""
 
 

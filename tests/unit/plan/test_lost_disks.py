@@ -9,10 +9,10 @@ import pytest
 from jbod_model.errors import UsageError
 from pipelines.lake.reader import Lake
 from pipelines.plan.answer import plan
-from pipelines.plan.goals import balance, drain, fill, find
-from pipelines.plan.problem import CLOSED, HALTED
+from pipelines.plan.goals import balance, drain, fill, find, repair
+from pipelines.plan.problem import CLOSED, CORDONED, HALTED
 from tests.unit.ask.test_plan_check import named
-from tests.unit.check.story import Story
+from tests.unit.check.story import Story, disk
 from tests.unit.plan.test_drain import targets
 
 
@@ -35,3 +35,14 @@ def test_broker_that_has_lost_a_disk_without_replicas_moves_nothing_between_the_
     assert all(CLOSED[HALTED] in end for end in plan(lake, lambda it: balance(it, 1, "replicas")).ends)
     with pytest.raises(UsageError, match=CLOSED[HALTED]):
         plan(lake, lambda it: fill(it, find(it, lake, "1:/data/c")))
+
+
+def test_reason_of_a_repair_names_disks_of_brokers_without_the_replica_only(tmp_path: Path) -> None:
+    """It named the failed disk, and the path of another disk of that broker as not known, which changes nothing."""
+    story = Story().broker(1, "abc").broker(2, "x").topic("t", {1: "a", 2: "x"}).left(1, "bc").change("t", 0, isr=(2,))
+    reason = "no disk of a broker without a replica of it can take it"
+    for number, closed in enumerate(("", f" ({disk('y')} of broker 3: {CLOSED[CORDONED]})")):
+        lake = story.lake(tmp_path / str(number))
+        named(lake, {"/data/b": "b"})
+        assert [lack.reason for lack in plan(lake, repair).lacks] == [reason + closed]
+        story.broker(3, "y", cordoned="y")
