@@ -386,7 +386,7 @@ class _Judge:
             yield STUCK, self._why_stuck(was, done, new or dead, partition)
         elif (partition.adds or partition.removes) and was.leader >= 0 > done.leader:
             yield STUCK, "no replica would lead in the end"
-        elif failed := self._failed(partition, was):
+        elif failed := self._failed(partition):
             yield STUCK, "; ".join(until_restart(*place) for place in failed)
         elif down := [broker for broker in dead if self.image.brokers[broker].fenced]:  # it knows no fenced brokers
             yield REFUSED, f"kafka-reassign-partitions takes no file with {brokers_in_words(down)}: fenced"
@@ -423,11 +423,11 @@ class _Judge:
         ):
             yield NOTHING, ""
 
-    def _failed(self, partition: Planned, was: Partition) -> Sequence[tuple[int, str]]:
+    def _failed(self, partition: Planned) -> Sequence[tuple[int, str]]:
         """The brokers that do not take the replica back, and the directory that failed with it."""
         key = partition.topic, partition.partition
-        late = [broker for broker in partition.target if broker not in was.isr]
-        return [(broker, self.not_taken_back[*key, broker]) for broker in late if (*key, broker) in self.not_taken_back]
+        back = [broker for broker in partition.target if (*key, broker) in self.not_taken_back]
+        return [(broker, self.not_taken_back[*key, broker]) for broker in back]
 
     def _why_stuck(self, was: Partition, done: Outcome, dead: Sequence[int], partition: Planned) -> str:
         if done.begun_leader < 0:

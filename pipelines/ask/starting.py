@@ -136,12 +136,12 @@ def _starts(lake: Lake) -> list[Start]:
 
 
 def not_taken_back(lake: Lake) -> dict[tuple[str, int, int], str]:
-    """Topic, partition, broker -> the directory in which the replica was when it failed, of the partitions in
-    plan_wanted. Until the broker restarts, it takes these partitions back into no directory (R-HOST-3)."""
+    """Topic, partition, broker -> the directory in which the replica was when it failed. Until the broker restarts, it
+    takes these partitions back into no directory (R-HOST-3)."""
     rows = lake.query(
         f"""
         SELECT p.topic, p.partition, a.broker_id, a.directory_id
-        FROM {lake.at("partitions")} p JOIN plan_wanted USING (topic, partition)
+        FROM {lake.at("partitions")} p
         JOIN {lake.until("assignments")} a USING (topic_id, partition)
         JOIN {lake.until("directories")} d USING (broker_id, directory_id)
         JOIN {lake.at("brokers")} b USING (broker_id)
@@ -150,7 +150,7 @@ def not_taken_back(lake: Lake) -> dict[tuple[str, int, int], str]:
             FROM {lake.until("brokers")} GROUP BY ALL
         ) r ON r.broker_id = b.broker_id AND r.incarnation_id = b.incarnation_id
         WHERE d.ended_by = 'failed' AND d.to_offset > r.registered
-        AND a.from_offset <= d.to_offset AND a.to_offset > d.to_offset
+        AND a.from_offset <= d.to_offset AND a.to_offset > d.to_offset AND NOT list_contains(p.isr, a.broker_id)
         """
     )
     return {(topic, partition, broker): directory for topic, partition, broker, directory in rows}

@@ -449,7 +449,8 @@ def kinds(it: Problem, solution: Solution, rows: Rows) -> tuple[Rows, Rows]:
     width = state.replicas.shape[1]
     flags = (state.placed, state.isr, state.elr, state.last_known_elr, state.adding, state.removing, state.can_lead)
     bits = np.zeros((len(rows), width), np.int64)
-    for at, flag in enumerate((*flags, state.online, state.there, state.unsure)):
+    late = np.any(state.replicas[:, :, None] == it.late[:, None, :], axis=2) & state.there
+    for at, flag in enumerate((*flags, state.online, state.there, state.unsure, late)):
         bits |= flag[rows].astype(np.int64) << at
     first = np.zeros(len(rows), np.int64) if solution.first is None else solution.first[rows]
     key = np.column_stack(

@@ -42,6 +42,8 @@ class ClusterArrays(NamedTuple):
     """int64, replicas on each disk: Kafka chooses the disk with the fewest. Changes."""
     room: Any
     """float64, of each broker: what it surely has room for, wherever Kafka makes the copy first. Changes."""
+    late: Any
+    """int32, partition -> brokers that take it back after a restart only (R-HOST-3); -1 for none."""
     reads: Any
     """bool, from which disks their broker can copy to its others: it has lost none of them (R-HOST-5)."""
     broker: Any
@@ -89,7 +91,10 @@ def _racks(it: Any, row: int, slot: int, disk: int) -> int:
 
 @njit(nogil=True)
 def _is_free(it: Any, row: int, slot: int, disk: int) -> bool:
-    """Whether no other replica of the partition is on the broker of the disk, or was."""
+    """Whether no other replica of the partition is on the broker of the disk, or was; and it may come back there."""
+    for at in range(it.late.shape[1]):
+        if it.late[row, at] == it.broker[disk]:
+            return False
     for other in range(it.place.shape[1]):
         at, was = it.place[row, other], it.began[row, other]
         if other != slot and at >= 0 and it.broker[at] == it.broker[disk]:

@@ -24,6 +24,7 @@ from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.plan_check import without_a_disk
 from pipelines.ask.restart_columns import Columns, Flags, Numbers, columns
 from pipelines.ask.sizes import CERTAIN, LIKELY, Sizes, sizes
+from pipelines.ask.starting import not_taken_back
 from pipelines.lake.reader import Lake
 
 Bytes = npt.NDArray[np.int64]
@@ -98,6 +99,8 @@ class Problem:
     """Partition, slot -> its size; that of the largest replica if its own is not known."""
     busy: Flags
     """Partitions that are being reassigned, or of which a replica is being moved between disks."""
+    late: Numbers
+    """Partition -> numbers of the brokers that take it back after a restart only (R-HOST-3); -1 for none."""
     empty: Flags
     """Partition, slot -> whether the replica is eligible, and lacks writes that the leader has (R-QUIRK-3)."""
     headroom: float
@@ -235,11 +238,24 @@ def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, h
         },
         bytes=bytes_of,
         busy=busy,
+        late=_late(lake, state),
         empty=_empty(lake, state, default_min_isr),
         headroom=headroom / 100,
         sized=source_sizes is not None,
         notes=notes,
     )
+
+
+def _late(lake: Lake, state: Columns) -> Numbers:
+    failed = not_taken_back(lake)
+    row_of = {key: row for row, key in state.among({key[:2] for key in failed}).items()} if failed else {}
+    brokers: dict[int, list[int]] = {}
+    for topic, number, broker in failed:
+        brokers.setdefault(row_of[topic, number], []).append(int(np.searchsorted(state.brokers, broker)))
+    late = np.full((len(state), max(map(len, brokers.values()), default=0)), -1, np.int32)
+    for row, numbers in brokers.items():
+        late[row, : len(numbers)] = numbers
+    return late
 
 
 def _empty(lake: Lake, state: Columns, default_min_isr: int) -> Flags:

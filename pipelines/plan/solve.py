@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pipelines.ask.plan_check import brokers_in_words
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.plan.goals import LEADERS, REPLICAS, Goal, visible
 from pipelines.plan.kernels import NO_BROKER, NO_RACK, NO_ROOM, ClusterArrays, even, lead, settle
@@ -108,6 +109,7 @@ def _cluster(it: Problem, goal: Goal, place: Numbers, bytes_of: Bytes) -> Cluste
         chosen=it.chosen,
         count=it.count.copy(),
         room=np.full(len(it.state.brokers), np.inf),
+        late=it.late,
         reads=it.disks.whole,
         broker=it.disks.broker,
         rack=it.racks,
@@ -194,12 +196,15 @@ def _reasons(it: Problem, goal: Goal, rows: Bytes, why: Bytes, lack: Loads, near
 
 
 def _closed(it: Problem, goal: Goal, rows: Bytes) -> str:
-    """The disks that could take a replica of ``rows`` if their state allowed it."""
+    """The disks that could take a replica of ``rows`` if their state, or a failure before, allowed it."""
     goes = goal.leaves & it.disks.whole[it.place]  # to another disk of its broker, if need be
     stays = np.bincount(it.state.replicas[rows][(it.state.there & ~goes)[rows]], minlength=len(it.state.brokers))
     targets = visible(it.disks) & (stays[it.disks.broker] < len(rows)) & (it.disks.state != OPEN)
     shut = [disk for disk in np.flatnonzero(targets).tolist() if disk not in goal.emptied]
-    return f" ({it.why_all_closed(shut)})" if shut else ""
+    late = it.state.brokers[np.setdiff1d(it.late[rows], -1)].tolist()
+    back = [f"{brokers_in_words(late)}, where its disk failed: after a restart only"] if late else []
+    reasons = [*filter(None, [it.why_all_closed(shut)]), *back]
+    return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 # EVEN DISKS

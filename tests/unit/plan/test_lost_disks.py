@@ -46,3 +46,40 @@ def test_reason_of_a_repair_names_disks_of_brokers_without_the_replica_only(tmp_
         named(lake, {"/data/b": "b"})
         assert [lack.reason for lack in plan(lake, repair).lacks] == [reason + closed]
         story.broker(3, "y", cordoned="y")
+
+
+def returning(*others: int) -> Story:
+    """t-0 was on broker 1, too, when its disk a failed. t-0 and t-1 are on brokers 3 and 2."""
+    story = Story().broker(1, "ab").broker(2, "x").broker(3, "y").topic("t", {3: "y", 1: "a"}, {3: "y", 2: "x"})
+    story.left(1, "b").change("t", 0, isr=(3,))
+    story.replicas["t", 0] = {3: "y"}
+    story.join("t", 0, 2, "x").change("t", 0, isr=(3, 2))
+    for other in others:
+        story.broker(other, "z")
+    return story
+
+
+def test_broker_whose_disk_failed_with_a_replica_gets_others_until_it_restarts(tmp_path: Path) -> None:
+    """R-HOST-3: there was no plan, or one that plan check blocks, by which of two partitions was judged for both."""
+    lake = returning(4).lake(tmp_path / "other")
+    answer = plan(lake, lambda it: drain(it, find(it, lake, "3")))
+    assert (answer.exit_code, targets(answer)["t-0"]) == (0, {4: "any", 2: "any"})
+    lake = returning().lake(tmp_path / "none")
+    answer = plan(lake, lambda it: drain(it, find(it, lake, "3")))
+    reason = "(broker 1, where its disk failed: after a restart only)"
+    assert [(lack.reason[-len(reason) :], lack.example) for lack in answer.lacks] == [(reason, "t-0")]
+    lake = returning().broker(1, "b", process=2).lake(tmp_path / "restarted")
+    answer = plan(lake, lambda it: drain(it, find(it, lake, "3")))
+    assert targets(answer) == {"t-0": {1: "any", 2: "any"}, "t-1": {1: "any", 2: "any"}}
+
+
+def test_partition_whose_replica_is_not_taken_back_is_not_judged_by_another_that_lags(tmp_path: Path) -> None:
+    """R-HOST-3: one of the two was judged for both."""
+    story = returning(4)
+    story.replicas["t", 0] = {3: "y"}
+    story.join("t", 0, 1, "b").change("t", 0, isr=(3,)).topic("s", {3: "y", 1: "b"}, isr=(3,))
+    lake = story.lake(tmp_path)
+    answer = plan(lake, lambda it: drain(it, find(it, lake, "3")))
+    assert [(lack.reason.partition(":")[0], lack.replicas, lack.example) for lack in answer.lacks] == [
+        ("never done", 1, "t-0")
+    ]
