@@ -105,6 +105,7 @@ def replay(
     )
     with ExitStack() as opened, Interrupts() as interrupts:
         runner = nothing = None
+        problem: MalformedLog | ReplayViolation | None = None
         try:
             if of_quorum:
                 _mirror(opened, log_dir, folder, settings, interrupts if follow else None)
@@ -121,17 +122,19 @@ def replay(
                 _run(runner, settings, decision.soon, interrupts)
         except KeyboardInterrupt:
             interrupts.signal = interrupts.signal or 2
-        except MalformedLog as problem:
-            raise type(problem)(problem.file, problem.offset, problem.problem + _stands(settings.lake)) from None
-        except ReplayViolation as problem:
-            raise ReplayViolation(problem.offset, problem.problem + _stands(settings.lake)) from None
+        except (MalformedLog, ReplayViolation) as refusal:
+            problem = refusal
     progress.say("")
     # A run that follows ends with a signal, once it has something to follow.
     ended_well = not interrupts.signal or (runner is not None and runner.has_followed)
     outcome = nothing if runner is None else runner.outcome
-    if outcome is not None and (as_json or ended_well):
+    if problem is not None:
+        problem, outcome = _refused(problem, outcome, settings.lake)
+    if outcome is not None and (as_json or (ended_well and problem is None)):
         request_query = None if runner is None else runner.requests
         _report(outcome, settings.lake, time.monotonic() - started, as_json, request_query, ended_well)
+    if problem is not None:
+        raise problem
     if runner is not None and runner.lake.ledger is not None and settings.labels.sources:
         for line in relabel(settings):
             progress.notice(f"labels: {line}")
@@ -205,12 +208,26 @@ def _interrupted(runner: Runner | None) -> str:
     return f"interrupted: nothing new was published, the lake stands as it was, {stands}"
 
 
-def _stands(lake: LakeUri) -> str:
-    """The end of the message of a damaged log: up to where the lake is published. Empty if there is none."""
+def _refused(
+    problem: MalformedLog | ReplayViolation, outcome: RunOutcome | None, lake: LakeUri
+) -> tuple[MalformedLog | ReplayViolation, RunOutcome]:
+    """The error of a damaged log, which also says up to where the lake is published, and the outcome with this notice.
+
+    ``outcome``: None if the run was refused before it began.
+    """
     from pipelines.lake.written_lake import newest_head
+    from pipelines.run.options import RunOutcome
 
     head = newest_head(lake)
-    return "" if head is None else f"; {lake} is published up to offset {head['row']['end_offset'] - 1}"
+    end = 0 if head is None else head["row"]["end_offset"]
+    what = problem.problem + (f"; {lake} is published up to offset {end - 1}" if end else "")
+    if isinstance(problem, MalformedLog):
+        problem = type(problem)(problem.file, problem.offset, what)
+    else:
+        problem = ReplayViolation(problem.offset, what)
+    outcome = outcome or RunOutcome(end, end)
+    outcome.notices.append(str(problem))
+    return problem, outcome
 
 
 def _requests(files: list[str] | None, settings: RequestSettings) -> Requests | None:

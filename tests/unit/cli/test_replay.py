@@ -275,6 +275,20 @@ def test_damaged_log_ends_a_replay_that_says_up_to_which_offset_its_lake_is_publ
     assert (code, err.endswith(": take the file from another controller\n")) == (2, True)
 
 
+@pytest.mark.usefixtures("no_spark")
+def test_json_of_a_replay_of_a_damaged_log_has_what_was_published(run: Run, tmp_path: Path, log_dir: Path) -> None:
+    """Cause: the error left before the report, so standard output was empty although part of the log was published."""
+    path = log_dir / LOG / FIRST
+    path.write_bytes(path.read_bytes()[:-3] + b"xyz")
+    for start, batches in ((0, 1), (5, 0)):  # the first run publishes, the second one nothing
+        code, out, err = run("replay", log_dir, "--lake", tmp_path / "lake", "--json")
+        answer = json.loads(out)
+        assert (code, answer["start_offset"], answer["end_offset"], answer["batches"]) == (2, start, 5, batches)
+        assert bool(answer["rows"]) is bool(batches)
+        assert [f"jbod: {line}\n" for line in answer["notices"]] == [err]
+        assert not answer["interrupted"]
+
+
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
