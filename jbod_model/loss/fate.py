@@ -71,12 +71,29 @@ class Fate:
     last_led: int = -1
     """Offset until which the partition last had a leader; -1 if it never had one."""
     losses: tuple[Loss, ...] = ()
+    waiting: tuple[int, ...] = ()
+    """Indexes of the losses that have a copy which may still be overwritten (R-LOSS-11)."""
 
     def after(self, event: Event) -> Fate:
         """The fate after one more event; events come in the order of their offsets."""
         fate = self._after(event)
-        losses = (overwritten(loss, fate.state, fate.copies, fate.brokers, event) for loss in fate.losses)
-        return replace(fate, losses=tuple(losses)) if fate.losses else fate
+        if not fate.losses:
+            return fate
+        # An append that elected a leader is not over while only one loss is newer than its own.
+        newest = range(max(len(self.losses) - 2, 0), len(fate.losses))
+        losses, waiting = list(fate.losses), []
+        for at in sorted({*self.waiting, *newest}):
+            losses[at] = overwritten(losses[at], fate.state, fate.copies, fate.brokers, event)
+            if fate._may_follow(losses[at]):
+                waiting.append(at)
+        return replace(fate, losses=tuple(losses), waiting=tuple(waiting))
+
+    def _may_follow(self, loss: Loss) -> bool:
+        """Whether a copy of the loss, not overwritten so far, is in use or may return."""
+        if loss.until is not None:
+            return False
+        kept = {(copy.broker_id, copy.since) for copy in (*self.copies.values(), *self.gone)}
+        return any(copy.overwritten is None and (copy.broker_id, copy.since) in kept for copy in loss.copies)
 
     def _after(self, event: Event) -> Fate:
         if isinstance(event, Version):

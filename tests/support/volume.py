@@ -45,13 +45,13 @@ def rare(*case: Any) -> Any:
     return pytest.param(*case, marks=pytest.mark.exhaustive)
 
 
-def lines_run(ask: Callable[[], object]) -> int:
-    """How many lines of ``pipelines.ask`` a question runs: its work, on any machine."""
+def lines_run(ask: Callable[[], object], package: str = "pipelines.ask") -> int:
+    """How many lines of a package a question runs: its work, on any machine."""
     count = 0
 
     def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
         nonlocal count
-        if not frame.f_globals.get("__name__", "").startswith("pipelines.ask."):
+        if not frame.f_globals.get("__name__", "").startswith(f"{package}."):
             return None
         count += event == "line"
         return trace

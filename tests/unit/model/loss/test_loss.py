@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.formats.records import ConfigRecord, PartitionRecord, TopicRecord
 from jbod_model.ids import Uuid
 from jbod_model.loss.log import MIN_ISR, fates
+from tests.support.volume import lines_run
 from tests.unit.fold.histories import log_of
 from tests.unit.model.loss.loss_story import UNASSIGNED, A, B, C, D, Story, alone, pair
 
@@ -320,6 +323,38 @@ def test_topic_created_again_has_nothing_of_the_old_one_to_lose() -> None:
     """R-LOSS-9."""
     story = alone().delete().version({1: B}).broker(1, C, process=2).version({1: C})
     assert story.losses == ()
+
+
+def _unregistered_again_and_again(times: int) -> Story:
+    story = alone()
+    for process in range(2, 2 + times):
+        story.version({1: A}).unregister(1).broker(1, A, B, process=process).version({1: A}, isr=(1,), leader=1)
+    return story
+
+
+def _recreated_again_and_again(times: int) -> Story:
+    story, where = alone(), {1: A}
+    for number in range(times):
+        blank = Uuid(10, number)
+        story.version(where).broker(1, B, blank, process=2 + number)
+        where = {1: blank}
+        story.version(where, isr=(1,)).version(where, isr=(1,), leader=1)
+    return story
+
+
+@pytest.mark.parametrize(
+    ("happens", "kind", "overs"),
+    [(_unregistered_again_and_again, "unreachable", 40), (_recreated_again_and_again, "lost", 0)],
+)
+def test_partition_that_loses_data_twice_as_often_takes_twice_the_work(
+    happens: Callable[[int], Story], kind: str, overs: int
+) -> None:
+    """Cause: each event looked at every loss so far, to find copies that are overwritten (R-LOSS-11)."""
+    story = happens(40)
+    assert [loss.kind for loss in story.losses] == [kind] * 40
+    assert sum(loss.until is not None for loss in story.losses) == overs
+    once, twice = (lines_run(partial(happens, times), "jbod_model.loss") for times in (40, 80))
+    assert twice < 2.1 * once
 
 
 def _reassigning(story: Story, *, adding: tuple[int, ...], removing: tuple[int, ...]) -> None:
