@@ -135,12 +135,14 @@ def _about_last(place: Place, held: Sequence[Held], known: set[str]) -> list[Rea
     last = [replica for replica in last if not (replica.only_online and place.online) and replica.name not in known]
     if not last:
         return []
+    in_use = " until they have left it, or another replica of each is in sync"
+    kept = in_use if place.online else ": bring it back, or another complete copy"
     return [
         Reason(
             True,
             f"it holds the last complete copy of {_count(last, 'partition')}: no other replica that is online has "
             f"every acknowledged write{_only_local(last)}",
-            look(f"do not wipe {place.name}: bring it back, or another complete copy"),
+            look(f"do not wipe {place.name}{kept}"),
             tuple(replica.name for replica in last),
         )
     ]

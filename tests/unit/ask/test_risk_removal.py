@@ -109,6 +109,14 @@ def test_reassignments_into_and_out_of_the_directory_are_waited_for(tmp_path: Pa
     assert answer.plan is None
 
 
+def test_directory_that_is_online_with_a_last_copy_is_kept_until_another_copy_is_complete(tmp_path: Path) -> None:
+    """It is in use; the advice was to bring it back."""
+    answer = ask(tmp_path, one_topic(partition((1, A), (2, C), isr=(1,)), registered=REGISTERED))
+    (advice,) = [reason.advice for reason in answer.reasons if reason.finding.startswith("it holds the last complete")]
+    assert "until" in advice
+    assert "bring it back" not in advice
+
+
 def test_only_directory_of_a_broker_is_never_safe(tmp_path: Path) -> None:
     answer = ask(tmp_path, one_topic(partition((1, A)), registered=REGISTERED), f"2:{C}")
     assert blocking(answer) == ["it is the only directory that broker 2 has online: the broker stops without it"]
