@@ -212,8 +212,10 @@ def _losses(outcome: StartOutcome) -> Iterator[str]:
         how = "may be" if _vague(outcome) else _are(outcome.gives_up)
         yield f"{copies} of {many(len(outcome.gives_up), 'partition')} {how} given up"
     if outcome.recreated:
-        perhaps = f", {len(outcome.perhaps_recreated):,} of them perhaps" if outcome.perhaps_recreated else ""
-        yield f"{many(len(outcome.recreated), 'replica')} {_are(outcome.recreated)} recreated empty{perhaps}"
+        perhaps, number = len(outcome.perhaps_recreated), len(outcome.recreated)
+        how = "may be" if perhaps == number else _are(outcome.recreated)
+        some = f", {perhaps:,} of them perhaps" if 0 < perhaps < number else ""
+        yield f"{many(number, 'replica')} {how} recreated empty{some}"
     if outcome.leads_empty:
         yield (
             f"the broker {_leads(outcome, outcome.leads_empty)} {many(len(outcome.leads_empty), 'partition')} "

@@ -149,6 +149,9 @@ def test_copy_that_no_record_has_placed_is_recreated_perhaps(tmp_path: Path) -> 
     _, blank, _, broken = answer.starts
     assert (blank.perhaps_recreated, broken.perhaps_recreated) == (["solo-0"], ["solo-0"])
     assert [partition.name for partition in broken.gives_up] == ["solo-0"]
+    text = shown(answer)
+    assert "2 replicas are recreated empty, 1 of them perhaps" in text
+    assert "1 replica may be recreated empty" in text  # where all are undecided: "1 of them perhaps" followed "is"
 
 
 def test_older_folder_that_comes_back_is_used_and_the_newer_one_leaves(tmp_path: Path) -> None:
