@@ -38,7 +38,9 @@ class LeaderChange(NamedPartition):
     in_sync_after: int
     min_isr: int
     online_after: int
-    """Replicas online, in sync or not."""
+    """Replicas online, in sync or not, without those that may be in a directory which is not (R-ACT-1)."""
+    all_offline: bool
+    """Its last replica online would fail: if the disks are dead and no other copy exists, the data is gone."""
     unclean: bool
     """A leader lacks writes, the new one or one on the way: it was not in sync, or is empty (R-QUIRK-3)."""
     last_complete: bool = False
@@ -61,11 +63,6 @@ class LeaderChange(NamedPartition):
     def under_min_isr(self) -> bool:
         """It would fall below min.insync.replicas."""
         return self.in_sync >= self.min_isr > self.in_sync_after
-
-    @property
-    def all_offline(self) -> bool:
-        """No replica would be online: if the disks are dead and no other copy exists, the data is gone."""
-        return not self.online_after
 
     @property
     def moved(self) -> bool:
@@ -307,6 +304,7 @@ class _Judge:
             down = self._down(self.before, was)
             down_after = self._down(self.after, will) | failing
             unsure = set(self.perhaps_offline.get((str(topic_id), number), ()))
+            left = set(will.replicas) - down_after - unsure
             change = LeaderChange(
                 topic=topic,
                 partition=number,
@@ -316,7 +314,8 @@ class _Judge:
                 in_sync=len(set(was.isr) - down),
                 in_sync_after=len(set(will.isr) - down_after),
                 min_isr=self.min_isr.of(topic, len(was.replicas)),
-                online_after=len(set(will.replicas) - down_after),
+                online_after=len(left),
+                all_offline=bool(failing - down) and not left,
                 unclean=self._uncleanly(topic_id, number, was)
                 or self._without_writes(topic_id, number, was, will)
                 or self._on_the_way(topic, was, will, failing - down),
@@ -327,8 +326,7 @@ class _Judge:
             if not (self.frozen or change.under_min_isr):
                 sure = set(was.isr) - down - unsure, set(will.isr) - down_after - unsure
                 change = replace(change, perhaps_unserved=_perhaps_unserved(change, unsure, sure))
-            lost_the_last = change.all_offline and len(down) < len(was.replicas)
-            if change.moved or lost_the_last or not replace(change, online_after=1).harmless:
+            if change.moved or not change.harmless:
                 yield change
 
     def replicas(self) -> int:

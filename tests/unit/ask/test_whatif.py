@@ -23,6 +23,7 @@ from jbod_model.replay.image import BrokerRegistration, Image
 from jbod_model.whatif import Failures, after, applied
 from pipelines.ask.configs import UNCLEAN_ELECTION
 from pipelines.ask.removal import safe_to_remove
+from pipelines.ask.risk import risk
 from pipelines.ask.whatif import whatif
 from pipelines.cli import main
 from pipelines.cli.main import application
@@ -170,6 +171,20 @@ def test_whatif_tells_what_each_partition_loses(tmp_path: Path) -> None:
     assert [c.name for c in answer.chosen("under_min_isr")] == ["t-0", "t-1"]
     assert [c.name for c in answer.chosen("moved")] == ["t-1", "t-3"]
     assert answer.replicas == 3
+
+
+def test_last_replica_of_whatif_is_one_that_was_online_and_has_none_surely_online_beside_it_as_in_risk(
+    tmp_path: Path,
+) -> None:
+    """whatif counted a replica that was offline already, and not one beside which only a lost disk may have another."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("gone", {1: "b"}).topic("here", {1: "a"})
+    story.topic("beside", {2: "unassigned", 1: "a"}, isr=(2,)).left(1, "a").left(2, "c").change("gone", 0, leader=1)
+    lake = story.lake(tmp_path)
+    for broker in risk(lake).brokers:
+        answer = whatif(lake, [f"{broker.broker_id}"])
+        names = {1: ["beside-0", "here-0"], 2: []}[broker.broker_id]
+        assert [change.name for change in answer.chosen("all_offline")] == names
+        assert broker.last_replicas == len(names)
 
 
 def test_whatif_names_partitions_whose_last_copy_may_lie_where_no_record_placed_it(tmp_path: Path) -> None:
