@@ -88,10 +88,6 @@ class BrokerChange:
     cause: str
 
 
-def _ordered(ids: Iterable[Uuid]) -> tuple[str, ...]:
-    return tuple(str(directory) for directory in sorted(ids))
-
-
 def _apply(
     brokers: Mapping[int, RegisteredBroker], record: Record | ControlRecord, offset: int, profile: Profile
 ) -> tuple[int, RegisteredBroker | None, str]:
@@ -128,8 +124,8 @@ def _of(known: BrokerRegistration) -> RegisteredBroker:
         known.fenced,
         known.in_controlled_shutdown,
         known.rack,
-        _ordered(known.directories),
-        None if cordoned is None else _ordered(cordoned),
+        tuple(map(str, known.directories)),
+        None if cordoned is None else tuple(map(str, cordoned)),
     )
 
 

@@ -119,7 +119,7 @@ def broker_row(broker: BrokerRegistration | None) -> Row | None:
         "in_controlled_shutdown": broker.in_controlled_shutdown,
         "rack": broker.rack,
         "log_dirs": [str(directory) for directory in broker.directories],
-        "cordoned_log_dirs": None if cordoned is None else [str(directory) for directory in sorted(cordoned)],
+        "cordoned_log_dirs": None if cordoned is None else [*map(str, cordoned)],
     }
 
 

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from jbod_model.formats.log import LogWriter
 from jbod_model.formats.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
 from jbod_model.ids import Uuid
 from jbod_model.replay.offline import image_as_json
 from pipelines.ask import Lake, image
 from pipelines.ask.lake_status import directories
 from pipelines.ask.removal import safe_to_remove
+from pipelines.run.log_lake import LogLake
+from pipelines.source.log_options import LogOptions
 from tests.support.kafka_images import kafka_images
 from tests.support.lakes import write_lake
 from tests.unit.ask.test_ask import entries
@@ -98,3 +101,17 @@ def test_image_of_a_broker_that_said_nothing_has_no_cordons_and_of_one_that_said
     assert answer["brokers"][0]["cordonedLogDirs"] == []
     assert answer == image_as_json(reference.image, 1)
     assert "cordonedLogDirs" not in image_as_json(reference.image, 1, cordons=False)["brokers"][0]
+
+
+def test_image_of_a_broker_lists_its_cordons_in_the_order_of_the_record_as_kafkas_does(tmp_path: Path) -> None:
+    """Of a lake and of a log. jbod image had them sorted, so it was not Kafka's image."""
+    change = BrokerRegistrationChangeRecord(broker_id=1, cordoned_log_dirs=(B, A))
+    written = entries(RegisterBrokerRecord(broker_id=1, log_dirs=(A, B)), change)
+    reference = write_lake(tmp_path / "lake", written)
+    log = LogWriter()
+    log.append([entry.versioned for entry in written if entry.versioned], epoch=1, timestamp=0)
+    log.write(tmp_path)
+    for source in (Lake.open(tmp_path / "lake"), LogLake.of(LogOptions(path=str(tmp_path)))):
+        answer = image(source)
+        assert answer["brokers"][0]["cordonedLogDirs"] == [str(B), str(A)]
+        assert answer == image_as_json(reference.image, 1)

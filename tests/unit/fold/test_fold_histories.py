@@ -59,10 +59,6 @@ def test_records_of_a_trace_give_kafkas_images(tmp_path: Path, name: str, most: 
     for image in expected:
         cordons = any("cordonedLogDirs" in broker for broker in image["brokers"])
         engine_image = engine.image(tables, image["offset"], cordons=cordons)
-        for broker in image["brokers"] if cordons else ():
-            broker["cordonedLogDirs"] = [
-                str(directory_id) for directory_id in sorted(map(Uuid.parse, broker["cordonedLogDirs"]))
-            ]
         assert {key: engine_image[key] for key in image} == image
 
 
