@@ -57,6 +57,16 @@ def read_first(
     return Advice(Action.READ, text, broker, tuple(directories), tuple(names))
 
 
+def take_out(holder: int, directory: str, broker: int) -> Advice:
+    """The disk of ``broker`` is in another one, which renames the folders that it does not expect."""
+    text = (
+        f"the disk is in broker {holder} now, and the folders may end in -stray: take it out of log.dirs there, if "
+        f"jbod safe-to-restart {holder} --gone {directory} allows it, and restart broker {holder}; only then start "
+        f"broker {broker} with it: Kafka registers no broker with the directory.id of another one"
+    )
+    return Advice(Action.LOOK, text, holder, (directory,))
+
+
 def bring_back(
     broker: int, directories: Sequence[str], names: Sequence[str], *, running: bool, twice: Sequence[str], placed: bool
 ) -> Advice:

@@ -26,6 +26,7 @@ from pipelines.ask.advice_last_copies import (
     save_from,
     start,
     start_with_disks,
+    take_out,
     wait_and_keep,
     wait_until_in_sync,
 )
@@ -140,6 +141,7 @@ class LastCopies:
             *first,
             *self.before_start(broker, running=running),
             read_first(broker, directories, names, self.shared, unplaced),
+            *self._taken_out(broker, directories),
             bring_back(broker, directories, names, running=running, twice=twice, placed=not unplaced),
             *self._elections(broker, names),
             do_not_replace(
@@ -185,10 +187,20 @@ class LastCopies:
         directories = sorted(directory for directory in held if directory)
         return [
             *self.before_start(broker, running=False),
+            *self._taken_out(broker, directories),
             start_with_disks(broker, directories, names, self.shared),
             *self._elections(broker, names),
             do_not_replace(broker, directories, names, registered=False, may_run=False),
         ]
+
+    def _taken_out(self, broker: int, directories: Sequence[str]) -> Iterator[Advice]:
+        """The disks among ``directories`` are in other brokers now."""
+        for holder, directory in self.lake.query(
+            f"SELECT broker_id, directory_id FROM {self.lake.at('directories')} "
+            "WHERE broker_id <> $1 AND list_contains($2::VARCHAR[], directory_id) ORDER BY directory_id",
+            [broker, [*directories]],
+        ):
+            yield take_out(holder, directory, broker)
 
     def before_start(self, broker: int, *, running: bool) -> Iterator[Advice]:
         """What has to come before a broker is started or restarted."""

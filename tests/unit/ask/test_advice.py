@@ -470,6 +470,20 @@ def test_disk_whose_copy_another_broker_reports_stays_where_it_is(tmp_path: Path
     assert "the disk was moved from broker 2 to 1: put it back" in cause.advice
 
 
+def test_moved_disk_with_the_last_copy_is_taken_out_of_the_broker_that_has_it_before_it_is_brought_back(
+    tmp_path: Path,
+) -> None:
+    """The advice was to look for the disk on the broker that lacks it, and to start that broker with it."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {2: "c"})
+    story.broker(2, "d", process=2).broker(1, "abc", process=2)
+    (moved_cause,) = offline(story.lake(tmp_path / "runs")).causes
+    assert actions(moved_cause.steps) == [Action.READ, Action.LOOK, Action.BRING_BACK, Action.REPLACE]
+    assert moved_cause.steps[1].text.startswith("the disk is in broker 1 now")
+    assert f"safe-to-restart 1 --gone {disk('c')}" in moved_cause.steps[1].text
+    (gone_cause,) = offline(story.fence(2).unregister(2).lake(tmp_path / "unregistered")).causes
+    assert moved_cause.steps[1] in gone_cause.steps
+
+
 @pytest.mark.parametrize("level", [14, 16, 17])
 def test_answers_below_directories_say_that_no_record_tells_of_a_failed_disk(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], level: int
