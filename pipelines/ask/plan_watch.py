@@ -143,6 +143,11 @@ STATES = (STUCK, REPLACED, CANCELLED, GONE, UNKNOWN, NOT_BEGUN, UNDER_WAY, DONE)
 """A partition has the first of these that applies to its reassignment or to one of its moves between disks."""
 PENDING = (STUCK, NOT_BEGUN, UNDER_WAY)
 """States that can still become done by themselves."""
+ENDS_WITH_A_CHANGE = (
+    "all its replicas are in sync, and the controller ends it with the next change of the partition only: execute the "
+    "file again, with --additional"
+)
+"""Why a reassignment is not done that can be (R-REASSIGN-4): as after an unclean election of what was copied."""
 
 
 @dataclass(frozen=True)
@@ -355,6 +360,8 @@ class _Watch:
         troubles = [trouble for broker in late if (trouble := self._trouble(key, broker))]
         if now.leader == -1:
             troubles.insert(0, "no replica leads: there is nothing to copy from")
+        if not troubles and {*now.replicas}.difference(now.removing) <= {*now.isr}:  # R-REASSIGN-4
+            troubles = [ENDS_WITH_A_CHANGE]
         if troubles:
             return "; ".join(troubles), True
         return (f"{brokers_in_words(late)} {'is' if len(late) == 1 else 'are'} not in sync yet" if late else ""), False

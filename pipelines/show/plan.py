@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pipelines.ask import plan_check as check
 from pipelines.ask import plan_watch
 from pipelines.ask.plan_check import PlanCheck, Planned
-from pipelines.ask.plan_watch import DONE, NOT_BEGUN, UNDER_WAY, Emptied, PlanWatch, Watched
+from pipelines.ask.plan_watch import DONE, ENDS_WITH_A_CHANGE, NOT_BEGUN, UNDER_WAY, Emptied, PlanWatch, Watched
 from pipelines.plan.answer import MovePlan, Undo
 from pipelines.plan.files import WAIT
 from pipelines.plan.problem import ANY
@@ -172,7 +172,11 @@ def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool 
             say(out, line, hang=2)
     for line in _offline(answer):
         say(out, line, hang=2)
-    advice = [STATE_ADVICE[state] for state in answer.groups if state in STATE_ADVICE]
+    advice = [
+        STATE_ADVICE[state]
+        for state, partitions in answer.groups.items()
+        if state in STATE_ADVICE and any(partition.reason != ENDS_WITH_A_CHANGE for partition in partitions)
+    ]
     show_steps(out, [*advice, LOST] if answer.offline else advice)
     rows = chosen.rows if every or chosen.line else [partition for partition in chosen.rows if partition.state != DONE]
     if rows:

@@ -138,6 +138,21 @@ def test_partition_without_leader_is_stuck(tmp_path: Path) -> None:
     assert of(tmp_path, story, u_0=[3]).reason == "no replica leads: there is nothing to copy from"
 
 
+def test_reassignment_that_nothing_ends_although_all_its_replicas_are_in_sync_is_stuck(tmp_path: Path) -> None:
+    """R-REASSIGN-4: its source died, the copy was elected uncleanly, and kafka-reassign-partitions --list had it until
+    the file was executed again."""
+    story = begin(cluster(), "u", 0, [3], "d").fence(1).change("u", 0, leader=3, isr=(3,), leader_recovery_state=1)
+    partition = of(tmp_path / "1", story, u_0=[3])
+    assert (partition.state, partition.waits_for) == ("stuck", [])
+    assert partition.reason == (
+        "all its replicas are in sync, and the controller ends it with the next change of the partition only: execute "
+        "the file again, with --additional"
+    )
+    output = run(file(tmp_path, u_0=[3]), "--lake", str(tmp_path / "1" / "lake")).output
+    assert "1 stuck" in output and "Bring back what they wait for" not in output
+    assert of(tmp_path / "2", end(story, "u", 0, [3]), u_0=[3]).state == "done"
+
+
 def test_cancelled_reassignment_is_told_from_a_replaced_one(tmp_path: Path) -> None:
     """R-REASSIGN-3, R-REASSIGN-7."""
     story = begin(cluster(), "t", 0, [3, 2], "d")
