@@ -209,7 +209,7 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
     )
     for what, meaning in (
         ("without_leader", "would have no leader: no reads, no writes"),
-        ("all_offline", "would have no replica online: if the disks are dead, the data is gone"),
+        ("all_offline", "would have no replica surely online: if the disks are dead, the data is gone"),
         ("last_complete", "would lose the last complete copy online: what is lost if that disk is dead or wiped"),
         ("unclean", "would elect a leader that is not in sync: acknowledged writes may be lost"),
         ("under_min_isr", "would be under min.insync.replicas: writes with acks=all fail"),
