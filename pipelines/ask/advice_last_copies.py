@@ -125,12 +125,9 @@ def wait_and_keep(broker: int, new: Sequence[str], old: Sequence[str], names: Se
         f"registered yet: {'it was' if len(names) == 1 else 'they were'} moved there from {' or '.join(old)}, or "
         "recreated empty while that disk was away"
     )
-    wait = wait_for_registration(broker, new[0])
-    keep = (
-        f"until then wipe, replace or format none of {' and '.join([*old, *new])}: the data of {few(names)} could "
-        "be lost"
-    )
-    forbidden = Advice(Action.REPLACE, keep, broker, (*old, *new), tuple(names), tuple(names), forbidden=True)
+    wait, every = wait_for_registration(broker, new[0]), tuple(dict.fromkeys((*old, *new)))
+    keep = f"until then wipe, replace or format none of {' and '.join(every)}: the data of {few(names)} could be lost"
+    forbidden = Advice(Action.REPLACE, keep, broker, every, tuple(names), tuple(names), forbidden=True)
     return [Advice(Action.LOOK, text, broker, tuple(new), tuple(names)), wait, forbidden]
 
 

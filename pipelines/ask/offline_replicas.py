@@ -116,10 +116,12 @@ class PerhapsOffline:
         led = (
             f"; the broker leads {len(self.leads):,} of them, and nobody can read or write these if they are there: "
             f"{few(self.leads)}"
+            if several
+            else f"; the broker leads {few(self.leads)}, and nobody can read or write it if it is there"
         )
         return (
             f"{len(self.partitions):,} replica{'s' if several else ''} on broker {self.broker_id} may be in {where}, "
-            f"which is not online: no record says where {'they are' if several else 'it is'}, so Kafka counts "
+            f"which is not online there: no record says where {'they are' if several else 'it is'}, so Kafka counts "
             f"{'them' if several else 'it'} as online{led if self.leads else ''}"
         )
 

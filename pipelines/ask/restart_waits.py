@@ -177,7 +177,7 @@ class Blocking:
 
 
 def _brokers(ids: Sequence[int]) -> str:
-    return f"broker{'s' if len(ids) > 1 else ''} {' or '.join(map(str, ids))}"
+    return f"broker {' or '.join(map(str, ids))}"
 
 
 def _are(count: int) -> str:

@@ -11,12 +11,14 @@ import pytest
 
 from jbod_model.formats import records as r
 from pipelines.ask.advice import Action, Advice
+from pipelines.ask.advice_last_copies import wait_and_keep
 from pipelines.ask.incident_list import incidents
 from pipelines.ask.lake_status import status
 from pipelines.ask.lost_data import losses
 from pipelines.ask.offline_replicas import Offline, find_perhaps_offline, offline
 from pipelines.ask.removal import safe_to_remove
 from pipelines.ask.restart import safe_to_restart
+from pipelines.ask.restart_waits import CATCHING_UP, Blocking
 from pipelines.ask.risk import risk
 from pipelines.ask.whatif import whatif
 from pipelines.ask.whatif_places import find_place
@@ -525,6 +527,17 @@ def test_replica_that_may_be_in_a_failed_directory_is_named_although_kafka_count
     (again,) = offline(story.broker(2, "c", process=2).lake(tmp_path / "restarted")).perhaps
     assert (again.directories, again.since_start) == ([str(disk("b"))], True)
     assert "bring the disk back" in again.steps[0].text
+
+
+def test_sentences_about_one_thing_have_no_plural_and_lists_name_each_directory_once(tmp_path: Path) -> None:
+    """They had "the broker leads 1 of them", "brokers 4 or 5 is in sync" and "wipe none of A and B and A and B"."""
+    story = Story().broker(1, "a").broker(2, "bc").topic("t", {2: "unassigned", 1: "a"}).left(2, "c")
+    (unread,) = offline(story.lake(tmp_path / "unread")).perhaps
+    assert unread.finding.endswith("; the broker leads t-0, and nobody can read or write it if it is there")
+    waits = Blocking(CATCHING_UP, 1, ["t-0"], (4, 5))
+    assert waits.finding == "1 partition can be spared a replica when broker 4 or 5 is in sync again"
+    assert waits.end.startswith("wait until broker 4 or 5 has caught up")
+    assert wait_and_keep(1, ["A", "B"], ["B", "C"], ["t-0"])[-1].directories == ("B", "C", "A")
 
 
 def test_replica_that_may_be_offline_is_only_in_a_directory_that_its_broker_had_while_it_was_there(
