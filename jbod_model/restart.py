@@ -78,17 +78,17 @@ class Course:
     """All of them are unfenced again, and no follower has caught up yet."""
     refused: tuple[int, ...] = ()
     """Brokers that the controller never lets stop, because they still lead."""
-    uncleanly: frozenset[tuple[Uuid, int]] = frozenset()
-    """Partitions (topic id, number) that elected a replica which was neither in sync nor eligible."""
+    uncleanly: Mapping[tuple[Uuid, int], Collection[int]] = field(default_factory=dict)
+    """Partition (topic id, number) -> the replicas that it elected, and that were neither in sync nor eligible."""
     uncleanly_at_stop: frozenset[tuple[Uuid, int]] = frozenset()
-    """Those of them that did so before a broker came back."""
+    """The partitions that did so before a broker came back."""
 
 
 @dataclass(slots=True)
 class _Play:
     image: Image
     profile: Profile
-    uncleanly: set[tuple[Uuid, int]] = field(default_factory=set)
+    uncleanly: dict[tuple[Uuid, int], set[int]] = field(default_factory=dict)
 
     def ask(self, request: BrokerHeartbeatRequest | BrokerRegistrationRequest | SessionExpired) -> None:
         """The controller's records for one request, applied."""
@@ -96,7 +96,8 @@ class _Play:
         context = Context(next_offset=highest + 1)
         answer = Controller(self.profile).handle(self.image, request, context)
         records: list[Record] = [each.record for each in answer.records]
-        self.uncleanly |= set(_elected_uncleanly(self.image, records))
+        for partition, leader in _elected_uncleanly(self.image, records):
+            self.uncleanly.setdefault(partition, set()).add(leader)
         self.image = applied(self.image, records, self.profile)
 
     def heartbeat(self, broker_id: int, *, stops: bool) -> BrokerRegistration:
@@ -132,7 +133,7 @@ def course(image: Image, restart: Restart, *, profile: Profile = KAFKA) -> Cours
         down=down,
         back=play.image,
         refused=tuple(refused),
-        uncleanly=frozenset(play.uncleanly),
+        uncleanly=play.uncleanly,
         uncleanly_at_stop=at_stop,
     )
 
@@ -201,7 +202,7 @@ def _named(image: Image, broker_id: int) -> tuple[Uuid, ...]:
     )
 
 
-def _elected_uncleanly(image: Image, records: Iterable[Record]) -> Iterable[tuple[Uuid, int]]:
+def _elected_uncleanly(image: Image, records: Iterable[Record]) -> Iterable[tuple[tuple[Uuid, int], int]]:
     for record in records:
         if isinstance(record, PartitionChangeRecord) and record.leader >= 0:
             was = image.topics[record.topic_id].partitions[record.partition_id]
@@ -209,7 +210,7 @@ def _elected_uncleanly(image: Image, records: Iterable[Record]) -> Iterable[tupl
             named = (*was.isr, *was.eligible_leader_replicas)
             hidden = was.leader_recovery_state == RECOVERING and record.leader not in named
             if record.leader != was.leader and (states_recovery or hidden):
-                yield record.topic_id, record.partition_id
+                yield (record.topic_id, record.partition_id), record.leader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +299,8 @@ def judged(
         now |= {Harm.UNCLEAN}
     possible = will.leader == -1 and uncleanly and _may_lead_uncleanly(played.down, will, profile)
     while_down = then - now
-    if (topic_id, number) in played.uncleanly:
+    only_back = {broker for broker in played.restart.brokers if played.before.brokers[broker].fenced}
+    if not whole & only_back >= {*played.uncleanly.get((topic_id, number), ())}:  # R-RESTART-5
         now, then = now - {Harm.UNCLEAN}, then | {Harm.UNCLEAN}
     elif possible:
         then |= {Harm.UNCLEAN}

@@ -166,7 +166,8 @@ class Judge:
             if (Harm.LAST_COPY in outcome.of(index).caused and outcome.of(index).online_down)
             or (Harm.LAST_COPY in outcome.of(index).already and some_online[index])
         ]
-        eligible = np.flatnonzero(it.elr[rows].any(axis=1) | ((it.leader[rows] < 0) & it.listed_online[rows])).tolist()
+        named = (it.elr | it.last_known_elr)[rows].any(axis=1)
+        eligible = np.flatnonzero(named | ((it.leader[rows] < 0) & it.listed_online[rows])).tolist()
         if not doubtful and not eligible:
             return {}
 

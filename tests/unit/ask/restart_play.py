@@ -25,8 +25,8 @@ class Harmed(NamedTuple):
     already: dict[Place, set[str]]
 
 
-def ask(image: Image, request: r.Request, profile: Profile) -> tuple[Image, set[Place]]:
-    """The image after the controller's records, one by one; the partitions that elected uncleanly."""
+def ask(image: Image, request: r.Request, profile: Profile) -> tuple[Image, set[tuple[Place, int]]]:
+    """The image after the controller's records, one by one; the partitions that elected uncleanly, with the leader."""
     answer = Controller(profile).handle(image, request, Context(next_offset=1000))
     unclean, before = set(), image
     for versioned in answer.records:
@@ -36,7 +36,7 @@ def ask(image: Image, request: r.Request, profile: Profile) -> tuple[Image, set[
             new = versioned.record.leader if versioned.record.leader >= 0 else was.leader
             marked = versioned.record.leader_recovery_state == 1 and new != was.leader
             if marked or new not in (was.leader, *was.isr, *was.eligible_leader_replicas):
-                unclean.add(place)
+                unclean.add((place, new))
         image = image.apply(versioned.record, 0, profile=profile)
     return image, unclean
 
@@ -52,10 +52,10 @@ def heartbeat(image: Image, broker: int, *, stops: bool) -> r.BrokerHeartbeatReq
 
 def stopped(
     image: Image, stop: Sequence[int], kill: bool, profile: Profile, *, together: bool
-) -> tuple[Image, set[Place]]:
+) -> tuple[Image, set[tuple[Place, int]]]:
     """The image while the brokers are down (R-RESTART-1), and what elected uncleanly. Not ``together``: each broker is
     let go before the next one asks."""
-    uncleanly: set[Place] = set()
+    uncleanly: set[tuple[Place, int]] = set()
     running = [broker for broker in stop if not image.brokers[broker].fenced]
     beats = [*running, *running] if together else [broker for broker in running for _ in range(2)]
     for broker in [] if kill else beats:
@@ -69,10 +69,12 @@ def stopped(
     return image, uncleanly
 
 
-def returned(image: Image, back: Sequence[int], unclean: Collection[int], profile: Profile) -> tuple[Image, set[Place]]:
+def returned(
+    image: Image, back: Sequence[int], unclean: Collection[int], profile: Profile
+) -> tuple[Image, set[tuple[Place, int]]]:
     """The image when the brokers are back (R-RESTART-2), and what elected uncleanly. ``unclean``: the brokers without
     the mark of a stop in order."""
-    uncleanly: set[Place] = set()
+    uncleanly: set[tuple[Place, int]] = set()
     for broker in back:
         was = image.brokers[broker]
         features = tuple(
@@ -173,7 +175,9 @@ def played(image: Image, brokers: Sequence[int], *, kill: bool, profile: Profile
             later, second = returned(down, back, unclean, profile)
             for place in hit:
                 new = then[place] - before[place]
-                if place in first | second:
+                # R-RESTART-5: what is down was killed before, and has what it has
+                spared = {broker for broker in whole[place] if broker in brokers and image.brokers[broker].fenced}
+                if any(at == place and leader not in spared for at, leader in first | second):
                     new.add("unclean_election")
                 if named_in(known[place]) and not named_in(later.topics[place[0]].partitions[place[1]]):
                     new.add("last_complete_copy")

@@ -159,6 +159,20 @@ def test_kill_takes_the_only_eligible_leader_off_the_lists_when_it_is_back() -> 
         assert reasons(answer) == {"return": ()}
 
 
+@pytest.mark.parametrize("eligible", [(1,), ()])
+def test_broker_that_was_killed_with_the_only_complete_copy_may_start(eligible: tuple[int, ...]) -> None:
+    """R-RESTART-5: it said not safe, and sent to jbod offline, which says to start the broker: nothing else helps."""
+    killed = partition((1, A), (2, B), isr=(), leader=-1, eligible_leader_replicas=eligible, last_known_elr=(1,))
+    made = with_elr(image(killed, registered=fenced(1)))
+    answer = ask(made)
+    assert (answer.verdict, answer.steps) == ("safe", [])
+    assert [(stake.harms, stake.already) for stake in answer.stakes] == [([], ["last_complete_copy", "no_leader"])]
+    other = replace(made, brokers={**made.brokers, 2: replace(REGISTERED[2], fenced=True)})
+    assert ask(other, 2).verdict == "safe"
+    uncleanly = replace(made, configs={(2, "t"): {UNCLEAN: "true"}}, brokers=other.brokers)
+    assert (ask(uncleanly, 2).verdict, reasons(ask(uncleanly, 2))) == ("not safe", {"election": ()})
+
+
 def test_directory_that_is_offline_makes_the_return_unclean() -> None:
     """R-RESTART-3: a restart in order is clean only if every directory has the mark."""
     away = Uuid(1, 2000)
