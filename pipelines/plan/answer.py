@@ -24,6 +24,10 @@ from pipelines.plan.solve import Lack, Solution, least, solve, spread
 from pipelines.plan.steps import Limits, PlanStep, WorstFailure, changed, final_state, in_steps, steps
 
 DEADLOCK = "no order of the moves leaves every disk enough room while both copies exist"
+BESIDE = (
+    "other reassignments are under way: the throttle takes the place of theirs, and --verify takes it away only when "
+    "no reassignment is left: type the last one again then"
+)
 CHOICE = "Kafka may first make the copy on a disk without room for it, {}: cordon it (KIP-1066)"
 
 
@@ -272,6 +276,8 @@ def _answer(
         topics = sorted({*it.state.table["topic"].take(across).to_pylist()})
         before = [*before, *files.throttles(brokers, topics, limits.rate)]
     after = spread(it, goal, solution.target, solution.first)
+    under_way = bool((it.state.adding | it.state.removing).any())
+    throttled = not down and any(plan_step.replicas for plan_step in listed)
     return MovePlan(
         offset=lake.offset,
         time=lake.time,
@@ -283,6 +289,7 @@ def _answer(
             *it.notes,
             *goal.notes,
             *notes,
+            *([BESIDE] if under_way and throttled else []),
             *_doubts(it, solution, moved),
             *_boundless(it, solution, moved),
             *_pathless(it, solution, moved[files.can_go_back(it, moved, solution)]),
@@ -301,7 +308,7 @@ def _answer(
         down=down,
         brokers=brokers,
         topics=topics,
-        under_way=bool((it.state.adding | it.state.removing).any()),
+        under_way=under_way,
         removed=_removed(it, solution, moved),
         undone=undone,
         paths=written,

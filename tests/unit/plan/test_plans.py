@@ -13,7 +13,7 @@ from jbod_model.errors import UsageError
 from pipelines.ask.whatif_places import find_place
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
-from pipelines.plan.answer import CHOICE, MovePlan, plan, undo
+from pipelines.plan.answer import BESIDE, CHOICE, MovePlan, plan, undo
 from pipelines.plan.goals import Goal, balance, fill, repair, replicas
 from pipelines.plan.problem import Problem
 from pipelines.plan.steps import Limits
@@ -184,6 +184,18 @@ def test_plan_beside_another_reassignment_is_executed_in_addition(tmp_path: Path
     cluster.adding["u", 0] = (3,)
     (beside, _) = [c for c in made(tmp_path, cluster, repair).commands if "kafka-reassign-partitions" in c]
     assert "--execute --additional" in beside and "--additional" not in alone
+
+
+def test_plan_beside_another_reassignment_says_that_its_throttle_stays(tmp_path: Path) -> None:
+    """All four brokers of a real cluster kept it: the tool looks whether any reassignment is under way."""
+    cluster = skewed()
+    cluster.brokers |= {2: Broker(1), 3: Broker(1)}
+    cluster.put("v-0", {2: 0, 3: 0})
+    assert BESIDE not in made(tmp_path, cluster, lambda it: balance(it, 1, "bytes")).notes
+    cluster.adding["v", 0] = (3,)
+    beside = made(tmp_path, cluster, lambda it: balance(it, 1, "bytes"))
+    assert BESIDE in beside.notes and any("throttle" in command for command in beside.commands)
+    assert BESIDE not in made(tmp_path, cluster, lambda it: balance(it, None, "leaders")).notes
 
 
 def test_repair_of_a_healthy_cluster_has_nothing_to_do(tmp_path: Path) -> None:
