@@ -23,7 +23,6 @@ import duckdb
 
 from jbod_model.errors import UsageError, first_line_of
 from pipelines.lake.delta import read_parquet, reading
-from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, HISTORY, LEDGER, RECORDS
 from pipelines.spark.lake import SparkLake, rows_until
@@ -152,9 +151,8 @@ class LakeFrames(Frames):
     def _all_until(self, name: str) -> str:
         if name == RECORDS.name:
             return self.lake.records()
-        delta = open_ledger(self.lake.path) if name == LEDGER.name else self.lake.tables[name]
         where, _ = rows_until(BY_NAME[name], str(self.offset))
-        return f"{read_parquet(self.lake.path, name, delta, by_name=True)} WHERE {where}"
+        return f"{read_parquet(self.lake.path, name, self.lake.tables[name], by_name=True)} WHERE {where}"
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
 from pipelines.check.contract import OF_QUORUM, Contract, end_of, key_of, meet, overlap, rows_of, same
 from pipelines.lake.delta import open_table, read_parquet, run_query
-from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import (
     ASSIGNMENTS,
@@ -358,8 +357,7 @@ def newest_versions(lake: Lake) -> dict[str, int]:
 def _with_views(lake: Lake) -> duckdb.DuckDBPyConnection:
     connection = lake.cursor()
     for table in (RECORDS, *HISTORY, LEDGER):
-        delta = open_ledger(lake.path) if table is LEDGER else lake.tables[table.name]
-        rows = read_parquet(lake.path, table.name, delta)
+        rows = read_parquet(lake.path, table.name, lake.tables[table.name])
         connection.execute(f"CREATE TEMP VIEW {rows_of(table)} AS SELECT * FROM {rows}")
     connection.execute(f"CREATE TEMP VIEW slots AS {SLOTS}")
     connection.execute(f"CREATE TEMP VIEW ledger_versions AS {LEDGER_VERSIONS}")

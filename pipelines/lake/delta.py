@@ -124,16 +124,16 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
 
 
 class DeltaTables(Mapping[str, "DeltaTable"]):
-    """The tables of a lake at the versions that its ledger names.
+    """The tables of a lake at the versions that its ledger names, and those that are open already: the ledger.
 
     A table is opened when it is first asked for. Where the commit of its version is not there, it is opened at once: so
     a table that is gone is reported by every question, whether the question needs it or not.
     """
 
-    def __init__(self, lake: LakeUri, versions: Mapping[str, int]) -> None:
+    def __init__(self, lake: LakeUri, versions: Mapping[str, int], opened: Mapping[str, DeltaTable]) -> None:
         self._lake = lake
         self._versions = dict(versions)
-        self._opened: dict[str, DeltaTable] = {}
+        self._opened = dict(opened)
         for name, version in versions.items():
             if not _is_there(commit_path(f"{lake}/{name}", version)):
                 self._opened[name] = open_table(lake, name, version)

@@ -113,7 +113,7 @@ class Lake:
                 f"{uri}: nothing was published into this lake yet: run jbod replay LOG_DIR --lake {quote(uri)}"
             )
         use_threads(connection, newest.end_offset - ranges[0][0])
-        tables = DeltaTables(uri, newest.versions)
+        tables = DeltaTables(uri, newest.versions, {"ledger": ledger})
         lake = cls(uri, newest, ranges[0][0], newest.end_offset - 1, newest.end_time, tables, connection)
         if at_time is not None:
             at_offset = lake._offset_at(at_time)
@@ -229,12 +229,11 @@ class Lake:
 
     def log_end(self) -> int | None:
         """The log's end offset at the last run, if it was before the end of this lake, otherwise None."""
-        return log_end(self.path, open_ledger(self.path), self.connection, self.published.end_offset)
+        return log_end(self.path, self.tables["ledger"], self.connection, self.published.end_offset)
 
     def rollbacks(self) -> list[tuple[int, int, datetime]]:
         """The end offset before each rollback, and the end offset and time after it, the newest end last."""
-        ledger = open_ledger(self.path)
-        rows = read_parquet(self.path, "ledger", ledger, by_name=True)
+        rows = read_parquet(self.path, "ledger", self.tables["ledger"], by_name=True)
         ledger_rows = self.query(
             f"SELECT rolled_back_from, end_offset, epoch_us(end_time) FROM {rows} WHERE rolled_back_from IS NOT NULL "
             "ORDER BY end_offset, published_time"

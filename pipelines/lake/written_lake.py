@@ -242,7 +242,7 @@ class OpenTables(DeltaTables):
     """The tables of a lake by name. ``tables[name]`` raises Overtaken if there is a version after the known one."""
 
     def __init__(self, lake: LakeUri) -> None:
-        super().__init__(lake, {})
+        super().__init__(lake, {}, {})
 
     def __getitem__(self, name: str) -> DeltaTable:
         version = self._versions[name]

@@ -24,7 +24,6 @@ from deltalake import DeltaTable
 
 from jbod_model.errors import UsageError
 from pipelines.lake.delta import data_files
-from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import BY_NAME, LEDGER, Table
 from pipelines.lake.uris import LakeUri, for_spark
@@ -70,7 +69,7 @@ class SparkLake:
 
     @cached_property
     def _deltas(self) -> Mapping[str, DeltaTable]:
-        deltas = {**self.lake.tables, LEDGER.name: open_ledger(self.lake.path)}
+        deltas = {**self.lake.tables, LEDGER.name: self.lake.tables[LEDGER.name]}
         return {name: delta for name, delta in deltas.items() if name in BY_NAME}
 
     @property

@@ -30,7 +30,7 @@ from pipelines.check.definition import Check, Finding, finding
 from pipelines.check.views import DERIVED, MADE, inputs, made_views
 from pipelines.lake import files
 from pipelines.lake.delta import data_files, reading
-from pipelines.lake.ledger import open_ledger, time_of
+from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, HISTORY, LEDGER, RECORDS
 from pipelines.settings import Settings
@@ -121,9 +121,8 @@ def batches(lake: Lake, settings: Settings) -> Iterator[ValidatedBatches]:
 @contextmanager
 def _in_process(lake: Lake, settings: Settings) -> Iterator[ValidatedBatches]:
     def table(name: str) -> pd.DataFrame:
-        delta = open_ledger(lake.path) if name == LEDGER.name else lake.tables[name]
         with reading(lake.path):
-            return frame_of(delta.to_pyarrow_table(columns=BY_NAME[name].schema.names))
+            return frame_of(lake.tables[name].to_pyarrow_table(columns=BY_NAME[name].schema.names))
 
     with ThreadPoolExecutor(1) as rules:
         broken, findings = rules.submit(run_contracts, lake), rules.submit(run_checks, lake, (), settings)
@@ -185,7 +184,7 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         # From Arrow: for rows made in Python, Spark knows no size, does not broadcast them and uses a cartesian join.
         return spark.createDataFrame(pa.table(columns))
 
-    deltas = {**lake.tables, LEDGER.name: open_ledger(lake.path)}
+    deltas = {**lake.tables, LEDGER.name: lake.tables[LEDGER.name]}
     tables = {
         table.name: _read(spark, lake, table.name, deltas.get(table.name)).persist()
         for table in (RECORDS, *HISTORY, LEDGER, ASSIGNMENT_REQUESTS)

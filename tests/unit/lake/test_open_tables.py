@@ -12,6 +12,7 @@ from obstore.store import MemoryStore
 from pipelines.lake.delta import is_newest
 from pipelines.lake.ledger import HEAD, read_head, write_head
 from pipelines.lake.publish import LakeWriter
+from pipelines.lake.reader import Lake
 from pipelines.lake.tables import CHANGES, LEDGER, RECORDS
 from pipelines.lake.uris import commit_path
 from pipelines.lake.written_lake import Identity, OpenTables, Overtaken
@@ -47,6 +48,13 @@ def test_table_with_a_version_after_the_known_one_is_overtaken_until_the_writer_
     assert tables.refresh(RECORDS.name)
     assert tables[RECORDS.name].version() == version + 1
     assert not tables.refresh(RECORDS.name)
+
+
+def test_ledger_of_an_open_lake_is_not_opened_again(lake: str) -> None:
+    """On S3 each time costs a listing."""
+    opened = Lake.open(lake)
+    (Path(lake) / "ledger" / "_delta_log").rename(Path(lake) / "elsewhere")
+    assert (opened.rollbacks(), opened.log_end()) == ([], None)
 
 
 def test_table_that_was_committed_to_is_opened_at_the_new_version(lake: str) -> None:
