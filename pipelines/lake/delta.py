@@ -111,6 +111,8 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
         what = first_line_of(problem)
         if name == "ledger" and isinstance(problem, TableNotFoundError) and not is_table(f"{lake}/records"):
             raise UsageError(f"{lake}: no lake there: make one with jbod replay LOG_DIR --lake {quote(lake)}") from None
+        if name == "ledger" and isinstance(problem, TableNotFoundError) and not _has_records(lake):
+            raise unpublished(lake) from None
         if name == "ledger":
             raise UsageError(
                 f"{lake}/ledger: is gone or cannot be read ({what}), and the other tables are there: restore it from "
@@ -121,6 +123,23 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
             f"{lake}/{name}: cannot be opened{which} ({what}): jbod optimize "
             "searches for a newer one with the same rows, and jbod rebuild recreates the tables from the records"
         ) from None
+
+
+def _has_records(lake: LakeUri) -> bool:
+    """Whether a run has written records: it creates the ledger before the first of them, and after all other tables."""
+    from deltalake.exceptions import DeltaError
+
+    from pipelines.lake.tables import RECORDS
+
+    try:
+        return delta_at(uri_of(f"{lake}/{RECORDS.name}")).version() > len(RECORDS.checks)
+    except (DeltaError, OSError):
+        return True
+
+
+def unpublished(lake: LakeUri) -> UsageError:
+    """The error for a lake whose first run is not done, or was killed."""
+    return UsageError(f"{lake}: nothing was published into this lake yet: run jbod replay LOG_DIR --lake {quote(lake)}")
 
 
 class DeltaTables(Mapping[str, "DeltaTable"]):

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import duckdb
@@ -26,6 +25,7 @@ from pipelines.lake.delta import (
     read_parquet,
     run_query,
     stream_query,
+    unpublished,
     use_threads,
 )
 from pipelines.lake.ledger import (
@@ -109,9 +109,7 @@ class Lake:
         ledger = open_ledger(uri)
         newest, ranges = read_ledger(uri, ledger, connection)
         if newest is None:
-            raise UsageError(
-                f"{uri}: nothing was published into this lake yet: run jbod replay LOG_DIR --lake {quote(uri)}"
-            )
+            raise unpublished(uri)
         use_threads(connection, newest.end_offset - ranges[0][0])
         tables = DeltaTables(uri, newest.versions, {"ledger": ledger})
         lake = cls(uri, newest, ranges[0][0], newest.end_offset - 1, newest.end_time, tables, connection)

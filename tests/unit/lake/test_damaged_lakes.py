@@ -17,6 +17,7 @@ from pipelines.ask.json_values import image
 from pipelines.cli import main
 from pipelines.lake import tables
 from pipelines.lake.reader import Lake
+from pipelines.lake.written_lake import Identity, create_table
 from tests.support import local
 from tests.support.logs import segments
 from tests.support.paths import metadata_dir
@@ -215,6 +216,16 @@ def test_replay_into_a_lake_whose_ledger_is_gone_is_refused(tmp_path: Path) -> N
         local.replay(log, lake)
     code, out, err = left(lake, "status")
     assert (code, out) == (2, "") and "ledger: is gone or cannot be read" in err
+
+
+def test_lake_whose_first_run_was_killed_before_it_made_the_ledger_has_nothing_published(tmp_path: Path) -> None:
+    """The answer was that the ledger is gone, and to restore it from a backup; the next replay goes on by itself."""
+    log, lake = metadata_dir("kafka-4.1.2"), tmp_path / "lake"
+    create_table(str(lake / "records"), tables.RECORDS, Identity("c", "kafka", "kafka", 1))
+    code, out, err = left(lake, "status")
+    assert (code, out) == (2, "") and "nothing was published into this lake yet" in err
+    local.replay(log, lake)
+    assert left(lake, "status")[0] == 0
 
 
 def test_replay_into_a_table_with_an_empty_commit_is_refused(tmp_path: Path) -> None:
