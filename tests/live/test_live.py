@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -172,9 +172,14 @@ def test_lake_says_what_kafka_says_after_every_step(cluster: Cluster, lake: Path
     broken.mkdir()
     cluster.format(1)
     cluster.start_node(1)
-    check(cluster, lake, lambda: (broken / "meta.properties").exists() and healthy(cluster))
+    check(cluster, lake, lambda: healthy(partition for partition in cluster.describe().values() if partition[0] != -1))
+    wait_for("every replica is online", lambda: offline_replicas(lake) == [], 60)
     assert cluster.directory_id(broken) != directory
-    assert offline_replicas(lake) == []
+    if not healthy(cluster.describe().values()):
+        # Kafka unfenced the broker before it had assigned its replicas, which elects nobody: the next start does.
+        cluster.stop_node(1)
+        cluster.start_node(1)
+    check(cluster, lake, lambda: healthy(cluster.describe().values()))
 
     cluster.stop_node(2)
     cluster.unregister(2)
@@ -203,8 +208,8 @@ def lateness(lake: Path, first: int) -> list[float]:
     return [next(time for end, time in published if end > offset) - appended / 1000 for offset, appended in records]
 
 
-def healthy(cluster: Cluster) -> bool:
-    return all(set(replicas) == set(isr) for _, replicas, isr in cluster.describe().values())
+def healthy(partitions: Iterable[tuple[int, tuple[int, ...], tuple[int, ...]]]) -> bool:
+    return all(set(replicas) == set(isr) for _, replicas, isr in partitions)
 
 
 def offline_replicas(lake: Path) -> list[tuple[str, int, int, str, str]]:
