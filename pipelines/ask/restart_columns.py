@@ -24,7 +24,7 @@ from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from jbod_model.replay.offline import has_online_dir
 from pipelines.ask.configs import UNCLEAN_ELECTION, features, is_true, min_isr, setting
 from pipelines.ask.lost_data import perhaps_offline
-from pipelines.ask.whatif_places import registrations
+from pipelines.ask.whatif_places import registrations, stand_in
 from pipelines.lake.delta import reading
 from pipelines.lake.reader import Lake
 
@@ -215,7 +215,7 @@ class Columns:
         places = []
         for row in rows.tolist():
             topic = int(self.setting[row])
-            known = partitions.setdefault(topic, {0: _stand_in(self.settings[topic].first_replicas, ids.lost)})
+            known = partitions.setdefault(topic, {0: stand_in(self.settings[topic].first_replicas, ids.lost)})
             places.append((Uuid(topic + 1, 0), len(known)))
             known[len(known)] = self._partition(row, strange.get(row), ids.unassigned, ids.lost)
         topics = {
@@ -442,15 +442,3 @@ def _settings(
 
 def _config(settings: TopicSettings) -> dict[str, str]:
     return {MIN_ISR: str(settings.min_isr), UNCLEAN_ELECTION: str(settings.unclean).lower()}
-
-
-def _stand_in(replicas: int, lost: Uuid) -> Partition:
-    """A partition that nobody can lead, on brokers that do not exist."""
-    return Partition(
-        replicas=tuple(range(-2, -2 - replicas, -1)),
-        directories=(lost,) * replicas,
-        isr=(),
-        leader=-1,
-        leader_epoch=0,
-        partition_epoch=0,
-    )

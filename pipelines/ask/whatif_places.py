@@ -231,8 +231,28 @@ _uuid = cache(Uuid.parse)
 
 
 def touched(lake: Lake, brokers: Sequence[int], directories: Sequence[str]) -> Image:
-    """Every broker, and the partitions with a replica on one of ``brokers`` or in one of ``directories``."""
-    return image_of(lake, _condition(brokers, directories))
+    """Every broker, and the partitions with a replica on one of ``brokers`` or in one of ``directories``.
+
+    A topic of which partition 0 is not written yet, as in a migration from ZooKeeper, has one that nobody can lead.
+    """
+    image = image_of(lake, _condition(brokers, directories))
+    topics = {}
+    for topic_id, topic in image.topics.items():
+        replicas = len(next(iter(topic.partitions.values())).replicas)
+        topics[topic_id] = replace(topic, partitions={0: stand_in(replicas, image.ids.lost), **topic.partitions})
+    return replace(image, topics=topics)
+
+
+def stand_in(replicas: int, lost: Uuid) -> Partition:
+    """A partition that nobody can lead, on brokers that do not exist."""
+    return Partition(
+        replicas=tuple(range(-2, -2 - replicas, -1)),
+        directories=(lost,) * replicas,
+        isr=(),
+        leader=-1,
+        leader_epoch=0,
+        partition_epoch=0,
+    )
 
 
 def image_of(lake: Lake, condition: str) -> Image:

@@ -425,3 +425,12 @@ def test_unclean_election_before_the_majority_is_gone_counts(tmp_path: Path) -> 
     story = story.voters({1: "a", 2: "b", 3: "c"}).broker(1, "a").broker(2, "b").broker(3, "c")
     lake = story.topic("t", {1: "a", 3: "c"}, isr=(1,)).lake(tmp_path)
     assert [change.unclean for change in whatif(lake, ["1", "2"]).changes] == [True]
+
+
+def test_failure_before_partition_0_of_a_topic_was_written_is_answered() -> None:
+    """R-CFG-3: in the migration from ZooKeeper partition 4 comes first, and the answer was UNKNOWN_SERVER_ERROR."""
+    log = str(metadata_dir("kafka-3.9.2-zk-migration"))
+    answer = CliRunner().invoke(application(), ["whatif", "--fail", "2", "--log", log, "--at-offset", "31", "--json"])
+    assert answer.exit_code == 0, answer.output
+    changes = json.loads(answer.stdout)["changes"]
+    assert [change["partition"] for change in changes if change["topic"] == "zkold" and change["without_leader"]] == [4]
