@@ -228,19 +228,36 @@ REVERTED = Check(
     why="The controller had accepted the new directory, its disk is well, and the broker went back: the move did not "
     "take place.",
     sql="""
-        SELECT b.broker_id, b.source AS directory_id, b.topic_id, b.topic, b.partition,
-               max(b.replica_index) AS replica_index, max(b.at_offset) AS from_offset,
-               max(b.at_time) AS from_time, max_by(b.target, b.at_offset) AS home
-        FROM moves a
-        JOIN moves b ON b.topic_id = a.topic_id AND b.partition = a.partition AND b.broker_id = a.broker_id
-             AND b.came_offset = a.at_offset AND b.target = a.source
-        CROSS JOIN params
-        WHERE a.meaning = 'moved' AND b.meaning = 'moved' AND b.at_time >= params.window_time
-          AND b.at_time <= a.at_time + INTERVAL '1' SECOND * params.soon
-        GROUP BY b.broker_id, b.source, b.topic_id, b.topic, b.partition
+        WITH turns AS (
+            SELECT m.*, params.window_time, coalesce(
+                       m.meaning = 'moved' AND lag(m.meaning) OVER replica = 'moved'
+                       AND m.came_offset = lag(m.at_offset) OVER replica AND m.target = lag(m.source) OVER replica
+                       AND m.at_time <= lag(m.at_time) OVER replica + INTERVAL '1' SECOND * params.soon, false
+                   ) AS back
+            FROM moves m CROSS JOIN params
+            WINDOW replica AS (PARTITION BY m.topic_id, m.partition, m.broker_id ORDER BY m.at_offset)
+        ),
+        runs AS (
+            SELECT *, count(*) FILTER (NOT back) OVER (
+                       PARTITION BY topic_id, partition, broker_id ORDER BY at_offset ROWS UNBOUNDED PRECEDING
+                   ) AS run
+            FROM turns
+        ),
+        ends AS (
+            SELECT broker_id, max_by(source, at_offset) AS directory_id, topic_id, topic, partition,
+                   max_by(replica_index, at_offset) AS replica_index, max(at_offset) AS from_offset,
+                   max(at_time) AS from_time, max_by(target, at_offset) AS home
+            FROM runs GROUP BY broker_id, topic_id, topic, partition, run
+            HAVING count(*) % 2 = 0 AND max(at_time) >= max(window_time)
+        )
+        SELECT broker_id, directory_id, topic_id, topic, partition, max(replica_index) AS replica_index,
+               max(from_offset) AS from_offset, max(from_time) AS from_time, max_by(home, from_offset) AS home
+        FROM ends GROUP BY broker_id, directory_id, topic_id, topic, partition
     """,
     finding="moved to {directory_id} of broker {broker_id} and back to {home}",
-    advice="if the move is still wanted, start it again; the log of broker {broker_id} says what ended it",
+    advice="see whether the copy still goes on (isFuture in what kafka-log-dirs.sh --describe prints): the broker may "
+    "bring the move again by itself; if not, and it is still wanted, start it again; the log of broker {broker_id} "
+    "says what ended it",
     source="KAFKA-16297; R-MOVE-4, R-MOVE-7",
 )
 

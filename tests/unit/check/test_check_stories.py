@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from jbod_model.ids import Uuid
+from pipelines.ask.moves import moves
 from pipelines.check.catalogue import CHECKS, run_checks
 from tests.support.volume import sampled
 from tests.unit.check.story import Story, disk, topic_id
@@ -495,6 +496,18 @@ def test_cordon_is_forgotten_after_a_week_though_the_broker_was_restarted(tmp_pa
     (finding,) = run_checks(story.lake(tmp_path), ["B-25"])
     assert (finding.severity, finding.from_offset) == ("warning", 4)
     assert finding.finding == "cordoned for too long; replicas in it: 1, placed there since: 0"
+
+
+def test_move_that_came_again_was_not_undone_and_one_that_went_back_at_last_was(tmp_path: Path) -> None:
+    """R-MOVE-7: of each move with a flip on a real cluster B-14 said twice that it had not taken place."""
+    story = two_brokers().assign("t", 0, 1, "b").assign("t", 0, 1, "a").assign("t", 0, 1, "b")
+    lake = story.lake(tmp_path / "again")
+    assert run_checks(lake, ["B-14"]) == [] and [move.outcome for move in moves(lake)] == ["accepted"]
+    (finding,) = run_checks(story.assign("t", 0, 1, "a").lake(tmp_path / "back"), ["B-14"])
+    back = finding.from_offset
+    assert finding.finding == f"moved to {disk('b')} of broker 1 and back to {disk('a')}"
+    (finding,) = run_checks(story.wait(1200).assign("t", 0, 1, "c").lake(tmp_path / "elsewhere"), ["B-14"])
+    assert finding.from_offset == back
 
 
 @pytest.mark.parametrize(
