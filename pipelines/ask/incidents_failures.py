@@ -356,15 +356,17 @@ def _story(gone: Online, offset: int, time: datetime, histories: Histories) -> S
     registered = histories.registered.get(gone.broker_id, ())
     until = FOREVER if back is None else back.from_offset
     ends = (bisect_left(registered, end, key=_began) for end in (offset, until))
-    for registration in registered[slice(*ends)]:
+    for registration in map(registered.__getitem__, range(*ends)):
         began = registration.from_offset
         new = [log_dir for log_dir in registration.log_dirs if not histories.had(gone.broker_id, log_dir, began)]
         with_what = f"with directory {', '.join(new)} new" if new else "no directory is new"
         story.tell(registration.from_offset, registration.from_time, f"the broker registered without it, {with_what}")
         if not story.ending:
             story.end(registration.from_offset, registration.from_time, _instead(new))
-        elif new and story.ending == _instead([]):
+        elif new:
             story.ending = _instead(new)
+        if new:  # the disks that later registrations bring are in the place of other ones
+            break
     if back is not None:
         where = "same disk" if back.broker_id == gone.broker_id else f"moved to broker {back.broker_id}"
         story.tell(back.from_offset, back.from_time, f"directory {gone.directory_id} is online: {where}")
