@@ -58,6 +58,7 @@ def check(
     from pipelines.check.catalogue import run_checks
     from pipelines.check.definition import at_least
     from pipelines.show.findings import show_findings, show_validation
+    from pipelines.show.text import show_first
 
     words = [word.strip() for given in only or () for word in given.split(",")]
     ran = chosen_checks(words)
@@ -80,6 +81,7 @@ def check(
 
     def show(out: Screen) -> None:
         show_findings(out, lake.offset, lake.time, ran, findings, chosen, query.every)
+        show_first(out, lake)
         if validation is not None:
             show_validation(out, validation)
 

@@ -101,13 +101,19 @@ def refuse_damage(lake: Lake) -> None:
 
 
 def print_json(answer: Any, lake: Lake | None = None) -> None:
-    """One JSON document on standard output; an object says where its lake is incomplete (``incomplete_since``)."""
+    """One JSON document on standard output.
+
+    An object says where its lake is incomplete (``incomplete_since``), and where its history begins if that is a
+    snapshot (``first_offset``).
+    """
     from pipelines.ask.json_values import jsonable
     from pipelines.show.text import with_names
 
     document = jsonable(answer)
     if lake is not None:
         document = with_names(document, lake.names)
+    if lake is not None and lake.first and isinstance(document, dict):
+        document["first_offset"] = lake.first
     if lake is not None and lake.incomplete_since is not None and isinstance(document, dict):
         document["incomplete_since"] = lake.incomplete_since.as_json()
     sys.stdout.write(json.dumps(document) + "\n")

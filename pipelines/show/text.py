@@ -97,6 +97,16 @@ def show_incomplete(out: Screen, lake: Lake) -> None:
         say(out, f"{lake.incomplete_since}: {TODO}", "bold red")
 
 
+def show_first(out: Screen, lake: Lake) -> None:
+    """The last line of an answer about failures and losses, if the history begins with a snapshot."""
+    if lake.first:
+        say(
+            out,
+            f"Failures and losses before offset {lake.first} are not known: the history begins with a snapshot.",
+            "yellow",
+        )
+
+
 def say(out: Screen, text: str = "", style: str = "", hang: int = 0) -> None:
     """Prints text without markup. If it is wrapped, the lines after the first are indented by ``hang``."""
     text = plain(text, out.names)

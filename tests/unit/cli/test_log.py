@@ -69,6 +69,25 @@ def test_question_that_a_log_cannot_answer_is_refused_in_one_line(
     assert problem.count("\n") == 1
 
 
+@pytest.mark.parametrize("command", ["offline", "incidents", "check"])
+def test_answer_about_losses_of_a_log_that_begins_with_a_snapshot_says_since_when_they_are_known(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    """Cause: solo-6 lost its data at 224, which a snapshot does not say; the answer named the later losses only."""
+    shutil.copytree(SOURCE, tmp_path / "log")
+    for path in (tmp_path / "log" / LOG).glob("*.log"):
+        if int(path.stem) < 398:
+            path.unlink()
+    line = "Failures and losses before offset 405 are not known: the history begins with a snapshot."
+    _, whole, _ = leave(capsys, command, "--log", SOURCE)
+    _, rest, _ = leave(capsys, command, "--log", "log")
+    assert (line in whole, rest.splitlines()[-1]) == (False, line)
+    first = [
+        json.loads(leave(capsys, command, "--log", log, "--json")[1]).get("first_offset") for log in (SOURCE, "log")
+    ]
+    assert first == [None, 405]
+
+
 def test_damaged_log_answers_and_then_leaves_with_2_and_the_reason(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
