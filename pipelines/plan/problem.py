@@ -196,6 +196,7 @@ class Problem:
 
     def why_all_closed(self, disks: Sequence[int]) -> str:
         """The same of the first disks, and how many more there are; empty if there are none."""
+        disks = [disk for disk in disks if not self.disks.nowhere[disk]]
         more = [f"and {len(disks) - MOST_NAMED:,} more"] if len(disks) > MOST_NAMED else []
         return "; ".join([*map(self.why_closed, disks[:MOST_NAMED]), *more])
 

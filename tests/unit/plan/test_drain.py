@@ -89,6 +89,17 @@ def test_cordoned_offline_and_nameless_disks_are_no_targets(tmp_path: Path) -> N
     assert "its path is not known" in lack.reason
 
 
+def test_replicas_that_no_record_has_placed_are_in_no_disk_that_could_take_others(tmp_path: Path) -> None:
+    """ "AAAAAAAAAAAAAAAAAAAAAQ of broker 2: it is offline" was among the disks that cannot take the replica."""
+    story = Story().broker(1, "a").broker(2, "bc").topic("u", {2: "unassigned"}).topic("t", {1: "a"})
+    lake = story.left(2, "c").fence(2).lake(tmp_path)
+    answer = plan(lake, lambda it: drain(it, find_place(lake, "1")))
+    closed = f"{story_disk('c')} of broker 2: its broker is down or is shutting down"
+    assert [lack.reason for lack in answer.lacks] == [
+        f"no disk of a broker without a replica of it can take it ({closed})"
+    ]
+
+
 def test_broker_that_has_lost_a_disk_moves_nothing_between_the_others(tmp_path: Path) -> None:
     """R-HOST-5."""
     cluster = Cluster({1: Broker(4, failed=(3,)), 2: Broker(1)})
