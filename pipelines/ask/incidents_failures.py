@@ -356,7 +356,8 @@ def _story(gone: Online, offset: int, time: datetime, histories: Histories) -> S
     registered = histories.registered.get(gone.broker_id, ())
     until = FOREVER if back is None else back.from_offset
     ends = (bisect_left(registered, end, key=_began) for end in (offset, until))
-    for registration in map(registered.__getitem__, range(*ends)):
+    for at in range(*ends):
+        registration = registered[at]
         began = registration.from_offset
         new = [log_dir for log_dir in registration.log_dirs if not histories.had(gone.broker_id, log_dir, began)]
         with_what = f"with directory {', '.join(new)} new" if new else "no directory is new"

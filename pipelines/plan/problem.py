@@ -226,7 +226,6 @@ def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, h
         reported = _reserve(load, made, source_sizes, rows, bytes_of, ids)
     disks = made.disks(load, source_sizes is not None, ids)
     place = held if not made.merged else np.where(held >= 0, np.array(made.merged_into(), np.int32)[held], -1)
-    notes = [] if source_sizes is None else list(source_sizes.notes)
     return Problem(
         state=state,
         disks=disks,
@@ -243,7 +242,7 @@ def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, h
         empty=_empty(lake, state, default_min_isr),
         headroom=headroom / 100,
         sized=source_sizes is not None,
-        notes=notes,
+        notes=[] if source_sizes is None else list(source_sizes.notes),
     )
 
 
