@@ -39,8 +39,9 @@ def write_seed(home: str, states: Mapping[int, bytes], position: Position) -> No
     for shard, state in states.items():
         with fs.open_output_stream(f"{folder}/{shard:04d}") as sink:
             sink.write(state)
+    sizes = {f"{shard:04d}": len(state) for shard, state in states.items()}
     with fs.open_output_stream(f"{folder}/position.json") as sink:
-        sink.write(json.dumps(asdict(position)).encode())
+        sink.write(json.dumps({**asdict(position), "sizes": sizes}).encode())
 
 
 def take_seed(home: str) -> None:
@@ -67,7 +68,7 @@ def checkpoint_fits(home: str, end_offset: int) -> bool:
     """
     try:
         logs = _logs(home, CHECKPOINT)
-        if logs["offsets"] and not _is_keyed(home):
+        if (logs["offsets"] and not _is_keyed(home)) or not _seed_is_whole(home):
             return False
         began = seed_position(home)
         ends = {batch: int(plan[-1]["offset"]) for batch, plan in logs["offsets"].items()}
@@ -182,7 +183,24 @@ def _lines(fs: pafs.FileSystem, path: str, first: int) -> list[Any]:
 def seed_position(home: str) -> Position | None:
     """The position of the checkpoint's seed, None if it has none."""
     text = _seed_file(home, "position.json")
-    return None if text is None else Position(**json.loads(text))
+    if text is None:
+        return None
+    fields = json.loads(text)
+    del fields["sizes"]
+    return Position(**fields)
+
+
+def _seed_is_whole(home: str) -> bool:
+    """Whether the seed, if there is one, has the state of every shard with which it was written.
+
+    A shard whose state is gone would begin without its partitions. Raises LookupError or ValueError if it is damaged.
+    """
+    fs, root = filesystem_of(home)
+    folder = f"{root}/{CHECKPOINT}/seed"
+    if fs.get_file_info(folder).type == pafs.FileType.NotFound:
+        return True
+    sizes: dict[str, int] = json.loads(_seed_file(home, "position.json") or "{}")["sizes"]
+    return [info.size for info in fs.get_file_info([f"{folder}/{name}" for name in sizes])] == [*sizes.values()]
 
 
 def seed_state(home: str, shard: int) -> bytes | None:

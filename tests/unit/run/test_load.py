@@ -88,6 +88,37 @@ def test_lake_without_its_seed_is_continued_from_its_records(tmp_path: Path) -> 
     assert differences(rows_of(lake), expected) == []
 
 
+@pytest.mark.parametrize("harm", ["gone", "swapped", "no position"])
+def test_lake_whose_seed_lacks_the_state_of_a_shard_is_continued_from_its_records(tmp_path: Path, harm: str) -> None:
+    """Cause: a shard without state began empty, so its new rows replaced all open rows of the shard."""
+    lake, log, seed = tmp_path / "lake", tmp_path / "log", tmp_path / "lake" / CHECKPOINT / "seed"
+    records: list[r.Record] = [r.RegisterBrokerRecord(broker_id=1, broker_epoch=1, log_dirs=(Uuid(2, 2),))]
+    for number in range(1, 9):
+        records.append(r.TopicRecord(name=f"t{number}", topic_id=Uuid(number, 1)))
+        records += [
+            r.PartitionRecord(
+                topic_id=Uuid(number, 1),
+                partition_id=at,
+                replicas=(1,),
+                isr=(1,),
+                leader=1,
+                directories=(Uuid(2, 2),),
+            )
+            for at in range(number)
+        ]
+    loaded(write(log, [(1, [record]) for record in records[:15]]), lake)  # four topics
+    if harm == "gone":
+        (seed / "0000").unlink()
+    elif harm == "swapped":
+        (seed / "0000").rename(seed / "other")
+        (seed / "0001").rename(seed / "0000")
+        (seed / "other").rename(seed / "0001")
+    else:
+        (seed / "position.json").unlink()
+    loaded(write(log, [(1, [record]) for record in records]), lake)
+    assert differences(rows_of(lake), expected_rows(Reference().add(read_log(log, "log")))) == []
+
+
 def test_lake_that_spark_has_continued_is_loaded_from_its_records(tmp_path: Path) -> None:
     """The seed of its checkpoint is older than the lake."""
     lake, log = tmp_path / "lake", tmp_path / "log"
