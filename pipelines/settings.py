@@ -341,6 +341,8 @@ def read_yaml(file: Path, what: str = "settings") -> dict[str, Any]:
         where = f" line {mark.line + 1}:" if mark else ""
         wrong = getattr(problem, "problem", None) or "no UTF-8 text"
         raise UsageError(f"{file}:{where} not valid YAML: {wrong}") from None
+    except RecursionError:
+        raise UsageError(f"{file}: {what} are nested too deeply") from None
     if not isinstance(content, dict | None):
         raise UsageError(f"{file}: {what} are a mapping of names to values, not a {type(content).__name__}")
     return content or {}

@@ -74,6 +74,7 @@ def test_settings_files_later_ones_win(monkeypatch: pytest.MonkeyPatch, tmp_path
         ),
         ("spark: 7", "bad.yaml: spark: 7 is invalid"),
         ("lake: [", "bad.yaml: line 1: not valid YAML"),
+        pytest.param("[" * 20_000, "bad.yaml: settings are nested too deeply", id="deep"),  # was a traceback
         ("- lake", "bad.yaml: settings are a mapping of names to values, not a list"),
     ],
 )
