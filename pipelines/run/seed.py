@@ -197,10 +197,11 @@ def _seed_is_whole(home: str) -> bool:
     """
     fs, root = filesystem_of(home)
     folder = f"{root}/{CHECKPOINT}/seed"
-    if fs.get_file_info(folder).type == pafs.FileType.NotFound:
+    there = {info.base_name: info.size for info in fs.get_file_info(pafs.FileSelector(folder, allow_not_found=True))}
+    if not there:
         return True
     sizes: dict[str, int] = json.loads(_seed_file(home, "position.json") or "{}")["sizes"]
-    return [info.size for info in fs.get_file_info([f"{folder}/{name}" for name in sizes])] == [*sizes.values()]
+    return sizes.items() <= there.items()
 
 
 def seed_state(home: str, shard: int) -> bytes | None:
