@@ -406,10 +406,8 @@ class _Judge:
         if len(partition.target) < size:
             yield FEWER, f"{len(partition.target)} in place of {size}"
         if was.adding_replicas or was.removing_replicas:
-            yield (
-                REPLACES,
-                f"{brokers_in_words(was.adding_replicas)} may have copied already" if was.adding_replicas else "",
-            )
+            dropped = [broker for broker in was.adding_replicas if broker not in partition.target]
+            yield REPLACES, f"{brokers_in_words(dropped)} may have copied already" if dropped else ""
         kept = [
             broker for broker in was.isr if broker not in was.adding_replicas and _runs(self.image.brokers.get(broker))
         ]

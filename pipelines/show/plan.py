@@ -45,7 +45,8 @@ MEANINGS: Mapping[str, str] = {
     check.NO_ROOM: "come to a disk that has no room for all that comes, with --headroom, while nothing has left it",
     check.RACKS: "would be in fewer racks",
     check.FEWER: "would have fewer replicas",
-    check.REPLACES: "are being reassigned: the plan takes the place of that, and what was copied is lost",
+    check.REPLACES: "are being reassigned: the plan takes the place of that, and what was copied for brokers that it "
+    "does not name is lost",
     check.CANCEL: "could be cancelled only while one broker runs: the replicas of before have no other one in sync",
     check.PATH: "with a path that jbod does not know: --sizes, or jbod label, tells it which directory that is",
     check.NOTHING: "are where the file wants them already",

@@ -182,6 +182,14 @@ def test_reassignment_under_way_is_replaced(tmp_path: Path) -> None:
     assert "replaces a reassignment" in check(tmp_path, story, t_0=[3, 4])["t-0"].findings
 
 
+def test_copy_of_a_broker_that_the_new_file_names_too_is_not_lost(tmp_path: Path) -> None:
+    """It said so of the same file, executed again to end a reassignment (R-REASSIGN-4): the broker kept all it had."""
+    story = cluster().join("t", 0, 3, "d").change("t", 0, adding_replicas=(3,), removing_replicas=(1, 2))
+    lost = "broker 3 may have copied already"
+    for number, (target, why) in enumerate([([3], ""), ([3, 4], ""), ([1, 4], lost)]):
+        assert check(tmp_path / str(number), story, t_0=target)["t-0"].why["replaces a reassignment"] == why
+
+
 def test_cancellation_needs_a_replica_of_before_that_is_in_sync(tmp_path: Path) -> None:
     """R-REASSIGN-3, R-REASSIGN-5."""
     partitions = check(tmp_path, cluster(), t_0=[3, 4], u_0=[2])
