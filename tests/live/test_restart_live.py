@@ -8,6 +8,7 @@ batches that a plan forbids; then random brokers in random states of the cluster
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 import time
 from collections import Counter
@@ -304,7 +305,9 @@ def disks_in_use(cluster: Cluster, broker: int) -> list[Path]:
 def fail(cluster: Cluster, broker: int, disk: Path) -> Path:
     """The disk is gone under the broker; until the controller knows."""
     directory = cluster.directory_id(disk)
-    disk.rename(disk.with_name(f"{disk.name}.away"))
+    away = disk.with_name(f"{disk.name}.away")
+    shutil.rmtree(away, ignore_errors=True)  # the disk that it replaced
+    disk.rename(away)
     disk.write_text("this is no directory")
 
     def known() -> bool:
