@@ -168,9 +168,7 @@ def test_replay_in_several_batches_gives_the_same_tables(environment: Environmen
 
 
 def test_replay_reads_request_logs_in_several_batches(environment: Environment, tmp_path: Path) -> None:
-    settings = tmp_path / "settings.yaml"
-    settings.write_text("requests: {max_bytes: 1048576}\n")
-    words = ("--conf", settings, "replay", metadata_dir(KAFKA), "--lake", tmp_path / "lake", "--json")
+    words = ("replay", metadata_dir(KAFKA), "--lake", tmp_path / "lake", "--max-records", "200", "--json")
     out, _ = environment.run("jbod", *words, "--requests", request_log(KAFKA))
     assert json.loads(out)["requests"] == REQUESTS
     out, _ = environment.run("jbod", *words, "--requests", request_log(KAFKA))
