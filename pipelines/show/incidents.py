@@ -100,7 +100,7 @@ def show_incidents(
     """All incidents as a table, then each of them in a few lines."""
     at = f"Up to offset {offset}, {when(time)}:"
     if not answer:
-        say(out, f"{at} no broker and no directory ever failed.", "green")
+        say(out, f"{at} no broker and no directory failed.", "green")
         return
     going = [incident for incident in chosen.rows if incident.going_on]
     still = sum(incident.going_on for incident in answer)

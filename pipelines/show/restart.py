@@ -133,7 +133,7 @@ def _around(answer: RestartVerdict) -> Sequence[str]:
     if answer.quorum is not None and answer.quorum.safe:
         elected = ", and another one is elected active controller" if answer.quorum.leader_stops else ""
         lines.append(f"Controllers: {answer.quorum.finding}{elected}.")
-        lines.append("Whether these voters run, no record says: jbod quorum --live kafka://HOST:PORT shows it.")
+        lines.append("Whether these voters run, no record says: jbod quorum --live kafka://CONTROLLER:PORT shows it.")
     return lines
 
 

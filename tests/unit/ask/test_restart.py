@@ -356,7 +356,7 @@ def test_safe_restart_of_a_controller_says_where_to_look_whether_the_other_voter
     offset = str(Lake.open(lake).offset)
     words = ["safe-to-restart", "3001", "--lake", str(lake), "--at-offset", offset]
     answer = CliRunner().invoke(application(words), words).stdout
-    assert "Whether these voters run, no record says: jbod quorum --live kafka://HOST:PORT" in answer
+    assert "Whether these voters run, no record says: jbod quorum --live kafka://CONTROLLER:PORT" in answer
 
 
 def test_voter_whose_broker_is_fenced_does_not_count(tmp_path: Path) -> None:
