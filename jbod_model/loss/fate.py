@@ -79,7 +79,8 @@ class Fate:
         fate = self._after(event)
         if not fate.losses:
             return fate
-        # An append that elected a leader is not over while only one loss is newer than its own.
+        # Within the append that elected a leader an event takes an overwriting back (R-LOSS-10). By the end of that
+        # append one loss at most is newer, so the last two are looked at, whether they wait or not.
         newest = range(max(len(self.losses) - 2, 0), len(fate.losses))
         losses, waiting = list(fate.losses), []
         for at in sorted({*self.waiting, *newest}):

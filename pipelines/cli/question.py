@@ -112,10 +112,11 @@ def print_json(answer: Any, lake: Lake | None = None) -> None:
     document = jsonable(answer)
     if lake is not None:
         document = with_names(document, lake.names)
-    if lake is not None and lake.first and isinstance(document, dict):
-        document["first_offset"] = lake.first
-    if lake is not None and lake.incomplete_since is not None and isinstance(document, dict):
-        document["incomplete_since"] = lake.incomplete_since.as_json()
+    if lake is not None and isinstance(document, dict):
+        if lake.first:
+            document["first_offset"] = lake.first
+        if lake.incomplete_since is not None:
+            document["incomplete_since"] = lake.incomplete_since.as_json()
     sys.stdout.write(json.dumps(document) + "\n")
 
 

@@ -109,10 +109,12 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
         if fault := fault_of_storage(lake, problem):
             raise fault from None
         what = first_line_of(problem)
-        if name == "ledger" and isinstance(problem, TableNotFoundError) and not is_table(f"{lake}/records"):
-            raise UsageError(f"{lake}: no lake there: make one with jbod replay LOG_DIR --lake {quote(lake)}") from None
-        if name == "ledger" and isinstance(problem, TableNotFoundError) and not _has_records(lake):
-            raise unpublished(lake) from None
+        if name == "ledger" and isinstance(problem, TableNotFoundError):
+            if not is_table(f"{lake}/records"):
+                start = f"make one with jbod replay LOG_DIR --lake {quote(lake)}"
+                raise UsageError(f"{lake}: no lake there: {start}") from None
+            if not _has_records(lake):
+                raise unpublished(lake) from None
         if name == "ledger":
             raise UsageError(
                 f"{lake}/ledger: is gone or cannot be read ({what}), and the other tables are there: restore it from "

@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from jbod_model.errors import JbodError, UsageError
 from pipelines.lake import FORMAT_VERSION, files
 from pipelines.lake.changes import settle_changes
-from pipelines.lake.delta import delta_at, refuse_empty_commits
+from pipelines.lake.delta import delta_at, refuse_empty_commits, unpublished
 from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import PUBLISHED, RESTORED, CommitsSince, commit_info, last_own, misfit_of, since
 from pipelines.lake.ledger import write_head
@@ -102,7 +102,7 @@ class LakeWriter(WrittenLake):
             lake = cls(path, Identity(*(description[part.name] for part in fields(Identity))))
             lake._load(mending=mending)
             if lake.ledger is None:
-                raise UsageError(f"{path}: nothing was published into this lake yet")
+                raise unpublished(path)
             yield lake
 
     def load(self) -> None:

@@ -69,8 +69,7 @@ class SparkLake:
 
     @cached_property
     def _deltas(self) -> Mapping[str, DeltaTable]:
-        deltas = {**self.lake.tables, LEDGER.name: self.lake.tables[LEDGER.name]}
-        return {name: delta for name, delta in deltas.items() if name in BY_NAME}
+        return {name: self.lake.tables[name] for name in (*self.lake.tables, LEDGER.name) if name in BY_NAME}
 
     @property
     def versions(self) -> Mapping[str, int]:

@@ -184,9 +184,8 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         # From Arrow: for rows made in Python, Spark knows no size, does not broadcast them and uses a cartesian join.
         return spark.createDataFrame(pa.table(columns))
 
-    deltas = {**lake.tables, LEDGER.name: lake.tables[LEDGER.name]}
     tables = {
-        table.name: _read(spark, lake, table.name, deltas.get(table.name)).persist()
+        table.name: _read(spark, lake, table.name, lake.tables.get(table.name)).persist()
         for table in (RECORDS, *HISTORY, LEDGER, ASSIGNMENT_REQUESTS)
     }
     try:
