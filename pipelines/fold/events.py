@@ -84,7 +84,7 @@ class Events:
         names, name_ends = take_lists(self.names, self.name_ends[:-1], np.diff(self.name_ends), rows)
         topic_of, topics = renumber(self.topic_of[rows], self.topics)
         directories, ids = renumber(directories, self.directory_ids)
-        int_sizes = self.int_sizes[:, rows]
+        int_sizes = self.int_sizes.take(rows, axis=1)  # in the layout that kernels are compiled for
         return Events(
             offsets=self.offsets[rows],
             batches=self.batches[rows],
@@ -94,7 +94,7 @@ class Events:
             topic_of=topic_of,
             topics=topics,
             partitions=self.partitions[rows],
-            scalars=self.scalars[:, rows],
+            scalars=self.scalars.take(rows, axis=1),
             int_values=np.concatenate(values),
             int_starts=starts_of(int_sizes),
             int_sizes=int_sizes,

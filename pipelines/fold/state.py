@@ -135,7 +135,7 @@ class ShardState:
             may_follow_loss=self.may_follow_loss[rows],
             since=self.since[rows],
             int_values=np.concatenate(lists),
-            int_sizes=self.int_sizes[:, rows],
+            int_sizes=self.int_sizes.take(rows, axis=1),  # in the layout that kernels are compiled for
             directories=take_lists(self.directories, directory_starts, self.directory_sizes, rows)[0],
             directory_sizes=self.directory_sizes[rows],
             slot_since=self.slot_since[of_slot],

@@ -32,8 +32,18 @@ def _comparable(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, default=str, sort_keys=True) for row in rows)
 
 
-@pytest.mark.parametrize("most", [1, rare(7), rare(1000), rare(None)])
-@pytest.mark.parametrize("copy", CONTROLLERS, ids=_name)
+LONGEST = max(CONTROLLERS, key=lambda copy: sum(file.stat().st_size for file in copy.rglob("*.log")))
+
+
+@pytest.mark.parametrize(
+    ("copy", "most"),
+    [
+        *((copy, 7 if copy == LONGEST else 1) for copy in CONTROLLERS),
+        rare(LONGEST, 1),
+        *(rare(copy, most) for copy in CONTROLLERS for most in (7, 1000, None) if (copy, most) != (LONGEST, 7)),
+    ],
+    ids=lambda value: _name(value) if isinstance(value, Path) else str(value),
+)
 def test_image_from_log_at_every_known_offset_equals_kafkas(copy: Path, most: int | None) -> None:
     tables = engine.replay(copy, most=most)
     for expected in _images(copy)[:: -amount(3, 1)]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jbod_model.formats import records as r
 from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import Uuid
+from pipelines.fold.partitions import fold
 from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner
 from tests.support import engine
@@ -137,3 +139,5 @@ def test_last_micro_batch_gives_the_tables_of_the_reference_and_keeps_open_rows(
         position = end
     assert kept_tables == [set(), kept, {"assignments", "offline_replicas"}, set()]
     assert differences(sorted_rows(run.tables), of_history(reference_of(tmp_path))) == []
+    kernel: Any = fold
+    assert len(kernel.signatures) == 1, "compiled again during a run, for another layout of the same arrays"
