@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow.compute as pc
 
-from jbod_model.errors import JbodError, UsageError, first_line_of
+from jbod_model.errors import JbodError, first_line_of
 from jbod_model.formats.records import TYPE_NAMES, NoOpRecord
 from pipelines.fleet.clusters import FleetCluster
 from pipelines.lake import files
-from pipelines.lake.delta import data_files, is_table, open_table, refuse_misread
+from pipelines.lake.delta import NoLake, data_files, open_table
 from pipelines.lake.kept_sizes import DIRECTORY_SIZES, MEND
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.reader import Lake
@@ -218,7 +218,7 @@ def _ask(question: str, cluster: FleetCluster, now: datetime, stamp: str) -> Fle
     except Exception as problem:  # whatever a damaged table raises
         line = " ".join(first_line_of(problem).split())
         todo = f"jbod status --lake {quote(cluster.lake)}"
-        if isinstance(problem, UsageError) and not _is_lake(cluster.lake):
+        if isinstance(problem, NoLake):
             line, todo = f"{cluster.lake}: there is no lake yet", f"jbod fleet {quote(str(cluster.file))}"
         return FleetAnswer(cluster.name, cluster.lake, UNREACHABLE, line=line, todo=todo)
     time, counts = datetime.fromisoformat(answer["time"]), answer["counts"]
@@ -229,15 +229,6 @@ def _ask(question: str, cluster: FleetCluster, now: datetime, stamp: str) -> Fle
     return FleetAnswer(
         cluster.name, cluster.lake, state, answer["offset"], time, counts, line, "" if state == CLEAN else more
     )
-
-
-def _is_lake(lake: LakeUri) -> bool:
-    """Whether anything of a lake is there, or no replay makes it: its path is refused, or only its ledger is gone."""
-    try:
-        refuse_misread(lake)
-    except UsageError:
-        return True
-    return any(is_table(f"{lake}/{name}") for name in (LEDGER.name, RECORDS.name))
 
 
 def keep_status(cluster: FleetCluster) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -47,6 +47,10 @@ _BOUNDS = (
 )
 _OURS = ("open-", "closed-")
 _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|\\")
+
+
+class NoLake(UsageError):
+    """Nothing of a lake is there: neither its ledger nor its records."""
 
 
 def local_path(path: str) -> str:
@@ -110,9 +114,10 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
             raise fault from None
         what = first_line_of(problem)
         if name == "ledger" and isinstance(problem, TableNotFoundError):
+            _refuse_unreadable(lake)
             if not is_table(f"{lake}/records"):
                 start = f"make one with jbod replay LOG_DIR --lake {quote(lake)}"
-                raise UsageError(f"{lake}: no lake there: {start}") from None
+                raise NoLake(f"{lake}: no lake there: {start}") from None
             if not _has_records(lake):
                 raise unpublished(lake) from None
         if name == "ledger":
@@ -125,6 +130,18 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
             f"{lake}/{name}: cannot be opened{which} ({what}): jbod optimize "
             "searches for a newer one with the same rows, and jbod rebuild recreates the tables from the records"
         ) from None
+
+
+def _refuse_unreadable(lake: LakeUri) -> None:
+    """Raises UsageError for a folder that this user may not read: to delta-rs, it is one that is not there."""
+    folder = local_path(f"{lake}/ledger/_delta_log")
+    if "://" in folder:
+        return
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            next(Path(folder).iterdir(), None)
+    except OSError as problem:
+        raise UsageError(f"{lake}: cannot be read: {problem.strerror}") from None
 
 
 def _has_records(lake: LakeUri) -> bool:

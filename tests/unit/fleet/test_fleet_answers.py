@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,6 +37,7 @@ from pipelines.fleet.metrics import FleetMeasured
 from pipelines.lake.directory_sizes import keep_sizes
 from pipelines.lake.reader import Lake
 from pipelines.metrics.serve import Measured
+from pipelines.storage import objects
 from tests.support import local
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
@@ -229,6 +233,49 @@ def test_lake_whose_path_no_replay_takes_is_not_one_that_was_never_made(tmp_path
     _, out = jbod("status", tmp_path / "fleet.yaml")
     assert "delta-rs takes the %41 in this path for another character" in out
     assert "there is no lake yet" not in out
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A server of S3 that refuses every request. In its own process: delta-rs holds Python's lock while it waits."""
+    program = (
+        "import http.server as s\n"
+        "class Refusing(s.BaseHTTPRequestHandler):\n"
+        "    def do_GET(self): self.send_error(403)\n"
+        "    do_HEAD = do_PUT = do_GET\n"
+        "server = s.ThreadingHTTPServer(('127.0.0.1', 0), Refusing)\n"
+        "print(server.server_port, flush=True)\n"
+        "server.serve_forever()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as server:
+        assert server.stdout is not None
+        named = {"ENDPOINT_URL": f"http://127.0.0.1:{server.stdout.readline().strip()}", "ALLOW_HTTP": "true"}
+        for name, value in {**named, "ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "REGION": "us-east-1"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        objects.forget_stores()
+        yield
+        server.kill()
+    objects.forget_stores()
+
+
+@pytest.mark.usefixtures("s3")
+def test_lake_in_a_bucket_that_may_not_be_read_is_an_answer_as_any_other(tmp_path: Path) -> None:
+    """Cause: whether there is a lake was asked again, and that this was refused ended the command without an answer."""
+    (tmp_path / "fleet.yaml").write_text("clusters: [{name: one, log: logs/one, lake: 's3://b/lake'}]\n")
+    (answer,) = ask_all("status", read_fleet(tmp_path / "fleet.yaml"))
+    assert (answer.state, answer.todo) == (UNREACHABLE, "jbod status --lake s3://b/lake")
+    assert answer.line.startswith("s3://b/lake: access denied")
+
+
+def test_lake_that_cannot_be_read_is_not_one_that_was_never_made(tmp_path: Path) -> None:
+    """Cause: to delta-rs, a folder that this user may not read is not there. A name that is too long is as one."""
+    name = "too-long" * 50
+    (tmp_path / "fleet.yaml").write_text(f"clusters: [{{name: one, log: logs/one, lake: {name}}}]\n")
+    (answer,) = ask_all("status", read_fleet(tmp_path / "fleet.yaml"))
+    assert answer.line == f"{tmp_path / name}: cannot be read: File name too long"
+    assert answer.todo == f"jbod status --lake {tmp_path / name}"
 
 
 def test_lake_without_its_ledger_is_damaged_and_not_one_that_was_never_made(lakes: Path, tmp_path: Path) -> None:
