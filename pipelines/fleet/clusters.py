@@ -15,14 +15,14 @@ Paths are relative to the file.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from os.path import realpath
 from pathlib import Path
 from typing import Any
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import JbodError, UsageError
 from pipelines.lake.delta import is_table
 from pipelines.lake.uris import LakeUri
 from pipelines.settings import Settings, load, read_yaml
@@ -91,8 +91,7 @@ def _clusters(path: Path, where: str, raw: Any, common: Settings) -> Iterator[Fl
         return
     if log.count(ANY) != 1 or lake.count(ANY) != 1 or "name" in raw:
         raise UsageError(f"{where}: a pattern has one {ANY} in log and in lake, which is the name, and no name")
-    names = _matches(where, log)
-    for name in sorted([*names, *_without_logs(lake, names)]):
+    for name in sorted(_matches(where, log, lake)):
         _refuse_unprintable(where, "name", name)
         yield FleetCluster(name, log.replace(ANY, name), _settings(where, own, common, lake.replace(ANY, name)), path)
 
@@ -140,21 +139,28 @@ def _is_folder(path: Path) -> bool:
         return True
 
 
-def _matches(where: str, log: str) -> list[str]:
-    """What the star of a log's pattern stands for."""
+def _matches(where: str, log: str, lake: LakeUri) -> list[str]:
+    """What the star of a log's pattern stands for: folders of logs, and lakes whose log is gone.
+
+    Where one of both cannot be listed, the other has the names: the replay of each says what is wrong.
+    """
     if "://" in log and not objects.is_object(log):
         raise UsageError(f"{where}: {log}: a pattern is of folders on a disk or on S3")
+    names: list[str] = []
+    refused: JbodError | None = None
     try:
-        return _folders(log)
+        names = _folders(log)
     except OSError as problem:
-        raise UsageError(f"{where}: {log}: {problem.strerror}") from None
-
-
-def _without_logs(lake: LakeUri, names: Collection[str]) -> list[str]:
-    """Clusters that have a lake and no log any more. They stay in the fleet, so that their replay says so."""
-    with suppress(FileNotFoundError):
-        return [name for name in _folders(lake) if name not in names and is_table(f"{lake.replace(ANY, name)}/ledger")]
-    return []
+        refused = UsageError(f"{where}: {log}: {problem.strerror}")
+    except JbodError as problem:
+        refused = problem
+    with suppress(OSError, JbodError):
+        names += [
+            name for name in _folders(lake) if name not in names and is_table(f"{lake.replace(ANY, name)}/ledger")
+        ]
+    if refused is not None and not names:
+        raise refused
+    return names
 
 
 def _folders(pattern: str) -> list[str]:

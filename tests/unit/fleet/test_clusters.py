@@ -8,6 +8,9 @@ import pytest
 
 from jbod_model.errors import UsageError
 from pipelines.fleet.clusters import read_fleet
+from tests.support.lakes import write_lake
+from tests.support.logs import read_log
+from tests.support.paths import metadata_dir
 
 
 def fleet(folder: Path, text: str) -> Path:
@@ -52,6 +55,21 @@ def test_folder_that_cannot_be_looked_into_costs_no_other_cluster(tmp_path: Path
         "a",
         "b",
     ]
+
+
+def test_pattern_whose_logs_cannot_be_listed_has_the_clusters_that_have_a_lake(tmp_path: Path) -> None:
+    """Cause: the file was refused, so that a disk that was not mounted cost all other clusters their replays."""
+    (tmp_path / "lakes" / "notes").mkdir(parents=True)
+    write_lake(tmp_path / "lakes" / "a", read_log(metadata_dir("kafka-4.1.2"), "log")[:9])
+    listed = "- {name: b, log: b, lake: b}\n- {log: unmounted/*, lake: lakes/*}\n"
+    assert [cluster.name for cluster in read_fleet(fleet(tmp_path, listed))] == ["b", "a"]
+
+
+def test_pattern_whose_lakes_cannot_be_listed_has_the_clusters_that_have_a_log(tmp_path: Path) -> None:
+    """Cause: the file was refused."""
+    (tmp_path / "logs" / "a").mkdir(parents=True)
+    (tmp_path / "lakes").touch()
+    assert [cluster.name for cluster in read_fleet(fleet(tmp_path, "- {log: logs/*, lake: lakes/*}\n"))] == ["a"]
 
 
 def test_folder_whose_name_cannot_be_printed_is_refused(tmp_path: Path) -> None:
