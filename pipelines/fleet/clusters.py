@@ -29,6 +29,8 @@ from pipelines.settings import Settings, load, read_yaml
 from pipelines.storage import objects
 
 _KEYS = ("name", "log", "lake", "labels", "settings")
+_PLACES = (("labels", "sources"), ("quorum", "command_config"), ("replay", "checkpoints"))
+"""The settings that are paths."""
 ANY = "*"
 """What stands for the name of a cluster in a pattern."""
 
@@ -119,7 +121,19 @@ def _own(path: Path, where: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     labels = raw.get("labels") or []
     if not isinstance(labels, list):
         raise UsageError(f"{where}: labels are a list of sources, as jbod label takes them")
-    return {**own, "labels": {"sources": [_placed(path, str(source)) for source in labels]}} if labels else dict(own)
+    own = {**own, "labels": {"sources": [str(source) for source in labels]}} if labels else dict(own)
+    for section, key in _PLACES:
+        within = own.get(section)
+        if isinstance(within, Mapping) and (named := within.get(key)):
+            own[section] = {**within, key: _all_placed(path, named)}
+    return own
+
+
+def _all_placed(path: Path, named: Any) -> Any:
+    """A location, or a list of them. Another value is left to validation."""
+    if isinstance(named, list):
+        return [_all_placed(path, each) for each in named]
+    return _placed(path, named) if isinstance(named, str) else named
 
 
 def _settings(where: str, own: Mapping[str, Any], common: Settings, lake: LakeUri) -> Settings:

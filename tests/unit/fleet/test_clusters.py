@@ -35,6 +35,15 @@ def test_cluster_has_its_log_its_lake_and_its_settings(tmp_path: Path) -> None:
     assert orders.settings.replay.max_records > 7
 
 
+def test_settings_of_a_cluster_that_are_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    """Cause: they were relative to the folder of the command, so that cron or a service did not find the file."""
+    own = "{quorum: {command_config: tls}, replay: {checkpoints: 's3://x'}, labels: {sources: [/a, b]}}"
+    (cluster,) = read_fleet(fleet(tmp_path, f"- {{name: a, log: 'kafka://b:9093', lake: a, settings: {own}}}\n"))
+    assert cluster.settings.quorum.command_config == f"{tmp_path}/tls"
+    assert cluster.settings.replay.checkpoints == "s3://x"
+    assert cluster.settings.labels.sources == ["/a", f"{tmp_path}/b"]
+
+
 def test_pattern_names_a_cluster_for_each_folder(tmp_path: Path) -> None:
     for name in ("kafka-b", "kafka-a", "other", "kafka-without-a-log"):
         (tmp_path / "logs" / name / "" if "without" in name else tmp_path / "logs" / name / "metadata").mkdir(
