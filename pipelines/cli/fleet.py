@@ -56,7 +56,7 @@ def replay(
     """Replay what is new in every cluster, in one process. Exit code: the highest of any cluster's replay."""
     from pipelines.cli.replay import relabel
     from pipelines.fleet.answers import keep_status
-    from pipelines.fleet.clusters import read_fleet
+    from pipelines.fleet.clusters import FollowedFile
     from pipelines.fleet.replay import Fleet
     from pipelines.settings import load
     from pipelines.start.process import choose, share_heaps
@@ -64,8 +64,9 @@ def replay(
     share_heaps()
     settings = load()
     choose(settings.spark.fast_start)
-    clusters = read_fleet(file)
-    run = Fleet(clusters, settings.spark, parallel, relabel, keep=keep_status, brief=not follow)
+    listed = FollowedFile(file, progress.notice)
+    clusters = [*listed]
+    run = Fleet(listed, settings.spark, parallel, relabel, keep=keep_status, brief=not follow)
     rounds = run.rounds(settings.replay.follow_seconds) if follow else run.round()
     with Interrupts() as interrupts:
         interrupts.stop = run.stop
@@ -127,14 +128,18 @@ def metrics(
     ] = None,
 ) -> None:
     """The metrics of every cluster as Prometheus text, with the label cluster."""
-    from pipelines.fleet.clusters import read_fleet
+    from pipelines.fleet.clusters import FollowedFile
     from pipelines.fleet.metrics import FleetMeasured
     from pipelines.metrics.declared import as_text, write
     from pipelines.metrics.serve import MetricsServer
 
     if out is not None and listen is not None:
         raise UsageError("--out and --listen: give one of them")
-    measured = FleetMeasured(read_fleet(file), lambda line: typer.echo(f"jbod: {line}", err=True))
+
+    def tell(line: str) -> None:
+        typer.echo(f"jbod: {line}", err=True)
+
+    measured = FleetMeasured(FollowedFile(file, tell), tell)
     if listen is None:
         families = measured.collect()
         if out is None:

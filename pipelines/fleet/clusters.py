@@ -14,15 +14,17 @@ Paths are relative to the file.
 
 from __future__ import annotations
 
+import threading
+import time
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from os.path import realpath
 from pathlib import Path
 from typing import Any
 
-from jbod_model.errors import JbodError, UsageError
+from jbod_model.errors import JbodError, UsageError, first_line_of
 from pipelines.lake.delta import is_table
 from pipelines.lake.uris import LakeUri
 from pipelines.settings import Settings, load, read_yaml
@@ -31,6 +33,8 @@ from pipelines.storage import objects
 _KEYS = ("name", "log", "lake", "labels", "settings")
 _PLACES = (("labels", "sources"), ("quorum", "command_config"), ("replay", "checkpoints"))
 """The settings that are paths."""
+AGAIN_SECONDS = 60.0
+"""The time between two readings of a file that is followed."""
 ANY = "*"
 """What stands for the name of a cluster in a pattern."""
 
@@ -72,6 +76,36 @@ def read_fleet(path: Path) -> list[FleetCluster]:
         if twice := next((value for value in values if values.count(value) > 1), None):
             raise UsageError(f"{path}: two clusters have the {what} {twice}")
     return clusters
+
+
+class FollowedFile:
+    """The clusters of a file over days. It is read again once a minute: a pattern may match another folder.
+
+    ``tell`` gets what is wrong with a file that was changed, or with its patterns: its clusters are those of before.
+    """
+
+    def __init__(self, path: Path, tell: Callable[[str], None], seconds: float = AGAIN_SECONDS) -> None:
+        """Raises UsageError as ``read_fleet`` does."""
+        self._path = path
+        self._tell = tell
+        self._seconds = seconds
+        self._clusters = read_fleet(path)
+        self._began = time.monotonic()
+        self._thread = threading.Thread()
+
+    def __iter__(self) -> Iterator[FleetCluster]:
+        """Those that are known. Whoever iterates does not wait for a reading: a folder may hang."""
+        if time.monotonic() - self._began > self._seconds and not self._thread.is_alive():
+            self._began = time.monotonic()
+            self._thread = threading.Thread(target=self._read_again, daemon=True)
+            self._thread.start()
+        return iter(self._clusters)
+
+    def _read_again(self) -> None:
+        try:
+            self._clusters = read_fleet(self._path)
+        except Exception as problem:  # whatever a storage raises
+            self._tell(first_line_of(problem))
 
 
 def _clusters(path: Path, where: str, raw: Any, common: Settings) -> Iterator[FleetCluster]:

@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +119,7 @@ class Fleet:
 
     def __init__(
         self,
-        clusters: Sequence[FleetCluster],
+        clusters: Iterable[FleetCluster],
         spark: Spark,
         parallel: int,
         relabel: Callable[[Settings], Sequence[str]],
@@ -130,9 +130,9 @@ class Fleet:
         replay_seconds: float = REPLAY_SECONDS,
         session_replays: int = SESSION_REPLAYS,
     ) -> None:
-        """``relabel``: reads the names of a cluster's directories again. ``keep``: is told of each replay.
+        """``clusters``: iterated in each round. ``relabel``: reads the names of a cluster's directories again.
 
-        ``brief``: the session ends after a round.
+        ``keep``: is told of each replay. ``brief``: the session ends after a round.
         """
         self._clusters = clusters
         self._spark = spark

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from jbod_model.errors import UsageError
-from pipelines.fleet.clusters import read_fleet
+from pipelines.fleet.clusters import FollowedFile, read_fleet
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
@@ -79,6 +81,27 @@ def test_pattern_whose_lakes_cannot_be_listed_has_the_clusters_that_have_a_log(t
     (tmp_path / "logs" / "a").mkdir(parents=True)
     (tmp_path / "lakes").touch()
     assert [cluster.name for cluster in read_fleet(fleet(tmp_path, "- {log: logs/*, lake: lakes/*}\n"))] == ["a"]
+
+
+def test_file_that_is_followed_has_the_clusters_of_new_folders_and_of_before_while_it_is_wrong(tmp_path: Path) -> None:
+    def until(condition: Callable[[], bool]) -> None:
+        began = time.monotonic()
+        while not condition():
+            assert time.monotonic() - began < 30
+            time.sleep(0.01)
+
+    def names() -> list[str]:
+        return [cluster.name for cluster in followed]
+
+    (tmp_path / "logs" / "a").mkdir(parents=True)
+    path, lines = fleet(tmp_path, "- {log: logs/*, lake: lakes/*}\n"), list[str]()
+    followed = FollowedFile(path, lines.append, 0.0)
+    (tmp_path / "logs" / "b").mkdir()
+    until(lambda: names() == ["a", "b"])
+    (tmp_path / "edited").mkdir()
+    fleet(tmp_path / "edited", "- {log: logs/*}\n").rename(path)
+    until(lambda: names() != ["a", "b"] or bool(lines))
+    assert (names(), lines[0]) == (["a", "b"], f"{path}: cluster 1: lake is missing")
 
 
 def test_folder_whose_name_cannot_be_printed_is_refused(tmp_path: Path) -> None:

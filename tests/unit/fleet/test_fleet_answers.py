@@ -363,6 +363,17 @@ def test_metrics_of_all_lakes_have_the_label_cluster(lakes: Path, tmp_path: Path
     assert 'jbod_lake_readable{cluster="gone"} 0.0' in (tmp_path / "jbod.prom").read_text()
 
 
+def test_metrics_have_a_cluster_that_was_added_and_not_one_that_was_removed(lakes: Path) -> None:
+    """Cause: a server had the clusters of its start, so that no alert fired for a new one."""
+    listed = clusters(lakes, "fine")
+    fleet = FleetMeasured(listed, lambda _: None)
+    for name in ("broken", "gone"):
+        list(fleet.collect())
+        listed[:] = clusters(lakes, name)
+    readable = next(family for family in fleet.collect() if family.name == "jbod_lake_readable")
+    assert [(sample.labels, sample.value) for sample in readable.samples] == [({"cluster": "gone"}, 0)]
+
+
 def test_metrics_of_a_lake_that_hangs_are_that_it_cannot_be_read(lakes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It delays one scrape, and no later one. They can be read again once it answers."""
 

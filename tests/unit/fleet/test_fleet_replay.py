@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from shutil import copy, rmtree
+from shutil import copy, copytree, rmtree
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from jbod_model.formats import records as r
 from pipelines.cli.main import application
 from pipelines.cli.replay import relabel as relabel_as_replay
 from pipelines.fleet import replay
-from pipelines.fleet.clusters import read_fleet
+from pipelines.fleet.clusters import FollowedFile, read_fleet
 from pipelines.fleet.replay import FAILED, NOTHING_NEW, REPLAYED, STOPPED, Done, Fleet
 from pipelines.lake.lock import only_run
 from pipelines.run import decision
@@ -278,6 +278,25 @@ def test_rounds_tell_replays_and_each_problem_once_and_its_end(file: Path, tmp_p
             run.stop()
     assert sorted(cluster_states[:3]) == [("a", REPLAYED), ("b", FAILED), ("c", REPLAYED)]
     assert cluster_states[3] == ("b", REPLAYED)
+
+
+def test_rounds_replay_a_cluster_whose_folder_appears(file: Path, tmp_path: Path) -> None:
+    """Cause: the file was read once, so that a new folder of a pattern was never looked at, and nothing said so."""
+    run = Fleet(FollowedFile(file, print, 0.0), Settings().spark, 2, lambda _: [])
+    patience = threading.Timer(60, run.stop)
+    patience.start()
+    copytree(tmp_path / "logs" / "a", tmp_path / "new")
+    names = []
+    for done in run.rounds(0.01):
+        names.append(done.name)
+        if len(names) == 3:
+            (tmp_path / "new").rename(tmp_path / "logs" / "new")
+        if len(names) == 4:
+            run.stop()
+    patience.cancel()
+    assert (sorted(names[:3]), names[3:]) == (["a", "b", "c"], ["new"])
+    local.replay(tmp_path / "logs" / "new", tmp_path / "alone")
+    assert differences(rows_of(tmp_path / "lakes" / "new"), rows_of(tmp_path / "alone")) == []
 
 
 @pytest.mark.parametrize(("seconds", "collects"), [(0.0, True), (1e9, False)])
