@@ -174,7 +174,8 @@ def _risk(lake: Lake, settings: Settings) -> Counts:
     from pipelines.ask.risk import risk
 
     answer = risk(lake, settings.ask.min_insync_replicas)
-    worst = next((exposure for exposure in (*answer.directories, *answer.brokers) if not exposure.harmless), None)
+    exposures = (*answer.directories, *answer.brokers)
+    worst = max((each for each in exposures if not each.harmless), key=lambda each: each.harms, default=None)
     counts = {
         name: 0 if worst is None else getattr(worst, name)
         for name in ("without_leader", "last_replicas", "unclean", "under_min_isr", "stalled", "perhaps_unserved")

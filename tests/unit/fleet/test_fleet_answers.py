@@ -296,6 +296,16 @@ def test_failure_that_only_makes_writes_wait_is_not_clean(tmp_path: Path) -> Non
     assert answer.what.startswith("1 partition whose writes wait")
 
 
+def test_broker_whose_failure_costs_more_than_that_of_any_disk_is_the_worst(tmp_path: Path) -> None:
+    """Cause: the worst directory was taken for the worst of all, with its counts."""
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).topic("u", {1: "b"})
+    story.lake(tmp_path / "lake")
+    (tmp_path / "fleet.yaml").write_text("clusters: [{name: one, log: logs/one, lake: lake}]\n")
+    (answer,) = ask_all("risk", read_fleet(tmp_path / "fleet.yaml"))
+    assert answer.counts is not None
+    assert (answer.counts["without_leader"], answer.line) == (2, "worst: the failure of broker 1")
+
+
 def test_replica_that_may_be_in_a_failed_directory_is_not_clean(tmp_path: Path) -> None:
     """Cause: Kafka counts it as online, so that nothing was counted."""
     story = Story().broker(1, "a").broker(2, "bc").topic("t", {2: "unassigned", 1: "a"})
