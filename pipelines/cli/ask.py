@@ -45,7 +45,6 @@ def offline(query: Inquiry, sizes: SizeSources = None) -> Reply:
     from pipelines.ask.offline_replicas import offline as ask
     from pipelines.ask.weights import weights
     from pipelines.show.answers import show_offline
-    from pipelines.show.text import show_first
 
     bytes_known = weights(query.lake, sizes or ())
     answer = ask(query.lake, query.min_isr, query.accepted_until, bytes_known)
@@ -61,18 +60,14 @@ def offline(query: Inquiry, sizes: SizeSources = None) -> Reply:
         rest = [partition for partition in rest if not wanted.brokers or {*wanted.brokers} & {*partition.replicas}]
         why = causes(query.lake, chosen.matching, data.last_copies, bytes_known)
         answer = answer.only(chosen.matching, data, why, rest)
-
-    def show(out: Screen) -> None:
-        show_offline(out, answer, chosen, query.every)
-        show_first(out, query.lake)
-
     return Reply(
         chosen,
         lambda: {
             **answer.as_json(()),
             "replicas": query.objects(chosen, chosen.rows if wanted.orders else answer.replicas),
         },
-        show,
+        lambda out: show_offline(out, answer, chosen, query.every),
+        of_losses=True,
     )
 
 
@@ -171,7 +166,6 @@ def incidents(
     from pipelines.ask.incident_list import incidents as ask
     from pipelines.ask.moves import asking, count_moves
     from pipelines.show.incidents import show_details, show_incidents, show_moving
-    from pipelines.show.text import show_first
 
     lake = query.lake
     if number is not None:
@@ -189,7 +183,6 @@ def incidents(
     def show(out: Screen) -> None:
         show_incidents(out, lake.offset, lake.time, answer, chosen, query.every)
         show_moving(out, moved, queue)
-        show_first(out, lake)
 
     return Reply(
         chosen,
@@ -200,6 +193,7 @@ def incidents(
             "assignment_queue": queue,
         },
         show,
+        of_losses=True,
     )
 
 

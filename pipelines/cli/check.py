@@ -58,7 +58,6 @@ def check(
     from pipelines.check.catalogue import run_checks
     from pipelines.check.definition import at_least
     from pipelines.show.findings import show_findings, show_validation
-    from pipelines.show.text import show_first
 
     words = [word.strip() for given in only or () for word in given.split(",")]
     ran = chosen_checks(words)
@@ -81,7 +80,6 @@ def check(
 
     def show(out: Screen) -> None:
         show_findings(out, lake.offset, lake.time, ran, findings, chosen, query.every)
-        show_first(out, lake)
         if validation is not None:
             show_validation(out, validation)
 
@@ -96,7 +94,7 @@ def check(
     # Where the lake is incomplete, whatever was asked for may be missing.
     failed = lake.incomplete_since is not None or any(problem.severity in bad for problem in (*chosen.matching, *unmet))
     kept = keep and not query.is_log and not query.is_past
-    return Reply(chosen, as_json, show, exit_code=int(failed), rest=keep_findings if kept else None)
+    return Reply(chosen, as_json, show, int(failed), keep_findings if kept else None, of_losses=True)
 
 
 def _validate(lake: Lake, settings: Settings) -> Validation:

@@ -221,6 +221,8 @@ class Reply:
     exit_code: int = 0
     rest: Callable[[], None] | None = field(default=None)
     """Runs after the answer was printed."""
+    of_losses: bool = False
+    """Whether it is about failures and losses, which a history that begins with a snapshot has from there on only."""
 
 
 _COMMON: tuple[tuple[str, Any, Any], ...] = (
@@ -346,11 +348,15 @@ def _answer(ask: _Ask, given: Given, *, heading: bool = True, watched: bool = Fa
             document if not reply.chosen.line else {**_object(document), "selection": reply.chosen.as_json}, lake
         )
     elif given.form is Format.table:
-        _show(lake, reply.show)
+        _show(lake, reply)
     else:
         write_rows(reply.chosen, given.form, lake.names, heading=heading)
         if lake.incomplete_since is not None:
             typer.echo(f"jbod: {lake.incomplete_since}", err=True)
+        if reply.of_losses and lake.first:
+            from pipelines.show.text import not_known
+
+            progress.notice(not_known(lake.first))
         if reply.chosen.line:
             progress.notice(reply.chosen.line)
     if reply.rest is not None:
@@ -373,14 +379,16 @@ def _object(content: Any) -> dict[str, Any]:
     return fields
 
 
-def _show(lake: Lake, answer: Callable[[Screen], None]) -> None:
+def _show(lake: Lake, reply: Reply) -> None:
     """Prints an answer. If it is longer than the terminal, its first line is repeated at the end."""
-    from pipelines.show.text import Screen, show_incomplete
+    from pipelines.show.text import Screen, not_known, say, show_incomplete
 
     def show() -> None:
         out = Screen(lake.names)
         show_incomplete(out, lake)
-        answer(out)
+        reply.show(out)
+        if reply.of_losses and lake.first:
+            say(out, f"{not_known(lake.first).capitalize()}.", "yellow")
 
     if not sys.stdout.isatty():
         show()

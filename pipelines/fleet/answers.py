@@ -44,7 +44,7 @@ from pipelines.lake.tables import LEDGER, RECORDS
 from pipelines.lake.uris import LakeUri
 from pipelines.settings import Settings
 from pipelines.show.answers import TROUBLES
-from pipelines.show.text import age, many, when
+from pipelines.show.text import age, many, not_known, when
 from pipelines.start.session import cache_dir
 
 if TYPE_CHECKING:
@@ -196,6 +196,8 @@ QUESTIONS: Mapping[str, Callable[[Lake, Settings], Counts]] = {
 }
 _MORE = {"status": "offline"}
 """The command that says more, where it is not the question itself."""
+_OF_LOSSES = ("status", "check")
+"""The questions whose lines count losses."""
 
 
 def ask_all(question: str, clusters: Sequence[FleetCluster], *, now: datetime | None = None) -> Iterator[FleetAnswer]:
@@ -271,6 +273,8 @@ def _kept(question: str, cluster: FleetCluster, stamp: str) -> dict[str, Any]:
 def _answered(question: str, cluster: FleetCluster) -> dict[str, Any]:
     lake = Lake.open(cluster.lake)
     counts, line = QUESTIONS[question](lake, cluster.settings)
+    if lake.first and question in _OF_LOSSES:
+        line = "; ".join(filter(None, (line, not_known(lake.first))))
     incomplete = lake.incomplete_since
     lake.connection.close()
     return {

@@ -44,6 +44,9 @@ def _metric(name: str, help_text: str, labels: Sequence[str] = (), present: str 
 LAKE_READABLE = _metric("lake_readable", "1 if the lake could be read. If not, only this metric has a sample.")
 MEASURED = _metric("measured_timestamp_seconds", "When this was measured.")
 LAKE_INFO = _metric("lake_info", "The cluster, and the rules it was replayed by.", ["cluster_id", "profile"])
+LAKE_FIRST = _metric(
+    "lake_first_offset", "Offset before which failures and losses are not known: 0, or that of a snapshot."
+)
 LAKE_END = _metric("lake_end_offset", "Offset after the last record of the lake.")
 LAKE_PUBLISHED = _metric("lake_published_timestamp_seconds", "When it was published.")
 LAST_RECORD = _metric("lake_last_record_timestamp_seconds", "When it was appended.")

@@ -226,6 +226,7 @@ def gauges(metric: Metric, values: Mapping[Any, float]) -> GaugeMetricFamily:
 def _published(lake: Lake) -> Iterator[GaugeMetricFamily]:
     published = lake.published
     yield gauges(declared.LAKE_INFO, {(published.cluster_id, published.profile): 1})
+    yield gauge(declared.LAKE_FIRST, lake.first)
     yield gauge(declared.LAKE_END, published.end_offset)
     yield gauge(declared.LAKE_PUBLISHED, published.published_time.timestamp())
     yield gauge(declared.LAST_RECORD, published.end_time.timestamp())

@@ -27,7 +27,7 @@ from pipelines.lake.names import Names
 from pipelines.report.content import Content
 from pipelines.report.tables import kind_of, tables
 from pipelines.show.incidents import moves_in_words, queue_in_words
-from pipelines.show.text import age, called, harmless, lasted, listed, many, plain, when
+from pipelines.show.text import age, called, harmless, lasted, listed, many, not_known, plain, when
 
 _LANES = 40
 """The most incidents drawn as lanes, the newest ones."""
@@ -55,6 +55,7 @@ def page(content: Content) -> str:
         "when": when,
         "listed": listed,
         "many": many,
+        "not_known": not_known,
         "number": _number,
         "lasted": lasted,
         "kind_of": kind_of,

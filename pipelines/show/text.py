@@ -97,14 +97,9 @@ def show_incomplete(out: Screen, lake: Lake) -> None:
         say(out, f"{lake.incomplete_since}: {TODO}", "bold red")
 
 
-def show_first(out: Screen, lake: Lake) -> None:
-    """The last line of an answer about failures and losses, if the history begins with a snapshot."""
-    if lake.first:
-        say(
-            out,
-            f"Failures and losses before offset {lake.first} are not known: the history begins with a snapshot.",
-            "yellow",
-        )
+def not_known(first: int) -> str:
+    """What an answer about failures and losses lacks if the history begins with a snapshot, at offset ``first``."""
+    return f"failures and losses before offset {first} are not known: the history begins with a snapshot"
 
 
 def say(out: Screen, text: str = "", style: str = "", hang: int = 0) -> None:

@@ -10,11 +10,13 @@ import pytest
 
 from jbod_model.formats.batch import write_batch
 from pipelines.cli.main import main
+from pipelines.fleet.answers import QUESTIONS
 from pipelines.source.log_dir import LOG_NAME as LOG
 from tests.support import local
 from tests.support.paths import metadata_dir
 
 SOURCE = str(metadata_dir("kafka-4.1.2"))
+NOT_KNOWN = "failures and losses before offset 405 are not known: the history begins with a snapshot"
 
 
 @pytest.fixture(autouse=True)
@@ -28,6 +30,14 @@ def leave(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, st
         main(words)
     output = capsys.readouterr()
     return int(left.value.code or 0), output.out, output.err
+
+
+def copy_from_snapshot(log: Path) -> None:
+    """The log of kafka-4.1.2 without its records before the snapshot at 405."""
+    shutil.copytree(SOURCE, log)
+    for path in (log / LOG).glob("*.log"):
+        if int(path.stem) < 398:
+            path.unlink()
 
 
 def test_question_to_a_log_answers_as_its_lake_does(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -74,11 +84,8 @@ def test_answer_about_losses_of_a_log_that_begins_with_a_snapshot_says_since_whe
     capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
 ) -> None:
     """Cause: solo-6 lost its data at 224, which a snapshot does not say; the answer named the later losses only."""
-    shutil.copytree(SOURCE, tmp_path / "log")
-    for path in (tmp_path / "log" / LOG).glob("*.log"):
-        if int(path.stem) < 398:
-            path.unlink()
-    line = "Failures and losses before offset 405 are not known: the history begins with a snapshot."
+    copy_from_snapshot(tmp_path / "log")
+    line = f"{NOT_KNOWN.capitalize()}."
     _, whole, _ = leave(capsys, command, "--log", SOURCE)
     _, rest, _ = leave(capsys, command, "--log", "log")
     assert (line in whole, rest.splitlines()[-1]) == (False, line)
@@ -86,6 +93,23 @@ def test_answer_about_losses_of_a_log_that_begins_with_a_snapshot_says_since_whe
         json.loads(leave(capsys, command, "--log", log, "--json")[1]).get("first_offset") for log in (SOURCE, "log")
     ]
     assert first == [None, 405]
+    errors = [leave(capsys, command, "--log", log, "--format", "csv")[2] for log in (SOURCE, "log")]
+    assert [NOT_KNOWN in text for text in errors] == [False, True]
+
+
+def test_report_metrics_and_fleet_of_a_log_that_begins_with_a_snapshot_say_since_when_losses_are_known(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    copy_from_snapshot(tmp_path / "log")
+    for name, log in (("whole", Path(SOURCE)), ("rest", tmp_path / "log")):
+        local.replay(log, tmp_path / name)
+        leave(capsys, "report", "--lake", name, "--out", f"{name}.html")
+        assert (f"{NOT_KNOWN.capitalize()}." in Path(f"{name}.html").read_text()) == (name == "rest")
+        first = 405 if name == "rest" else 0
+        assert f"jbod_lake_first_offset {first:.1f}\n" in leave(capsys, "metrics", "--lake", name)[1]
+        Path("fleet.yaml").write_text(f"clusters: [{{name: {name}, log: '{log}', lake: {name}}}]\n")
+        lines = {question for question in QUESTIONS if NOT_KNOWN in leave(capsys, "fleet", question, "fleet.yaml")[1]}
+        assert lines == ({"status", "check"} if name == "rest" else set())
 
 
 def test_damaged_log_answers_and_then_leaves_with_2_and_the_reason(
