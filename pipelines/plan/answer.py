@@ -119,15 +119,8 @@ class MovePlan:
                 rates["--replica-alter-log-dirs-throttle"] = self.rate
             lines.append(files.executes(file, rates, additional=self.under_way))
             lines.append(files.verifies(file, preserve=bool(self.down)))
-        return [*lines, *self.after]
-
-    @property
-    def after(self) -> Sequence[str]:
-        """Commands after the last step."""
-        lines = files.unthrottles(self.brokers, self.topics) if self.down else []
-        if self.measure == LEADERS:
-            lines.append(files.ELECT)
-        return lines
+            lines += [files.elects(file)] if self.measure == LEADERS else []
+        return [*lines, *(files.unthrottles(self.brokers, self.topics) if self.down else [])]
 
     @property
     def undo(self) -> Sequence[str]:
@@ -140,8 +133,7 @@ class MovePlan:
                     file = self.path_of(name)
                     lines += [files.WAIT] if waits else []
                     lines += [files.undoes(file), files.verifies(file)]
-        if self.measure == LEADERS and self.steps:
-            lines.append(files.ELECT)
+                    lines += [files.elects(file)] if self.measure == LEADERS else []
         return lines
 
     def path_of(self, name: str) -> str:

@@ -31,8 +31,6 @@ BOOTSTRAP = "HOST:PORT"
 """What commands have in place of the brokers to ask."""
 WAIT = "sleep 60"
 """Until Kafka has deleted what moved away: by default log.segment.delete.delay.ms is a minute."""
-ELECT = f"kafka-leader-election.sh --bootstrap-server {BOOTSTRAP} --election-type preferred --all-topic-partitions"
-"""What makes the first replica of every partition its leader."""
 _RATES = (
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
@@ -160,6 +158,15 @@ def verifies(file: str, *, preserve: bool = False) -> str:
     kept = " --preserve-throttles" if preserve else ""
     words = f"--verify --reassignment-json-file {quote(file)}{kept}"
     return f"kafka-reassign-partitions.sh --bootstrap-server {BOOTSTRAP} {words}"
+
+
+def elects(file: str) -> str:
+    """What makes the first replica of every partition of a file its leader.
+
+    The tool takes the file as it is. With --all-topic-partitions, it fails while a first replica anywhere is down.
+    """
+    election = f"--election-type preferred --path-to-json-file {quote(file)}"
+    return f"kafka-leader-election.sh --bootstrap-server {BOOTSTRAP} {election}"
 
 
 def throttles(brokers: Sequence[int], topics: Sequence[str], rate: int) -> list[str]:

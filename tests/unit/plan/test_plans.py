@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -143,8 +144,21 @@ def test_balance_of_leaders_copies_nothing(tmp_path: Path) -> None:
     answer = made(tmp_path, cluster, lambda it: balance(it, None, "leaders"), sized=False)
     assert answer.replicas == 0 and answer.partitions == 5 and answer.spread == (10, 0)
     assert {*map(str, targets(answer).values())} == {"{2: 'any', 1: 'any'}"}
-    assert answer.commands[-1].startswith("kafka-leader-election.sh")
-    assert answer.undo[-1] == answer.commands[-1], "the leaders of before are elected, too"
+
+
+def test_balance_of_leaders_with_a_first_replica_down_elsewhere_elects_only_the_partitions_of_its_files(
+    tmp_path: Path,
+) -> None:
+    """An election of all partitions fails while a first replica anywhere is down: the plan was done, and exited 1."""
+    cluster = Cluster({1: Broker(1), 2: Broker(1), 3: Broker(1, fenced=True)})
+    for number in range(10):
+        cluster.put(f"t-{number}", {1: 0, 2: 0})
+    cluster.put("down-0", {3: 0, 1: 0, 2: 0})
+    answer = made(tmp_path, cluster, lambda it: balance(it, None, "leaders"), sized=False)
+    assert "down-0" not in targets(answer)
+    for commands, name in ((answer.commands, "step-1.json"), (answer.undo, "undo-1.json")):
+        elections = [command for command in commands if command.startswith("kafka-leader-election.sh")]
+        assert elections == [commands[-1]] and shlex.split(elections[0])[-2:] == ["--path-to-json-file", name]
 
 
 def test_repair_makes_replicas_anew_with_dead_brokers_and_throttles_only_the_living(tmp_path: Path) -> None:
