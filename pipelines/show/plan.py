@@ -88,8 +88,8 @@ def show_plan_check(out: Screen, answer: PlanCheck, chosen: Chosen, every: bool 
 
 
 def _show_why(out: Screen, reasons: Iterable[str], every: bool) -> None:
-    """The reasons of a group, each once."""
-    unique_reasons = list(dict.fromkeys(filter(None, reasons)))
+    """The reasons of a group, each once. That of a partition may have several parts."""
+    unique_reasons = list(dict.fromkeys(part for reason in reasons for part in reason.split("; ") if part))
     rest = (
         f"; and {len(unique_reasons) - MOST_REASONS:,} more" if len(unique_reasons) > MOST_REASONS and not every else ""
     )

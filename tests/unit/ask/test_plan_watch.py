@@ -415,6 +415,13 @@ def test_command_has_the_exit_code_and_says_what_to_do(tmp_path: Path) -> None:
         raise run(str(tmp_path / "no.json"), *line[1:]).exception
 
 
+def test_path_that_is_not_known_and_that_several_partitions_go_to_is_named_once(tmp_path: Path) -> None:
+    cluster().lake(tmp_path / "lake")
+    plan = file(tmp_path, t_0=([1, 2], ["/data/x", "/data/y"]), u_0=([1], ["/data/x"]))
+    lines = run(plan, "--lake", str(tmp_path / "lake")).output.splitlines()
+    assert lines[2] == "  /data/x of broker 1; /data/y of broker 2"
+
+
 def test_last_of_several_files_counts(tmp_path: Path) -> None:
     cluster().lake(tmp_path / "lake")
     files = [file(tmp_path / "1", t_0=[3, 2]), file(tmp_path / "2", t_0=[1, 2])]
