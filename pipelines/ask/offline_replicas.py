@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter, itemgetter
@@ -102,6 +102,8 @@ class PerhapsOffline:
     broker_id: int
     directories: Sequence[str]
     """Those that are not online."""
+    holders: Mapping[str, int]
+    """Those of them that are in other brokers now, with the broker."""
     since_start: bool
     """Whether its process started without them, and has said where the other replicas are."""
     partitions: Sequence[str]
@@ -129,12 +131,15 @@ class PerhapsOffline:
     def steps(self) -> Sequence[Advice]:
         """What to do, in order."""
         broker = self.broker_id
+        moved = [put_back(broker, directory, holder) for directory, holder in self.holders.items()]
+        if self.since_start and len(moved) == len(self.directories):
+            return moved
         if self.since_start:
             back = (
                 f"broker {broker} has started without this disk, so what it does not report is there: bring the disk "
                 f"back, or replace it as jbod safe-to-restart {broker} --blank DIR allows, and restart the broker"
             )
-            return [Advice(Action.LOOK, back, broker, partitions=(*self.partitions,))]
+            return [*moved, Advice(Action.LOOK, back, broker, partitions=(*self.partitions,))]
         look = (
             f"kafka-log-dirs.sh --bootstrap-server HOST:PORT --describe --broker-list {broker} lists what it can "
             "read: a replica that is in none of its directories is offline"
@@ -145,6 +150,7 @@ class PerhapsOffline:
             "cannot read, and it reports where the rest is"
         )
         return [
+            *moved,
             Advice(Action.LOOK, look, broker, partitions=(*self.partitions,)),
             Advice(Action.RESTART, restart, broker, partitions=(*self.partitions,)),
         ]
@@ -275,6 +281,7 @@ def find_perhaps_offline(lake: Lake, default_min_isr: int = 1) -> list[PerhapsOf
         [*map(list, zip(*where, strict=True))],
     )
     lost = lost_directories(lake)
+    holders = dict(lake.query(f"SELECT directory_id, broker_id FROM {lake.at('directories')}"))
     doubts: dict[tuple[int, bool], list[tuple[str, bool, set[str]]]] = {}
     for topic_id, number, name, leader in rows:
         for broker, away in where[topic_id, number].items():
@@ -283,7 +290,8 @@ def find_perhaps_offline(lake: Lake, default_min_isr: int = 1) -> list[PerhapsOf
     return [
         PerhapsOffline(
             broker,
-            sorted(set[str]().union(*(away for _, _, away in members))),
+            directories := sorted(set[str]().union(*(away for _, _, away in members))),
+            {directory: holders[directory] for directory in directories if directory in holders},
             since_start,
             [name for name, _, _ in members],
             [name for name, leads, _ in members if leads],

@@ -529,6 +529,22 @@ def test_replica_that_may_be_in_a_failed_directory_is_named_although_kafka_count
     assert "bring the disk back" in again.steps[0].text
 
 
+def test_replica_that_may_be_in_a_directory_of_another_broker_now_is_not_looked_for_on_its_own(tmp_path: Path) -> None:
+    """It said "bring the disk back, or replace it": the disk is in use there."""
+    story = Story().broker(1, "a").broker(2, "bcx").broker(3, "d").topic("t", {2: "unassigned", 1: "a"})
+    story.broker(2, "cx", process=2).broker(3, "bd", process=2)
+    (moved,) = offline(story.lake(tmp_path / "moved")).perhaps
+    assert [step.text for step in moved.steps] == [
+        "the disk was moved from broker 2 to 3: put it back, or reassign the replicas"
+    ]
+    assert moved.as_json()["holders"] == {str(disk("b")): 3}
+    story.broker(2, "c", process=3)
+    (both,) = offline(story.lake(tmp_path / "both")).perhaps
+    assert both.directories == sorted(map(str, (disk("b"), disk("x"))))
+    assert [step.directories for step in both.steps] == [(str(disk("b")),), ()]
+    assert "bring the disk back" in both.steps[1].text
+
+
 def test_sentences_about_one_thing_have_no_plural_and_lists_name_each_directory_once(tmp_path: Path) -> None:
     """They had "the broker leads 1 of them", "brokers 4 or 5 is in sync" and "wipe none of A and B and A and B"."""
     story = Story().broker(1, "a").broker(2, "bc").topic("t", {2: "unassigned", 1: "a"}).left(2, "c")
