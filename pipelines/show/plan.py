@@ -22,6 +22,7 @@ from pipelines.show.text import (
     led_by,
     listed,
     many,
+    rate_in_words,
     say,
     show_columns,
     show_fault,
@@ -273,7 +274,7 @@ def show_move_plan(out: Screen, answer: MovePlan, chosen: Chosen, every: bool = 
         _show_none(out, answer, at)
         return
     amount = f" ({in_units(answer.bytes)})" if answer.bytes is not None else ""
-    takes = f", about {about(answer.seconds)} at {in_units(answer.rate)}/s" if answer.seconds is not None else ""
+    takes = f", about {about(answer.seconds)} at {rate_in_words(answer.rate)}" if answer.seconds is not None else ""
     count = answer.replicas + answer.removed or answer.partitions
     verb, _, rest = answer.title.partition(" ")
     if count == 1:

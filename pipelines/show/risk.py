@@ -7,7 +7,6 @@ from collections.abc import Container, Iterable, Sequence
 from jbod_model.formats.metadata_version import ELR_FEATURE
 from pipelines.ask.removal import Reason, Removal
 from pipelines.ask.risk import Exposure, Risk
-from pipelines.ask.weights import COPY_RATE
 from pipelines.ask.whatif import LeaderChange, WhatIf
 from pipelines.ask.whatif_config import ConfigEffect
 from pipelines.ask.whatif_places import Already
@@ -21,6 +20,7 @@ from pipelines.show.text import (
     led_by,
     listed,
     many,
+    rate_in_words,
     say,
     show_columns,
     show_fault,
@@ -105,9 +105,9 @@ def show_risk(out: Screen, answer: Risk, shown: Risk, chosen: Chosen, every: boo
         say(out)
         show_selection(out, chosen)
     if answer.sizes_time is not None:
-        rate = f"{COPY_RATE // 1_000_000} MB/s"
         say(out)
-        say(out, f"Bytes are those of {when(answer.sizes_time)}; to copy them again is reckoned at {rate}.", "dim")
+        reckoned = f"to copy them again is reckoned at {rate_in_words()}"
+        say(out, f"Bytes are those of {when(answer.sizes_time)}; {reckoned}.", "dim")
     for title, exposures in (("Brokers", shown.brokers), ("Directories", shown.directories)):
         if exposures:
             say(out)

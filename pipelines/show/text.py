@@ -375,6 +375,12 @@ def in_units(number: int | None) -> str:
     return f"{number} B" if not unit else f"{size:.1f} {_UNITS[unit]}"
 
 
+def rate_in_words(rate: int = COPY_RATE) -> str:
+    """``50 MB/s`` for 50,000,000 bytes a second, which is what ``--rate 50M`` means."""
+    power = (len(str(rate)) - 1) // 3
+    return f"{rate / 1000**power:g} {('', 'k', 'M', 'G', 'T', 'P', 'E')[power]}B/s"
+
+
 def copying(held: int, seconds: int) -> str:
     """``3.4 TiB, 21 h to copy again at 50 MB/s``"""
-    return f"{in_units(held)}, {at_most(seconds)} to copy again at {COPY_RATE // 1_000_000} MB/s"
+    return f"{in_units(held)}, {at_most(seconds)} to copy again at {rate_in_words()}"

@@ -319,6 +319,15 @@ def test_commands_print_their_plan_with_the_commands_to_type(tmp_path: Path, wor
     assert words == ("repair",) or "kafka-reassign-partitions.sh --bootstrap-server HOST:PORT --execute" in run.output
 
 
+@pytest.mark.parametrize(("rate", "words"), [("50M", "50 MB/s"), ("1.5G", "1.5 GB/s"), ("250k", "250 kB/s")])
+def test_plan_with_a_rate_says_it_in_the_unit_of_risk_and_of_the_option(tmp_path: Path, rate: str, words: str) -> None:
+    """``--rate 50M`` was "47.7 MiB/s" here, and 50 MB/s in risk and offline."""
+    cluster = skewed()
+    cluster.lake(tmp_path / "lake")
+    cluster.sizes(tmp_path / "sizes.txt")
+    assert f" at {words}; the log at" in run_plan(tmp_path, "balance", "1", "--rate", rate).output
+
+
 @pytest.mark.parametrize(
     "words", [("drain", "1:/data/9"), ("fill", "1"), ("replicas", "t=2", "t=3"), ("replicas", "t"), ("drain", "9")]
 )
