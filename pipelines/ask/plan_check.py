@@ -156,18 +156,22 @@ def check_plan(lake: Lake, file: str, default_min_isr: int = 1) -> PlanCheck:
 
     Raises UsageError if it is no such file.
     """
-    return judge(lake, read_plan(file), default_min_isr)
+    return judge(lake, read_plan(file), without_a_disk(lake), default_min_isr)
 
 
 def judge(
     lake: Lake,
     entries: Mapping[Target, ReassignedPartition],
+    broken: Collection[int],
     default_min_isr: int = 1,
     paths: Mapping[tuple[int, str], str] | None = None,
     refusal: Callable[[int, str], str] = lambda _broker, _path: "",
 ) -> PlanCheck:
-    """The same for partitions of a file. ``paths``: (broker, path) -> directory, besides what the lake knows.
-    ``refusal``: why a broker refuses a path, by sources; empty if they say nothing against it."""
+    """The same for partitions of a file.
+
+    ``broken``: brokers that have lost a disk (R-HOST-5). ``paths``: (broker, path) -> directory, besides what the lake
+    knows. ``refusal``: why a broker refuses a path, by sources; empty if they say nothing against it.
+    """
     image = _image(lake, entries)
     known = {key: entry for key, entry in entries.items() if _find(image, key) is not None}
     plan = {key: entry.replicas for key, entry in known.items()}
@@ -182,7 +186,7 @@ def judge(
         min_isr(lake, default_min_isr),
         _uncopied(lake, image, default_min_isr),
         directories_by_path(lake, paths),
-        without_a_disk(lake),
+        broken,
         refusal,
         not_taken_back(lake),
     )
@@ -336,7 +340,6 @@ class _Judge:
     paths: Mapping[tuple[int, str], str]
     """(broker, path) -> directory, for the paths that the lake knows."""
     broken: Collection[int]
-    """Brokers that have lost a disk (R-HOST-5)."""
     refusal: Callable[[int, str], str]
     not_taken_back: Mapping[tuple[str, int, int], str]
     """Topic, partition, broker -> the directory that failed with a replica (R-HOST-3)."""

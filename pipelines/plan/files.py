@@ -239,9 +239,10 @@ def check_with_sizes(
 def judged(
     lake: Lake, it: Problem, reassignment: Mapping[Target, ReassignedPartition], default_min_isr: int
 ) -> PlanCheck:
-    """``judge``, with the paths that the sources of a problem say, and what they have against one."""
+    """``judge``, with what the sources of a problem say of paths and of disks that cannot be read."""
     paths = {place: it.disks.ids[disk] for place, disk in it.by_path.items()}
-    return judge(lake, reassignment, default_min_isr, paths, it.refusal)
+    broken = {*it.state.brokers[it.disks.broker[~it.disks.whole]].tolist()}
+    return judge(lake, reassignment, broken, default_min_isr, paths, it.refusal)
 
 
 def _coming(it: Problem, reassignment: Mapping[Target, ReassignedPartition]) -> Mapping[int, Mapping[str, int]]:

@@ -9,9 +9,11 @@ import pytest
 from jbod_model.errors import UsageError
 from pipelines.lake.reader import Lake
 from pipelines.plan.answer import plan
+from pipelines.plan.files import check_with_sizes
 from pipelines.plan.goals import balance, drain, fill, find, repair
 from pipelines.plan.problem import CLOSED, CORDONED, HALTED
-from tests.unit.ask.test_plan_check import named
+from tests.support.planned import Broker, Cluster
+from tests.unit.ask.test_plan_check import file, named
 from tests.unit.check.story import Story, disk
 from tests.unit.plan.test_drain import targets
 
@@ -35,6 +37,20 @@ def test_broker_that_has_lost_a_disk_without_replicas_moves_nothing_between_the_
     assert all(CLOSED[HALTED] in end for end in plan(lake, lambda it: balance(it, 1, "replicas")).ends)
     with pytest.raises(UsageError, match=CLOSED[HALTED]):
         plan(lake, lambda it: fill(it, find(it, lake, "1:/data/c")))
+
+
+def test_check_of_a_broker_whose_disk_failed_by_the_sources_only_blocks_moves_between_its_others(
+    tmp_path: Path,
+) -> None:
+    """R-HOST-5: the plan took it from the sources, and the check from the log only."""
+    cluster = Cluster({1: Broker(3), 2: Broker(1)}).put("t-0", {1: 0}, 10)
+    lake = cluster.lake()
+    reassignment = file(tmp_path, t_0=([1], ["/data/1"]))
+    whole = check_with_sizes(lake, reassignment, [cluster.sizes(tmp_path / "before.txt")])
+    cluster.brokers[1] = Broker(3, failed=(2,))
+    (broken,) = check_with_sizes(lake, reassignment, [cluster.sizes(tmp_path / "after.txt")]).partitions
+    assert (whole.partitions[0].blocks, broken.blocks) == (False, True)
+    assert "broker 1 has lost a disk" in broken.reason
 
 
 def test_reason_of_a_repair_names_disks_of_brokers_without_the_replica_only(tmp_path: Path) -> None:
