@@ -24,7 +24,7 @@ from pipelines.ask.whatif_places import find_place
 from pipelines.lake.reader import Lake
 from pipelines.plan.answer import MovePlan, plan
 from pipelines.plan.files import BOOTSTRAP
-from pipelines.plan.goals import Goal, balance, drain, fill, repair
+from pipelines.plan.goals import LEADERS, Goal, balance, drain, fill, repair
 from pipelines.plan.problem import HEADROOM, Problem
 from pipelines.plan.steps import Limits
 from pipelines.run.log_lake import LogLake
@@ -37,6 +37,7 @@ BROKERS = (1, 2, 3, 4)
 TOOL = {
     "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-leader-election.sh": "org.apache.kafka.tools.LeaderElectionCommand",
 }
 TOPICS = {
     "solid": ("1:2:3,2:3:4,3:4:1,4:1:2,1:3:4,2:4:1", 12_000, 2),
@@ -249,6 +250,23 @@ def test_empty_disk_is_filled_and_the_cluster_evened(running: Running) -> None:
     assert evened.steps and evened.bytes is not None and evened.spread[1] < evened.spread[0]
     running.execute(evened.commands)
     ends_so(cluster, promised(now, evened))
+
+
+def test_leaders_are_evened_and_brought_back(running: Running) -> None:
+    before = running.cluster.describe()
+    evened = running.planned(lambda _, it: balance(it, None, LEADERS))
+    assert evened.steps and evened.spread[1] < evened.spread[0]
+    running.execute(evened.commands)
+    planned = {
+        (partition["topic"], partition["partition"]): tuple(partition["replicas"])
+        for step in evened.steps
+        for partition in evened.documents[f"step-{step.number}.json"]["partitions"]
+    }
+    now = running.cluster.describe()
+    assert {place: now[place][:2] for place in planned} == {place: (to[0], to) for place, to in planned.items()}
+    running.execute(evened.undo)
+    now = running.cluster.describe()
+    assert {place: now[place][:2] for place in planned} == {place: before[place][:2] for place in planned}
 
 
 def test_whole_broker_is_drained_and_its_replicas_brought_back(running: Running) -> None:
