@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from jbod_model.ids import ID_TABLES
 from pipelines.ask.lost_data import DataLoss, every_loss
 from pipelines.ask.moves import MOVED, RECREATED, RETURNED, UNDECIDED, directory_changes
 from pipelines.lake.delta import literal
-from pipelines.lake.reader import Lake
+from pipelines.lake.reader import Lake, Named
 
 
 class HistoryEvent(NamedTuple):
@@ -88,43 +89,66 @@ class PartitionHistory:
 
 def history(lake: Lake, name: str, default_min_isr: int = 1) -> PartitionHistory:
     """The history of ``topic-0``. Raises UsageError, with similar names, if the lake never knew it."""
-    return _history(lake, *partition_named(lake, name), every_loss(lake, default_min_isr))
+    topic, number = partition_named(lake, name)
+    of_partition = f"{_of_topic(topic)} AND partition = {number}"
+    return _histories(lake, topic, of_partition, every_loss(lake, default_min_isr))[0]
 
 
 def histories(lake: Lake, name: str, default_min_isr: int = 1) -> list[PartitionHistory]:
     """The histories of all partitions of a topic, or of one partition, as ``history``."""
-    numbers = lake.query(
-        f"SELECT DISTINCT partition FROM {lake.until('partitions')} WHERE topic = $1 ORDER BY partition", [name]
-    )
-    if not numbers:
+    if not lake.query(f"SELECT 1 FROM {lake.until('partitions')} WHERE {_of_topic(name)} LIMIT 1"):
         return [history(lake, name, default_min_isr)]
-    lost = every_loss(lake, default_min_isr)
-    return [_history(lake, name, number, lost) for (number,) in numbers]
+    return _histories(lake, name, _of_topic(name), every_loss(lake, default_min_isr))
 
 
-def _history(lake: Lake, topic: str, partition: int, losses: Sequence[DataLoss]) -> PartitionHistory:
-    wanted: list[object] = [topic, partition]
-    those = "WHERE topic = $1 AND partition = $2 ORDER BY from_offset"
-    states = lake.named_rows(State, f"{lake.until('partitions')} {those}", wanted)
-    spells = lake.named_rows(OfflineSpell, f"{lake.until('offline_replicas')} {those}, replica_index", wanted)
-    missed = {
-        offset
-        for (offset,) in lake.query(
-            f"SELECT to_offset FROM {lake.until('assignments')} "
-            "WHERE topic = $1 AND partition = $2 AND ended_by = 'resync'",
-            wanted,
-        )
-    }
-    of = f"topic = {literal(topic)} AND partition = {partition}"
-    meanings = lake.query(f"SELECT topic_id, broker_id, at_offset, meaning FROM {directory_changes(lake, of)}")
-    wording = _Wording(_reserved_names(lake), {tuple(place): meaning for *place, meaning in meanings})
-    lost = [loss for loss in losses if (loss.topic, loss.partition) == (topic, partition)]
-    # A change of the partition comes before its effects on replicas and data.
-    events = sorted(
-        [*_state_events(states, wording, missed), *_offline_events(spells, states), *_loss_events(lake, states, lost)],
-        key=lambda event: event.offset,
-    )
-    return PartitionHistory(f"{topic}-{partition}", states, spells, events)
+def _of_topic(topic: str) -> str:
+    return f"topic = {literal(topic)}"
+
+
+def _histories(lake: Lake, topic: str, of: str, losses: Iterable[DataLoss]) -> list[PartitionHistory]:
+    """The histories of the partitions of a topic that meet the condition ``of``, by number.
+
+    Each table is read once for all of them: a topic can have thousands.
+    """
+    rows = f"WHERE {of} ORDER BY partition, from_offset"
+    states = _by_partition(lake, State, f"{lake.until('partitions')} {rows}")
+    spells = _by_partition(lake, OfflineSpell, f"{lake.until('offline_replicas')} {rows}, replica_index")
+    missed: dict[int, set[int]] = defaultdict(set)
+    for number, offset in lake.query(
+        f"SELECT partition, to_offset FROM {lake.until('assignments')} WHERE {of} AND ended_by = 'resync'"
+    ):
+        missed[number].add(offset)
+    meanings: dict[int, dict[tuple[Any, ...], str]] = defaultdict(dict)
+    for number, *place, meaning in lake.query(
+        f"SELECT partition, topic_id, broker_id, at_offset, meaning FROM {directory_changes(lake, of)}"
+    ):
+        meanings[number][tuple(place)] = meaning
+    lost: dict[int, list[DataLoss]] = defaultdict(list)
+    for loss in losses:
+        if loss.topic == topic and loss.partition in states:
+            lost[loss.partition].append(loss)
+    ends = lake.times([loss.until_offset for own in lost.values() for loss in own if loss.until_offset is not None])
+    names = _reserved_names(lake)
+    answer = []
+    for number, own in states.items():
+        # A change of the partition comes before its effects on replicas and data.
+        events = [
+            *_state_events(own, _Wording(names, meanings[number]), missed[number]),
+            *_offline_events(spells[number], own),
+            *_loss_events(own, lost[number], ends),
+        ]
+        events.sort(key=lambda event: event.offset)
+        answer.append(PartitionHistory(f"{topic}-{number}", own, spells[number], events))
+    return answer
+
+
+def _by_partition(lake: Lake, kind: type[Named], source: str) -> dict[int, list[Named]]:
+    """The rows of what follows FROM in a query, by partition. They are ordered by it."""
+    rows_of: dict[int, list[Named]] = defaultdict(list)
+    numbers = lake.query(f"SELECT partition FROM {source}")
+    for (number,), row in zip(numbers, lake.named_rows(kind, source), strict=True):
+        rows_of[number].append(row)
+    return rows_of
 
 
 def partition_named(lake: Lake, name: str) -> tuple[str, int]:
@@ -197,12 +221,13 @@ class _Wording:
         return f"replica on {broker} moved: {old} -> {new}"
 
 
-def _loss_events(lake: Lake, states: Sequence[State], lost: Sequence[DataLoss]) -> Iterator[HistoryEvent]:
-    """Losses of data, and their ends by a copy that returned."""
+def _loss_events(
+    states: Sequence[State], lost: Sequence[DataLoss], ends: Mapping[int, datetime]
+) -> Iterator[HistoryEvent]:
+    """Losses of data, and their ends by a copy that returned. ``ends``: the time of each end's record."""
     began = {state.from_offset for state in states}
     removed = {state.to_offset for state in states} - began
     worse = {loss.offset for loss in lost}
-    ends = lake.times([loss.until_offset for loss in lost if loss.until_offset is not None])
     for loss in lost:
         yield HistoryEvent(loss.offset, loss.time, loss.finding)
         if loss.until_offset is not None and loss.until_offset not in removed | worse:

@@ -352,6 +352,26 @@ def test_history_of_a_topic_makes_each_table_once_for_all_partitions(
     assert len({*tables}) == len(tables)
 
 
+def test_history_of_a_topic_makes_no_more_queries_than_that_of_one_of_its_partitions(
+    cluster_lakes: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five for each partition, each of which read the whole table: minutes for a topic of 1,000."""
+    queries, query = 0, Lake.query
+
+    def count(lake: Lake, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        nonlocal queries
+        queries += 1
+        return query(lake, sql, *parameters)
+
+    monkeypatch.setattr(Lake, "query", count)
+    made = []
+    for name, partitions in (("solo-6", 1), ("solo", 8)):
+        queries = 0
+        assert len(histories(Lake.open(cluster_lakes["kafka-4.1.2"]), name)) == partitions
+        made.append(queries)
+    assert made[1] <= made[0]
+
+
 def test_history_of_an_offline_replica_that_is_reassigned_away_never_says_offline_no_more(tmp_path: Path) -> None:
     moved = PartitionChangeRecord(partition_id=0, topic_id=TOPIC, replicas=(2,), directories=(C,), isr=(2,), leader=2)
     write_lake(tmp_path / "lake", entries(*FAILURE, moved))
