@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from pipelines.ask.advice import (
@@ -18,7 +18,7 @@ from pipelines.ask.advice import (
 
 
 def only_copies(
-    broker: int, directories: Sequence[str], names: Sequence[str], shared: Sequence[str] = (), *, certain: bool = True
+    broker: int, directories: Sequence[str], names: Sequence[str], shared: Collection[str] = (), *, certain: bool = True
 ) -> str:
     """``directory D of broker 1 holds the only complete copy of a-0``
 
@@ -28,10 +28,10 @@ def only_copies(
     return f"{directories_of(broker, directories)} {hold} {complete_copies_of(names, shared)}"
 
 
-def complete_copies_of(names: Sequence[str], shared: Sequence[str]) -> str:
+def complete_copies_of(names: Sequence[str], shared: Collection[str]) -> str:
     """``the only complete copy of a-0``, ``complete copies of a-0, a-1, of which none is in use``"""
     copies = "copy" if len(names) == 1 else "copies"
-    if {*names} & {*shared}:
+    if any(name in shared for name in names):
         return f"{'a ' if len(names) == 1 else ''}complete {copies} of {few(names)}, of which none is in use"
     return f"the only complete {copies} of {few(names)}"
 
@@ -40,7 +40,7 @@ def complete_copies_of(names: Sequence[str], shared: Sequence[str]) -> str:
 
 
 def read_first(
-    broker: int, directories: Sequence[str], names: Sequence[str], shared: Sequence[str], unplaced: Sequence[str] = ()
+    broker: int, directories: Sequence[str], names: Sequence[str], shared: Collection[str], unplaced: Sequence[str] = ()
 ) -> Advice:
     """The disk has a last copy: what it needs is to be read. ``unplaced``: no record says which directory has it."""
     it, of = "it" if len(directories) < 2 else "them", "this partition" if len(names) == 1 else "these partitions"
@@ -94,7 +94,7 @@ def bring_back(
     )
 
 
-def start_with_disks(broker: int, directories: Sequence[str], names: Sequence[str], shared: Sequence[str]) -> Advice:
+def start_with_disks(broker: int, directories: Sequence[str], names: Sequence[str], shared: Collection[str]) -> Advice:
     """The broker is unregistered, and its disks have last copies."""
     text = (
         f"start broker {broker} again with the same disks: {only_copies(broker, directories, names, shared)}; the data "
@@ -103,7 +103,7 @@ def start_with_disks(broker: int, directories: Sequence[str], names: Sequence[st
     return Advice(Action.BRING_BACK, text, broker, tuple(directories), tuple(names), every_disk=True)
 
 
-def start(broker: int, *, in_order: bool, last: Sequence[str], shared: Sequence[str]) -> Advice:
+def start(broker: int, *, in_order: bool, last: Sequence[str], shared: Collection[str]) -> Advice:
     """The broker is fenced. ``last``: partitions with a last complete copy on a disk that it lists."""
     text = (
         "start that broker if nobody meant to stop it"

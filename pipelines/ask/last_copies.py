@@ -36,6 +36,8 @@ from pipelines.lake.reader import Lake
 
 Member = tuple[str, int]
 """A partition: topic and number."""
+Shape = tuple[Fate, Sequence[Member]]
+"""A fate with its partitions."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class LastCopies:
     """The partitions without a complete copy in use, and what actions on brokers and directories give up."""
 
     lake: Lake
-    shapes: Sequence[tuple[Fate, Sequence[Member]]] = ()
+    shapes: Sequence[Shape] = ()
     """Each fate with its partitions."""
     eligible: Mapping[int, Mapping[int, Sequence[str]]] = field(default_factory=dict)
     """Leader -> replica that is eligible and online, but lacks writes -> partitions that elect it if the leader stops
@@ -53,7 +55,31 @@ class LastCopies:
 
     def given_up(self, deed: OperatorAction) -> list[str]:
         """The partitions whose last copies an action gives up, by name."""
-        return sorted(name for fate, members in self.shapes if given_up_by(deed, fate) for name in map(_name, members))
+        shapes = self.shapes if deed.broker_id is None else self._on(deed.broker_id)
+        return sorted(name for fate, members in shapes if given_up_by(deed, fate) for name in map(_name, members))
+
+    def _on(self, broker: int) -> Sequence[Shape]:
+        """The shapes with a copy on a broker. If all brokers are down, each is asked about, and every partition has a
+        shape."""
+        return self._by_broker.get(broker, ())
+
+    @cached_property
+    def _by_broker(self) -> Mapping[int, Sequence[Shape]]:
+        shapes_of: dict[int, list[Shape]] = {}
+        for fate, members in self.shapes:
+            for broker in _brokers(fate):
+                shapes_of.setdefault(broker, []).append((fate, members))
+        return shapes_of
+
+    @cached_property
+    def _without_leader(self) -> Sequence[Shape]:
+        """The shapes without a leader, of which one copy is online."""
+        return [
+            (fate, members)
+            for fate, members in self.shapes
+            if fate.state is not None and fate.state.leader < 0
+            if any(is_online(fate, copy) for copy in fate.copies.values())
+        ]
 
     @cached_property
     def away(self) -> Mapping[int, Mapping[str, Sequence[str]]]:
@@ -81,9 +107,10 @@ class LastCopies:
         return partitions_of
 
     @cached_property
-    def shared(self) -> Sequence[str]:
+    def shared(self) -> Collection[str]:
         """The partitions with several last copies."""
-        return [_name(member) for fate, members in self.shapes if len(last_copies(fate)) > 1 for member in members]
+        several = (members for fate, members in self.shapes if len(last_copies(fate)) > 1)
+        return frozenset(_name(member) for members in several for member in members)
 
     def moved_here(self, broker: int, directories: Collection[str]) -> Mapping[int, Sequence[Member]]:
         """Other broker -> the partitions whose last copies are all in ``directories``: its disk was moved to
@@ -99,7 +126,7 @@ class LastCopies:
     def _unplaced(self, broker: int) -> list[str]:
         """The partitions with a last copy on a broker that no record has placed."""
         names: list[str] = []
-        for fate, members in self.shapes:
+        for fate, members in self._on(broker):
             if any(copy.broker_id == broker and copy.directory is None for copy in last_copies(fate)):
                 names += map(_name, members)
         return sorted(names)
@@ -108,7 +135,7 @@ class LastCopies:
         """The last copies on a broker that a process reported in a directory before it registered with it (R-COPY-12):
         (the directories reported, those before, the partitions)."""
         new, old, names = set[str](), set[str](), set[str]()
-        for fate, members in self.shapes:
+        for fate, members in self._on(broker):
             known = fate.brokers.get(broker)
             for copy in last_copies(fate):
                 under_way = (known is not None and known.starting) or not _listed(fate, copy)
@@ -120,7 +147,7 @@ class LastCopies:
 
     def _given_up_on(self, broker: int) -> set[str | None]:
         """How the last copies that a broker lacks were given up; None among them if one was not."""
-        every = ((fate, copy) for fate, _ in self.shapes for copy in last_copies(fate) if copy.broker_id == broker)
+        every = ((fate, copy) for fate, _ in self._on(broker) for copy in last_copies(fate) if copy.broker_id == broker)
         return {copy.given_up for fate, copy in every if copy.given_up is not None or not _listed(fate, copy)}
 
     # STEPS
@@ -164,7 +191,7 @@ class LastCopies:
 
     def _back_with_last_copy(self, broker: int, directories: Sequence[str]) -> bool:
         """Whether a fenced broker lists one of the directories again, and a last copy lies there."""
-        known = ((fate, copy) for fate, _ in self.shapes for copy in last_copies(fate) if copy.broker_id == broker)
+        known = ((fate, copy) for fate, _ in self._on(broker) for copy in last_copies(fate) if copy.broker_id == broker)
         return any(
             _listed(fate, copy) and not {*map(str, _places(copy))}.isdisjoint(directories) for fate, copy in known
         )
@@ -234,7 +261,7 @@ class LastCopies:
         """Elections of the best copies that are online, for the partitions whose last copies a broker has."""
         wanted = set(names)
         members_of: dict[UncleanElection, list[Member]] = {}
-        for fate, members in self.shapes:
+        for fate, members in self._on(broker):
             hit = [member for member in members if _name(member) in wanted]
             replicas = () if fate.state is None else fate.state.replicas
             there = [fate.copies[replica] for replica in replicas if replica != broker and replica in fate.copies]
@@ -260,7 +287,7 @@ class LastCopies:
         """Partitions that a broker would lead without a complete copy as soon as it starts, or is back from a restart
         where nobody leads."""
         names = []
-        for fate, members in self.shapes:
+        for fate, members in self._on(broker):
             copy, last = fate.copies.get(broker), last_copies(fate)
             leaderless = fate.state is not None and fate.state.leader < 0
             if copy is None or (is_online(fate, copy) and not (running and leaderless)):
@@ -279,7 +306,8 @@ class LastCopies:
         nobody leads (R-ACT-5). A broker that was killed leaves the lists when it registers.
         """
         partitions_of: dict[ElectedInstead, list[str]] = {}
-        for fate, members in self.shapes:
+        elsewhere = (shape for shape in self._without_leader if broker not in _brokers(shape[0]))
+        for fate, members in (*self._on(broker), *elsewhere):
             last, state = last_copies(fate), fate.state
             if state is None:
                 continue
@@ -301,7 +329,7 @@ class LastCopies:
         """Partitions whose last copy a broker has while another replica is online: after an unclean shutdown the
         controller takes the broker off the lists when it registers, and elects the other (R-ACT-5)."""
         names = []
-        for fate, members in self.shapes:
+        for fate, members in self._on(broker):
             last = last_copies(fate)
             others = (copy for copy in fate.copies.values() if copy not in last and copy.broker_id != broker)
             if any(copy.broker_id == broker for copy in last) and any(is_online(fate, copy) for copy in others):
@@ -312,9 +340,9 @@ class LastCopies:
         """Partitions without a leader and without a replica on the broker, of which one that lacks writes is online:
         when a broker is unfenced, the controller looks at every partition without a leader (R-ACT-5)."""
         names = []
-        for fate, members in self.shapes:
+        for fate, members in self._without_leader:
             last = last_copies(fate)
-            if fate.state is None or fate.state.leader >= 0 or broker in fate.copies:
+            if broker in fate.copies:
                 continue
             if any(is_online(fate, copy) for copy in fate.copies.values() if copy not in last):
                 names += [_name(member) for member in members if self._may_elect(member[0])]
@@ -381,7 +409,7 @@ def last_copies_of(lake: Lake, partitions: Sequence[Followed], truncated: Mappin
     for partition in partitions:
         member = partition.topic, partition.partition
         members_of.setdefault(id(partition.shape), (partition.shape, []))[1].append(member)
-    shapes: list[tuple[Fate, Sequence[Member]]] = []
+    shapes: list[Shape] = []
     eligible: dict[int, dict[int, list[str]]] = {}
     for fate, members in members_of.values():
         if last_copies(fate):
@@ -407,6 +435,11 @@ def _elects_without_writes(fate: Fate) -> tuple[int, int] | None:
         return None
     elected = next((broker for broker in online if broker in state.eligible_leader_replicas), None)
     return None if elected is None or fate.copies[elected].usable else (state.leader, elected)
+
+
+def _brokers(fate: Fate) -> set[int]:
+    """The brokers with a copy of a partition, or with a last copy that was given up."""
+    return {*fate.copies, *(copy.broker_id for copy in last_copies(fate))}
 
 
 def _name(member: Member) -> str:

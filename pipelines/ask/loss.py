@@ -6,6 +6,7 @@ the same states, in the same order relative to the events of brokers. The model 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -96,9 +97,12 @@ def _followed(lake: Lake, default_min_isr: int, also: str) -> list[Followed]:
     brokers = _with_starts(_in_appends(lake, _broker_events(lake)), starts(lake))
     begun = dict(lake.query("SELECT topic, min(o) FROM loss_events GROUP BY topic"))
     min_isr = _min_isr(lake, begun, default_min_isr)
+    events_of: dict[int, list[BrokerChanged]] = defaultdict(list)
+    for event in brokers:
+        events_of[event.broker_id].append(event)
     partitions = []
     for topic, events, members in _shapes(lake, brokers, min_isr, begun):
-        shape = follow(_model_events(events, brokers, min_isr[topic]), ids=ID_TABLES[lake.published.ids])
+        shape = follow(_model_events(events, events_of, min_isr[topic]), ids=ID_TABLES[lake.published.ids])
         first = members[0]["offsets"]
         for member in members:
             offsets = dict(zip(first, member["offsets"], strict=True))
@@ -298,12 +302,17 @@ def _shapes(
 
 
 def _model_events(
-    events: Sequence[Mapping[str, Any]], brokers: Sequence[BrokerChanged], min_isr: Sequence[tuple[int, int]]
+    events: Sequence[Mapping[str, Any]],
+    brokers: Mapping[int, Sequence[BrokerChanged]],
+    min_isr: Sequence[tuple[int, int]],
 ) -> list[Event]:
-    """The model's events of one partition, in order. At the same offset, brokers come first and the partition last."""
+    """The model's events of one partition, in order. At the same offset, brokers come first and the partition last.
+
+    ``brokers``: the events of each broker.
+    """
     replicas = {broker for event in events if event["said"] for broker in event["said"]["replicas"]}
     timeline: list[tuple[int, int, Event]] = [
-        (event.offset, 0, event) for event in brokers if event.broker_id in replicas
+        (event.offset, 0, event) for broker in sorted(replicas) for event in brokers.get(broker, ())
     ]
     timeline += [(offset, 1, MinIsrChanged(offset=offset, value=value)) for offset, value in min_isr]
     for event in events:

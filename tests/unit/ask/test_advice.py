@@ -27,6 +27,7 @@ from pipelines.cli import main
 from pipelines.lake.reader import Lake
 from pipelines.plan.answer import plan
 from pipelines.plan.goals import drain
+from tests.support.volume import lines_run
 from tests.unit.check.story import Story, disk, topic_id
 
 KEPT = [Action.READ, Action.BRING_BACK, Action.REPLACE]
@@ -592,6 +593,26 @@ def test_sql_about_replicas_that_may_be_in_a_failed_directory_is_as_long_for_man
         assert len(unread.leads) == count
         longest.append(max(map(len, texts)))
     assert longest[1] < longest[0] + 100
+
+
+def test_offline_of_a_cluster_without_power_with_twice_the_brokers_and_partitions_takes_twice_the_work(
+    tmp_path: Path,
+) -> None:
+    """Cause: the advice for each broker looked at the last copies of all brokers, eight times: 24 s for 40 brokers with
+    10,000 partitions."""
+    work = []
+    for brokers in (15, 30):
+        story = Story()
+        for broker in range(brokers):
+            story.broker(broker, chr(1000 + broker))
+        story.topic("t", *({broker: chr(1000 + broker)} for broker in range(brokers)))
+        for broker in range(brokers):
+            story.change("t", broker, leader=-1).fence(broker)
+        lake = story.lake(tmp_path / str(brokers))
+        assert [cause.steps[0].partitions for cause in offline(lake).causes] == [(f"t-{n}",) for n in range(brokers)]
+        again = Lake.open(lake.path)
+        work.append(lines_run(partial(offline, again)))
+    assert work[1] < 2.1 * work[0]
 
 
 def test_partition_whose_only_replica_that_could_lead_is_being_shut_down_needs_no_restart(tmp_path: Path) -> None:
