@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from jbod_model.formats.records import (
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.profiles import DRAFT, KAFKA, KIP858, Profile
 from jbod_model.replay.image import HANDLERS, WITHOUT_EFFECT, Image, Partition, snapshot_records
+from tests.support.volume import lines_run
 
 TOPIC = Uuid(7, 7)
 A, B, C, D = (Uuid(n, n) for n in (11, 12, 13, 14))
@@ -246,6 +248,19 @@ def test_change_that_names_a_directory_of_another_broker_is_refused() -> None:
     image = BORN.apply(RegisterBrokerRecord(broker_id=2, broker_epoch=200, log_dirs=(C,)), 9)
     with pytest.raises(ReplayViolation, match=r"directory .* of broker 2"):
         image.apply(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, log_dirs=(A, C)), 10)
+
+
+def test_change_of_a_broker_without_new_directories_takes_the_same_work_beside_many_brokers_as_beside_few() -> None:
+    """R-BROKER-8: each compared the directories of all brokers. 4,000 changes took 1 s for 800 brokers, now 0.2 s."""
+    fenced = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=100, fenced=1)
+    again = RegisterBrokerRecord(broker_id=1, broker_epoch=100, log_dirs=BORN.brokers[1].directories)
+    work = []
+    for brokers in (10, 100):
+        image = BORN
+        for broker in range(2, brokers):
+            image = image.apply(RegisterBrokerRecord(broker_id=broker, log_dirs=(Uuid(broker, 1),)), 9)
+        work.append([lines_run(partial(image.apply, record, 10), "jbod_model.replay") for record in (fenced, again)])
+    assert work[0] == work[1]
 
 
 @pytest.mark.parametrize(
