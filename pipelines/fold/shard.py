@@ -362,9 +362,12 @@ def _clear_by_name(events: Events, numbers: np.ndarray, names: list[bytes]) -> t
         return events, numbers
     kept = np.flatnonzero(events.kinds != CLEAR_ELR)
     order, topics = [kept], [numbers[kept]]
+    numbers_of: dict[bytes, list[int]] = {}
+    for number, name in enumerate(names):
+        numbers_of.setdefault(name, []).append(number)
     for row in rows.tolist():
         name = events.name(row).encode()
-        hits = [c.ALL_TOPICS] if not name else [number for number, known in enumerate(names) if known == name]
+        hits = numbers_of.get(name, []) if name else [c.ALL_TOPICS]
         order.append(np.full(len(hits), row, np.int64))
         topics.append(np.array(hits, np.int32))
     rows = np.concatenate(order)
