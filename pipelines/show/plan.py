@@ -17,6 +17,7 @@ from pipelines.show.rows import Chosen
 from pipelines.show.text import (
     Screen,
     about,
+    agreeing,
     at_most,
     in_units,
     led_by,
@@ -50,7 +51,7 @@ MEANINGS: Mapping[str, str] = {
     "does not name is lost",
     check.CANCEL: "could be cancelled only while one broker runs: the replicas of before have no other one in sync",
     check.PATH: "with a path that jbod does not know: --sizes, or jbod label, tells it which directory that is",
-    check.NOTHING: "are where the file wants them already",
+    check.NOTHING: "are as the file says already",
 }
 ADVICE: Mapping[str, str] = {
     check.REFUSED: "Take them out of the file, or correct it.",
@@ -70,12 +71,14 @@ def show_plan_check(out: Screen, answer: PlanCheck, chosen: Chosen, every: bool 
     blocked = [partition for partition in answer.partitions if partition.blocks]
     if blocked:
         of = many(len(answer.partitions), "partition")
-        say(out, f"Do not run it as it is: {len(blocked):,} of {of} are blocked, {at}.", "bold red")
+        are = agreeing(len(blocked), "are blocked")
+        say(out, f"Do not run it as it is: {len(blocked):,} of {of} {are}, {at}.", "bold red")
     else:
         say(out, f"Nothing blocks it: {many(len(answer.partitions), 'partition')}, {at}.", "green")
     for finding, partitions in answer.groups.items():
         blocks = finding in check.BLOCKING
-        say(out, f"{many(len(partitions), 'partition')} {MEANINGS[finding]}:", "red" if blocks else "yellow")
+        meaning = agreeing(len(partitions), MEANINGS[finding])
+        say(out, f"{many(len(partitions), 'partition')} {meaning}:", "red" if blocks else "yellow")
         say(out, f"  {listed([partition.name for partition in partitions])}", hang=4)
         _show_why(out, (partition.why[finding] for partition in partitions), every)
     _show_cost(out, answer)
@@ -138,7 +141,7 @@ STATES: Mapping[str, str] = {
     plan_watch.STUCK: "stuck",
     plan_watch.REPLACED: "taken over by another reassignment",
     plan_watch.CANCELLED: "cancelled",
-    plan_watch.GONE: "no longer there, or never were",
+    plan_watch.GONE: "no longer there, or never there",
     plan_watch.UNKNOWN: "to be placed in a path that jbod does not know",
     NOT_BEGUN: "not begun",
     UNDER_WAY: "under way",
@@ -276,10 +279,7 @@ def show_move_plan(out: Screen, answer: MovePlan, chosen: Chosen, every: bool = 
     amount = f" ({in_units(answer.bytes)})" if answer.bytes is not None else ""
     takes = f", about {about(answer.seconds)} at {rate_in_words(answer.rate)}" if answer.seconds is not None else ""
     count = answer.replicas + answer.removed or answer.partitions
-    verb, _, rest = answer.title.partition(" ")
-    if count == 1:
-        verb = "is" if verb == "are" else f"{verb}s"
-    title = f"{verb} {rest}".rstrip()
+    title = agreeing(count, answer.title)
     say(out, f"{many(count, 'replica')}{amount} {title}: {many(len(answer.steps), 'step')}{takes}; {at}.", "bold")
     _show_lacks(out, answer.lacks)
     _show_even(out, answer)
@@ -325,7 +325,7 @@ def _show_even(out: Screen, answer: MovePlan) -> None:
         else ""
     )
     now = f", in place of {before}{more}" if answer.steps else ""
-    say(out, f"Between the fullest and the emptiest are {after}{now}.")
+    say(out, f"The fullest and the emptiest are {after} apart{now}.")
     if answer.ends:
         fullest, emptiest = answer.ends
         say(out, f"That is not even: the fullest is {fullest}. The emptiest is {emptiest}.", "yellow")
@@ -334,7 +334,9 @@ def _show_even(out: Screen, answer: MovePlan) -> None:
 def _level(answer: MovePlan, spread: float) -> str:
     if answer.by_size:
         return f"{100 * spread:.1f} % of a disk"
-    return in_units(round(spread)) if answer.measure == "bytes" else f"{spread:,.0f} {answer.measure}"
+    if answer.measure == "bytes":
+        return in_units(round(spread))
+    return many(round(spread), answer.measure.removesuffix("s"))
 
 
 def _show_steps(out: Screen, answer: MovePlan, steps: Sequence[PlanStep]) -> None:

@@ -356,6 +356,15 @@ def many(count: int, what: str, plural: str = "") -> str:
     return f"{count:,} {what if count == 1 else plural or what + 's'}"
 
 
+_OF_ONE = {"are": "is", "become": "becomes", "come": "comes", "have": "has", "leave": "leaves", "move": "moves"}
+
+
+def agreeing(count: int, phrase: str) -> str:
+    """``are blocked``, and of one ``is blocked``: a phrase that begins with the verb of several."""
+    verb, blank, rest = phrase.partition(" ")
+    return f"{_OF_ONE.get(verb, verb)}{blank}{rest}" if count == 1 else phrase
+
+
 def listed(names: Sequence[str], most: int = 8) -> str:
     """The first few of the names, and how many more there are."""
     rest = len(names) - most

@@ -327,3 +327,18 @@ def test_command_has_the_exit_code_and_says_what_to_do(tmp_path: Path) -> None:
     assert (answer["ok"], answer["findings"], answer["partitions"][0]["blocks"]) == (False, {"never_done": 1}, True)
     run = CliRunner().invoke(application(), ["plan", "check", file(tmp_path, t_0=[1, 4]), *line[3:]])
     assert (run.exit_code, run.output.splitlines()[0][:18]) == (0, "Nothing blocks it:")
+
+
+def test_sentences_about_one_partition_have_the_verb_of_one(tmp_path: Path) -> None:
+    lake = ("--lake", str(tmp_path / "lake"))
+    cluster().fence(3).lake(tmp_path / "lake")
+
+    def output_of(*words: str) -> str:
+        return CliRunner().invoke(application(), ["plan", *words, *lake]).output
+
+    checked = output_of("check", file(tmp_path, t_0=[1, 3], u_0=[1]))
+    assert "1 of 2 partitions is blocked, at offset" in checked
+    assert "1 partition is as the file says already:" in checked
+    assert "1 of 1 partition is blocked, at offset" in output_of("check", file(tmp_path, t_0=[1, 3]))
+    assert "1 partition no longer there, or never there: no-0" in output_of("watch", file(tmp_path, no_0=[1]))
+    assert "are 1 leader apart" in output_of("balance", "--by", "leaders")
