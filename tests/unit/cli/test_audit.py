@@ -262,6 +262,19 @@ def test_requests_of_another_cluster_are_counted_and_not_judged(capsys: pytest.C
     assert answer["verdicts"]["not decidable"] == answer["requests"] == 655
 
 
+@pytest.mark.parametrize("text", ["", "no request\n"])
+def test_request_log_without_a_request_is_not_decidable(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty file, as after a rotation, and another log than that of the requests must not look clean."""
+    (tmp_path / "server.log").write_text(text)
+    assert run("audit", LOG_DIR, "--requests", tmp_path / "server.log", "--json") == 2
+    captured = capsys.readouterr()
+    answer = json.loads(captured.out)
+    assert (answer["clean"], answer["decidable"], answer["requests"]) == (False, False, 0)
+    assert "not decidable: no request in the given logs: give what a controller's kafka.request.logger" in captured.err
+
+
 def test_damaged_huge_and_hostile_lines_are_counted_and_take_no_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
