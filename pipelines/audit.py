@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -41,7 +40,7 @@ from jbod_model.formats.requests import BrokerHeartbeatRequest
 from jbod_model.profiles import NEWEST
 from jbod_model.replay.transactions import committed
 from jbod_model.storage.properties import FILE_NAME, read_meta_properties
-from pipelines.lake.delta import delta_at, uri_of
+from pipelines.lake.delta import delta_at, no_lake, uri_of
 from pipelines.lake.tables import TIME, Table, column
 from pipelines.lake.uris import LakeUri
 from pipelines.storage.objects import storage_options
@@ -101,7 +100,7 @@ def write_audit(lake: LakeUri, judged: Iterable[Judged]) -> int:
     try:
         delta_at(f"{root}/ledger")
     except (TableNotFoundError, DeltaError, OSError):
-        raise UsageError(f"{lake}: no lake there: make one with jbod replay LOG_DIR --lake {quote(lake)}") from None
+        raise no_lake(lake) from None
     try:
         write_deltalake(
             location,

@@ -116,8 +116,7 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
         if name == "ledger" and isinstance(problem, TableNotFoundError):
             _refuse_unreadable(lake)
             if not is_table(f"{lake}/records"):
-                start = f"make one with jbod replay LOG_DIR --lake {quote(lake)}"
-                raise NoLake(f"{lake}: no lake there: {start}") from None
+                raise no_lake(lake) from None
             if not _has_records(lake):
                 raise unpublished(lake) from None
         if name == "ledger":
@@ -130,6 +129,17 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
             f"{lake}/{name}: cannot be opened{which} ({what}): jbod optimize "
             "searches for a newer one with the same rows, and jbod rebuild recreates the tables from the records"
         ) from None
+
+
+def no_lake(lake: LakeUri) -> NoLake:
+    """The error for a path at which no lake is. A log may be there."""
+    from jbod_model.formats.log import PARTITION_DIRECTORY
+
+    folder = Path(local_path(lake))
+    if folder.name == PARTITION_DIRECTORY or (folder / PARTITION_DIRECTORY).is_dir():
+        start = f"it is a metadata log: ask it with --log, or make a lake of it: jbod replay {quote(lake)} --lake LAKE"
+        return NoLake(f"{lake}: no lake there: {start}")
+    return NoLake(f"{lake}: no lake there: make one with jbod replay LOG_DIR --lake {quote(lake)}")
 
 
 def _refuse_unreadable(lake: LakeUri) -> None:

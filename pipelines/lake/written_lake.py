@@ -24,7 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from jbod_model.errors import JbodError, Retriable, UsageError, first_line_of
 from pipelines.lake import FORMAT_VERSION, files
-from pipelines.lake.delta import DeltaTables, delta_at, is_newest, local_path, refuse_misread
+from pipelines.lake.delta import DeltaTables, delta_at, is_newest, local_path, no_lake, refuse_misread
 from pipelines.lake.files import DataFile, partition_values
 from pipelines.lake.foreign import PUBLISHED, STARTED, VERSION, commit_info, last_own
 from pipelines.lake.ledger import HEAD, read_head
@@ -105,8 +105,9 @@ def described(lake: LakeUri, ledger: DeltaTable | None = None) -> dict[str, Any]
     except (DeltaError, OSError) as problem:
         if fault := fault_of_disk(lake, problem):
             raise fault from None
-        what = first_line_of(problem)
-        raise UsageError(f"{lake}: no lake there ({what}): make one with jbod replay LOG_DIR") from None
+        if isinstance(problem, TableNotFoundError):
+            raise no_lake(lake) from None
+        raise UsageError(f"{lake}: its ledger cannot be read ({first_line_of(problem)})") from None
     if description is None:
         raise UsageError(f"{lake}: the description of its ledger, which says what lake it is, is lost")
     return description

@@ -145,6 +145,20 @@ def test_lake_and_files_of_settings_come_from_options(
     assert "JBODtestCluster" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("folder", ["", "/__cluster_metadata-0"])
+@pytest.mark.parametrize("command", ["offline", "rebuild"])
+def test_log_in_place_of_a_lake_is_said_to_be_one(
+    command: str, folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody is sent to make a lake among the files of Kafka."""
+    log = f"{metadata_dir(KAFKA)}{folder}"
+    assert run(command, "--lake", log) == 2
+    assert capsys.readouterr().err == (
+        f"jbod: {log}: no lake there: it is a metadata log: ask it with --log, or make a lake of it: "
+        f"jbod replay {log} --lake LAKE\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
