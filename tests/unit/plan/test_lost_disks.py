@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jbod_model.errors import UsageError
+from jbod_model.formats.records import BrokerRegistrationChangeRecord
 from pipelines.lake.reader import Lake
 from pipelines.plan.answer import plan
 from pipelines.plan.files import check_with_sizes
@@ -62,6 +63,16 @@ def test_reason_of_a_repair_names_disks_of_brokers_without_the_replica_only(tmp_
         named(lake, {"/data/b": "b"})
         assert [lack.reason for lack in plan(lake, repair).lacks] == [reason + closed]
         story.broker(3, "y", cordoned="y")
+
+
+def test_repair_beside_a_broker_that_is_shutting_down_does_not_send_to_repair(tmp_path: Path) -> None:
+    """\"jbod plan repair comes first\" was its own reason."""
+    story = Story().broker(1, "a").broker(2, "x").broker(3, "y").broker(4, "z").topic("t", {3: "y", 1: "a", 2: "x"})
+    story.fence(2).change("t", 0, isr=(3, 1))
+    stopping = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=story.epochs[1], in_controlled_shutdown=1)
+    lake = story.append(stopping, 1).lake(tmp_path)
+    reason = "another broker of the partition is shutting down: plan again when it is back, or down"
+    assert [(lack.reason, lack.example) for lack in plan(lake, repair).lacks] == [(reason, "t-0")]
 
 
 def returning(*others: int) -> Story:
