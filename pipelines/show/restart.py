@@ -295,8 +295,9 @@ def show_plan(out: Screen, answer: RestartPlan, chosen: Chosen, every: bool = Fa
 
 def _verdict(answer: RestartPlan, at: str) -> str:
     left_out = len(answer.impossible)
-    if not answer.batches and not answer.next.why:
-        return f"No node can be restarted without harm ({at})." if left_out else f"Nothing is left to restart ({at})."
+    if not answer.batches:
+        what = "Nothing that runs is" if answer.down else "Nothing is"
+        return f"No node can be restarted without harm ({at})." if left_out else f"{what} left to restart ({at})."
     planned = len(answer.nodes) - left_out
     return f"{many(len(answer.batches), 'batch', 'batches')} for {many(planned, 'node')} ({at}): {_best(answer)}." + (
         f" {many(left_out, 'node')} cannot be restarted without harm." if left_out else ""

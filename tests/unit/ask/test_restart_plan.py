@@ -222,6 +222,19 @@ def test_loop_of_next_batches_restarts_every_broker_once(tmp_path: Path) -> None
     assert code == 0
 
 
+def test_plan_without_a_batch_says_first_that_nothing_can_be_restarted(tmp_path: Path) -> None:
+    """It began with "0 batches for 0 nodes: no plan has fewer" where a broker was waited for."""
+    story = Story().broker(1, "a").broker(2, "x").topic("t", {1: "a", 2: "x"}).fence(2).change("t", 0, isr=(1,))
+    offset = str(story.lake(tmp_path).offset)
+
+    def first_line(*brokers: str) -> str:
+        words = ["restart-plan", *brokers, "--lake", str(tmp_path), "--at-offset", offset]
+        return CliRunner().invoke(application(), words).output.splitlines()[0]
+
+    assert first_line().startswith(f"No node can be restarted without harm (offset {offset}, ")
+    assert first_line("2").startswith(f"Nothing that runs is left to restart (offset {offset}, ")
+
+
 def test_command_shows_the_plan_and_json_has_the_documented_names(tmp_path: Path) -> None:
     story = Story().broker(1, "a").broker(2, "b").broker(3, "c").topic("t", {1: "a", 2: "b"}, {3: "c"})
     story.lake(tmp_path)
