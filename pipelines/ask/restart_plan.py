@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from jbod_model.errors import UsageError
 from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.next_start import starts_of
 from pipelines.ask.restart import SAFE, Nodes, nodes, quorum_effect, spare_voters, too_old, truncated_copies, verdict_of
@@ -133,20 +134,21 @@ def restart_plan(
 
     ``by_rack``: a batch has brokers of one rack only. ``since``: nodes that have restarted after it are left out.
     ``max_age``: seconds after which what is known is too old for the next batch; None: age does not matter. Lost data
-    up to the offset ``accepted_until`` is accepted.
+    up to the offset ``accepted_until`` is accepted. Raises UsageError for an id that no node has.
     """
     known = nodes(lake)
     every = list(dict.fromkeys(node_ids)) or sorted({*known.brokers, *known.voters, *known.controllers})
-    missing = known.missing(every)
+    if missing := known.missing(every):
+        raise UsageError("; ".join(known.unknown(missing)))
     done = set() if since is None else _restarted(lake, since)
-    wanted = [node_id for node_id in every if node_id not in done and node_id not in missing]
+    wanted = [node_id for node_id in every if node_id not in done]
     state = columns(lake, default_min_isr)
     down = sorted(node_id for node_id, broker in state.registered.items() if broker.fenced and node_id in wanted)
     planner = _Planner(lake, state.settled(), known, max_parallel, by_rack, default_min_isr, accepted_until)
     judge = Judge(lake, state, default_min_isr)
     batches, bound = planner.plan([node_id for node_id in wanted if node_id not in down], judge)
     reasons = planner.reasons
-    undecided = [*known.unknown(missing), *too_old(lake, (now or datetime.now(UTC)), max_age)]
+    undecided = [*too_old(lake, (now or datetime.now(UTC)), max_age)]
     if lake.incomplete_since is not None:
         undecided.append(f"{lake.incomplete_since}")
     following = _next(judge, known, batches, reasons, down, undecided)

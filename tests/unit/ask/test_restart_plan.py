@@ -154,7 +154,6 @@ def test_plan_of_old_knowledge_is_not_decidable() -> None:
     lake = in_memory_of(one_topic(on(1, 2), registered=brokers((DIRS[1],), (DIRS[2],))))
     answer = restart_plan(lake, max_age=60, now=lake.time + timedelta(seconds=61))
     assert (answer.next.state, answer.next.exit_code, len(answer.batches)) == ("not decidable", 2, 2)
-    assert restart_plan(lake, [7]).next.why == ["no broker and no controller has the id 7; known: 1, 2"]
 
 
 # CONTROLLERS
@@ -183,6 +182,16 @@ def test_quorum_of_one_is_in_no_batch(tmp_path: Path) -> None:
 def run(*words: str) -> tuple[int, str]:
     left = CliRunner().invoke(application(["restart-plan"]), ["restart-plan", *words])
     return left.exit_code, left.stdout
+
+
+def test_id_that_no_node_has_is_bad_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The exit code was 0: of the nodes that were named none was left, so all of them had a plan."""
+    Story().broker(1, "a").broker(2, "b").lake(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(["restart-plan", "7", "1", "--lake", str(tmp_path), "--at-offset", "2"])
+    captured = capsys.readouterr()
+    assert (end.value.code, captured.out) == (2, "")
+    assert captured.err == "jbod: no broker and no controller has the id 7; known: 1, 2\n"
 
 
 def test_option_that_is_no_time_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
