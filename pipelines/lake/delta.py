@@ -65,7 +65,10 @@ def uri_of(path: str) -> str:
 
 
 def refuse_misread(path: str) -> None:
-    """Raises UsageError for a local path that means another one to delta-rs, which decodes the path of a log twice."""
+    """Raises UsageError for a local path that means another one to delta-rs, which decodes the path of a log twice, and
+    takes ~ for the home folder."""
+    if path.startswith("~/"):
+        raise UsageError(f"{path}: no shell has replaced the ~: write the whole path, {Path.home()}/...")
     match = None if "://" in path else _MISREAD.search(os.path.realpath(path))
     if match is not None:
         raise UsageError(

@@ -145,6 +145,22 @@ def test_lake_and_files_of_settings_come_from_options(
     assert "JBODtestCluster" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [["offline"], ["rebuild"], ["replay", str(metadata_dir(KAFKA))]])
+def test_lake_below_a_tilde_that_no_shell_has_replaced_is_refused_and_makes_nothing(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in --lake=~/lake. delta-rs reads the home folder there: a question asked for a backup of the ledger of a lake
+    that was whole, and a replay for storage that is shared, after it had made the folder ~."""
+    write_lake(tmp_path / "lake", read_log(metadata_dir(KAFKA)))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    assert run(*words, "--lake=~/lake") == 2
+    error = capsys.readouterr().err
+    assert re.fullmatch(rf"jbod: ~/lake\S*: no shell has replaced the ~: write the whole path, {tmp_path}/...\n", error)
+    assert not [*Path.cwd().iterdir()]
+
+
 @pytest.mark.parametrize("folder", ["", "/__cluster_metadata-0"])
 @pytest.mark.parametrize("command", ["offline", "rebuild"])
 def test_log_in_place_of_a_lake_is_said_to_be_one(
