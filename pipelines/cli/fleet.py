@@ -28,11 +28,13 @@ FleetFile = Annotated[Path, typer.Argument(metavar="FILE", help="The YAML file t
 
 
 class _ReplayByDefault(Group):
-    """``jbod fleet FILE`` is ``jbod fleet replay FILE``."""
+    """``jbod fleet FILE`` is ``jbod fleet replay FILE``. A word that looks like no file is a command, perhaps wrong."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {*self.commands, *ctx.help_option_names}
-        rest: list[str] = super().parse_args(ctx, ["replay", *args] if args and args[0] not in known else args)
+        first = args[0] if args else ""
+        replays = first.startswith("-") or Path(first).suffix or (first and Path(first).exists())
+        rest: list[str] = super().parse_args(ctx, ["replay", *args] if replays and first not in known else args)
         return rest
 
 

@@ -408,3 +408,14 @@ def test_metrics_of_a_lake_that_hangs_are_that_it_cannot_be_read(lakes: Path, mo
     while not all(of_each(fleet).values()):
         assert time.monotonic() - began < 60
         time.sleep(0.05)
+
+
+def test_misspelt_question_is_named_and_not_taken_for_a_file_of_clusters() -> None:
+    """It answered in the name of fleet replay: unexpected extra argument(s) (fleet.yaml)."""
+    done = CliRunner().invoke(application(), ["fleet", "statu", "fleet.yaml"])
+    assert (done.exit_code, "No such command 'statu'. Did you mean 'status'?" in done.output) == (2, True)
+    done = CliRunner().invoke(application(), ["fleet", "nowhere.yaml"])
+    assert (done.exit_code, str(done.exception)) == (
+        1,
+        "nowhere.yaml: cannot read the clusters: No such file or directory",
+    )
