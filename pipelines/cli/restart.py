@@ -32,7 +32,7 @@ MaxAge = Annotated[
 def safe_to_restart(
     query: Inquiry,
     brokers: Annotated[
-        str, typer.Argument(metavar="IDS", help="Brokers or controllers that restart at once: 3, or 3,4.")
+        list[str], typer.Argument(metavar="ID", help="Brokers or controllers that restart at once: 3, or 3 4.")
     ],
     kill: Kill = False,
     max_age: MaxAge = "60s",
@@ -56,7 +56,7 @@ def safe_to_restart(
     from pipelines.ask.restart import node_ids
     from pipelines.show.restart import show_verdict
 
-    nodes = node_ids(brokers)
+    nodes = [node for text in brokers for node in node_ids(text)]
     seconds = parse_span("--max-age", max_age)
     answer, query = _waited(query, nodes, _Manner(kill, blank or (), gone or ()), seconds, wait)
     return query.reply(RESTART, answer, "stakes", show_verdict, answer.exit_code)

@@ -398,6 +398,14 @@ def test_command_says_the_verdict_first_and_leaves_with_its_code(tmp_path: Path)
     assert "As of then: not safe." in output
 
 
+def test_ids_with_blanks_between_restart_at_once_as_with_commas(tmp_path: Path) -> None:
+    """``jbod restart-plan`` takes both, and a second word was an unexpected argument here."""
+    path = ("--lake", str(lake_of(tmp_path / "lake", image(partition((1, A), (2, B), (3, C))))), "--at-offset", "6")
+    code, output = run("1", "2", *path)
+    assert output.startswith("Safe: brokers 1, 2 can be restarted in order")
+    assert (code, output) == run("1,2", *path)
+
+
 def test_json_of_the_command_has_the_documented_names(tmp_path: Path) -> None:
     path = lake_of(tmp_path / "lake", image(partition((1, A), (2, B), isr=(1,))))
     code, output = run("1", "--lake", str(path), "--at-offset", "6", "--json")
