@@ -250,12 +250,15 @@ class RestartVerdict:
         }
 
 
-def node_ids(text: str) -> list[int]:
-    """The ids of ``3`` or ``3,4``."""
-    ids = [number.strip() for number in text.split(",")]
-    if not all(number.isascii() and number.isdigit() and len(number) < 11 for number in ids):
-        raise UsageError(f"{text}: not ids of brokers: write 3, or 3,4")
-    return [int(number) for number in ids]
+def node_ids(texts: Iterable[str]) -> list[int]:
+    """The ids of texts like ``3`` or ``3,4``."""
+    nodes: list[int] = []
+    for text in texts:
+        ids = [number.strip() for number in text.split(",")]
+        if not all(number.isascii() and number.isdigit() and len(number) < 11 for number in ids):
+            raise UsageError(f"{text}: not ids of brokers: write 3, or 3,4")
+        nodes += map(int, ids)
+    return nodes
 
 
 def safe_to_restart(

@@ -148,7 +148,7 @@ def restart_plan(
     judge = Judge(lake, state, default_min_isr)
     batches, bound = planner.plan([node_id for node_id in wanted if node_id not in down], judge)
     reasons = planner.reasons
-    undecided = [*too_old(lake, (now or datetime.now(UTC)), max_age)]
+    undecided = [*too_old(lake, now or datetime.now(UTC), max_age)]
     if lake.incomplete_since is not None:
         undecided.append(f"{lake.incomplete_since}")
     following = _next(judge, known, batches, reasons, down, undecided)

@@ -56,7 +56,7 @@ def safe_to_restart(
     from pipelines.ask.restart import node_ids
     from pipelines.show.restart import show_verdict
 
-    nodes = [node for text in brokers for node in node_ids(text)]
+    nodes = node_ids(brokers)
     seconds = parse_span("--max-age", max_age)
     answer, query = _waited(query, nodes, _Manner(kill, blank or (), gone or ()), seconds, wait)
     return query.reply(RESTART, answer, "stakes", show_verdict, answer.exit_code)
@@ -129,7 +129,7 @@ def restart_plan(
 
     answer = ask(
         query.lake,
-        [node for text in brokers or () for node in node_ids(text)],
+        node_ids(brokers or ()),
         query.min_isr,
         max_parallel=max_parallel,
         by_rack=rack,

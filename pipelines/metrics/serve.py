@@ -84,7 +84,7 @@ def _parse_query(query: str) -> tuple[list[int], bool, float]:
     given = parse_qs(query, keep_blank_values=True)
     if unknown := sorted(given.keys() - _PARAMETERS):
         raise UsageError(f"{', '.join(unknown)}: no such parameter: there are {', '.join(sorted(_PARAMETERS))}")
-    nodes = [node for text in given.get("broker", ()) for node in node_ids(text)]
+    nodes = node_ids(given.get("broker", ()))
     if not nodes:
         raise UsageError("name a broker: /safe-to-restart?broker=3")
     kill = given.get("kill", ["false"])[-1].lower()
