@@ -15,7 +15,7 @@ from jbod_model.ids import ID_TABLES
 from pipelines.ask.lost_data import DataLoss, every_loss
 from pipelines.ask.moves import MOVED, RECREATED, RETURNED, UNDECIDED, directory_changes
 from pipelines.lake.delta import literal
-from pipelines.lake.reader import Lake, Named
+from pipelines.lake.reader import Lake
 
 
 class HistoryEvent(NamedTuple):
@@ -111,8 +111,8 @@ def _histories(lake: Lake, topic: str, of: str, losses: Iterable[DataLoss]) -> l
     Each table is read once for all of them: a topic can have thousands.
     """
     rows = f"WHERE {of} ORDER BY partition, from_offset"
-    states = _by_partition(lake, State, f"{lake.until('partitions')} {rows}")
-    spells = _by_partition(lake, OfflineSpell, f"{lake.until('offline_replicas')} {rows}, replica_index")
+    states = lake.named_rows_by("partition", State, f"{lake.until('partitions')} {rows}")
+    spells = lake.named_rows_by("partition", OfflineSpell, f"{lake.until('offline_replicas')} {rows}, replica_index")
     missed: dict[int, set[int]] = defaultdict(set)
     for number, offset in lake.query(
         f"SELECT partition, to_offset FROM {lake.until('assignments')} WHERE {of} AND ended_by = 'resync'"
@@ -140,15 +140,6 @@ def _histories(lake: Lake, topic: str, of: str, losses: Iterable[DataLoss]) -> l
         events.sort(key=lambda event: event.offset)
         answer.append(PartitionHistory(f"{topic}-{number}", own, spells[number], events))
     return answer
-
-
-def _by_partition(lake: Lake, kind: type[Named], source: str) -> dict[int, list[Named]]:
-    """The rows of what follows FROM in a query, by partition. They are ordered by it."""
-    rows_of: dict[int, list[Named]] = defaultdict(list)
-    numbers = lake.query(f"SELECT partition FROM {source}")
-    for (number,), row in zip(numbers, lake.named_rows(kind, source), strict=True):
-        rows_of[number].append(row)
-    return rows_of
 
 
 def partition_named(lake: Lake, name: str) -> tuple[str, int]:

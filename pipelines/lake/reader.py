@@ -7,10 +7,12 @@ batch or nothing of it, also while another batch is being written.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import duckdb
@@ -283,15 +285,17 @@ class Lake:
         """The rows of a query."""
         return run_query(self.path, self.connection, sql, parameters)
 
-    def named_rows(self, kind: type[Named], source: str, parameters: Sequence[object] = ()) -> list[Named]:
+    def named_rows(self, kind: type[Named], source: str) -> list[Named]:
         """The rows of what follows FROM in a query, as named tuples: their fields are its columns."""
-        columns = [f"epoch_us({name})" if name.endswith("_time") else name for name in kind._fields]
-        rows = self.query(f"SELECT {', '.join(columns)} FROM {source}", parameters)
-        values: list[Iterable[Any]] = [*zip(*rows, strict=True)]
-        for place, name in enumerate(kind._fields):
-            if rows and name.endswith("_time"):
-                values[place] = map(time_if_any, values[place])
-        return list(map(kind._make, zip(*values, strict=True)))
+        return _named(kind, self.query(f"SELECT {_columns_of(kind)} FROM {source}"))
+
+    def named_rows_by(self, column: str, kind: type[Named], source: str) -> dict[Any, list[Named]]:
+        """The same rows by the value of one more column; none for a value that no row has."""
+        rows = self.query(f"SELECT {_columns_of(kind)}, {column} FROM {source}")
+        rows_of: dict[Any, list[Named]] = defaultdict(list)
+        for named, (*_, value) in zip(_named(kind, rows), rows, strict=True):
+            rows_of[value].append(named)
+        return rows_of
 
     def stream(self, sql: str, parameters: Sequence[object] = ()) -> Iterator[list[tuple[Any, ...]]]:
         """The rows of a query in batches, for large answers. No other query before the last batch."""
@@ -346,6 +350,19 @@ class Lake:
                 f"of {time_of(oldest or 0):%Y-%m-%d %H:%M:%S} UTC (offset {self.first})"
             )
         return int(offset)
+
+
+def _columns_of(kind: type[NamedTuple]) -> str:
+    return ", ".join(f"epoch_us({name})" if name.endswith("_time") else name for name in kind._fields)
+
+
+def _named(kind: type[Named], rows: Sequence[tuple[Any, ...]]) -> list[Named]:
+    """The rows of ``_columns_of``, without what stands behind them."""
+    values: list[Iterable[Any]] = [*islice(zip(*rows, strict=True), len(kind._fields))]
+    for place, name in enumerate(kind._fields):
+        if rows and name.endswith("_time"):
+            values[place] = map(time_if_any, values[place])
+    return list(map(kind._make, zip(*values, strict=True)))
 
 
 def _at_most(bound: int | None, offset: int) -> bool:
