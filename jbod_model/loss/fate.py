@@ -21,7 +21,7 @@ emptied the eligible leaders (R-QUIRK-1).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -124,13 +124,21 @@ class Fate:
         held = (copy for copy in self.copies.values() if copy.holds_everything)
         return any(copy.given_up == "unregistered" and copy.broker_id not in self.brokers for copy in held)
 
-
-def follow(events: Iterable[Event], *, ids: IdTable = KAFKA_IDS, min_isr: int = 1) -> Fate:
-    """The fate of one partition after its events. ``min_isr`` applies until an event changes it."""
-    fate = Fate(ids=ids, min_isr=min_isr)
-    for event in events:
-        fate = fate.after(event)
-    return fate
+    @property
+    def rests(self) -> bool:
+        """Whether restarts leave it the same, once all replicas are in sync again: every copy is complete, and lies
+        where the state says and its broker lists, and no copy that was given up can return or be overwritten."""
+        state = self.state
+        if state is None or self.gone or self.waiting:
+            return False
+        brokers = {broker: known for broker, known in self.brokers.items() if not known.undecided}
+        return all(
+            (copy.level, copy.given_up, copy.missed, copy.left) == ("complete", None, None, ())
+            and copy.directory == state.directory(broker)
+            and broker in brokers
+            and copy.directory in brokers[broker].directories
+            for broker, copy in self.copies.items()
+        )
 
 
 # COPIES

@@ -1,23 +1,27 @@
 """The fate of the partitions' data: lost, possibly incomplete, or at risk.
 
 ``jbod_model.loss.fate`` decides. Few partitions can have lost anything (``loss_sql``), and many of those share a shape:
-the same states, in the same order relative to the events of brokers. The model follows one partition of each shape.
+the same states, in the same order relative to the events of brokers. The model follows one partition of each shape. It
+does not follow the restarts between which a partition rested (``Fate.rests``), however many there were.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from jbod_model.ids import ID_TABLES, Uuid
+from jbod_model.ids import ID_TABLES, IdTable, Uuid
 from jbod_model.loss.copies import BrokerChanged, Copy, Event, Loss, MinIsrChanged, Registration, Removed, Version
-from jbod_model.loss.fate import Fate, follow
+from jbod_model.loss.fate import Fate
 from jbod_model.replay.registrations import Partition
 from pipelines.ask.configs import MIN_ISR, ConfigChange, changes
-from pipelines.ask.loss_sql import candidates
+from pipelines.ask.loss_sql import candidates, select_rests
 from pipelines.ask.starting import Start, starts
 from pipelines.lake.reader import Lake
 
@@ -92,22 +96,56 @@ def _followed(lake: Lake, default_min_isr: int, also: str) -> list[Followed]:
     ((number,),) = lake.query(f"CREATE OR REPLACE TEMP TABLE loss_wanted AS {wanted}")
     if not number:
         return []
-    lake.query(f"CREATE OR REPLACE TEMP TABLE loss_versions AS {_versions(lake)}")
+    lake.query(f"CREATE OR REPLACE TEMP TABLE loss_states AS {_states(lake)}")
+    broker_events = _broker_events(lake)
+    select_rests(lake, _other_directories(broker_events))
+    partitions = []
+    while True:
+        doubted: list[dict[str, Any]] = []
+        for shape, members in _fates(lake, broker_events, default_min_isr):
+            if shape is None:
+                doubted += members
+                continue
+            first = members[0]["offsets"]
+            for member in members:
+                offsets = dict(zip(first, member["offsets"], strict=True))
+                partitions.append(Followed(member["topic_id"], member["topic"], member["partition"], shape, offsets))
+        if not doubted:
+            return sorted(partitions, key=lambda partition: (partition.topic, partition.partition, partition.topic_id))
+        lake.query("DELETE FROM loss_rests")
+        lake.query(
+            "CREATE OR REPLACE TEMP TABLE loss_wanted AS "
+            "SELECT unnest($1::VARCHAR[]) AS topic_id, unnest($2::INT[]) AS partition",
+            [[member["topic_id"] for member in doubted], [member["partition"] for member in doubted]],
+        )
+
+
+def _fates(
+    lake: Lake, broker_events: Sequence[BrokerChanged], default_min_isr: int
+) -> Iterator[tuple[Fate | None, list[dict[str, Any]]]]:
+    """For each shape: its fate, and all its partitions with their offsets. None if they did not rest where loss_rests
+    says so."""
+    lake.query(f"CREATE OR REPLACE TEMP TABLE loss_versions AS {_VERSIONS}")
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_events AS {_EVENTS}", _superseded(lake))
-    brokers = _with_starts(_in_appends(lake, _broker_events(lake)), starts(lake))
+    brokers = _with_starts(_in_appends(lake, broker_events), starts(lake))
     begun = dict(lake.query("SELECT topic, min(o) FROM loss_events GROUP BY topic"))
     min_isr = _min_isr(lake, begun, default_min_isr)
     events_of: dict[int, list[BrokerChanged]] = defaultdict(list)
     for event in brokers:
         events_of[event.broker_id].append(event)
-    partitions = []
     for topic, events, members in _shapes(lake, brokers, min_isr, begun):
-        shape = follow(_model_events(events, events_of, min_isr[topic]), ids=ID_TABLES[lake.published.ids])
-        first = members[0]["offsets"]
-        for member in members:
-            offsets = dict(zip(first, member["offsets"], strict=True))
-            partitions.append(Followed(member["topic_id"], member["topic"], member["partition"], shape, offsets))
-    return sorted(partitions, key=lambda partition: (partition.topic, partition.partition, partition.topic_id))
+        rests = {event["o"] for event in events if event["rests"]}
+        yield _fate(_model_events(events, events_of, min_isr[topic]), rests, ID_TABLES[lake.published.ids]), members
+
+
+def _fate(events: Iterable[Event], rests: Collection[int], ids: IdTable) -> Fate | None:
+    """The fate after the events. None if it does not rest after a state whose offset is in ``rests``."""
+    fate = Fate(ids=ids)
+    for event in events:
+        fate = fate.after(event)
+        if isinstance(event, Version) and event.offset in rests and not fate.rests:
+            return None
+    return fate
 
 
 # WHAT HAPPENED
@@ -215,19 +253,41 @@ def _min_isr(lake: Lake, topics: Collection[str], default: int) -> dict[str, lis
     return steps_of
 
 
-def _versions(lake: Lake) -> str:
+def _other_directories(events: Sequence[BrokerChanged]) -> list[tuple[int, int]]:
+    """(broker, offset) at which a broker lists other directories than before."""
+    known: dict[int, frozenset[Uuid] | None] = {}
+    changed = []
+    for event in events:
+        listed = None if event.registration is None else event.registration.directories
+        if known.get(event.broker_id) != listed:
+            changed.append((event.broker_id, event.offset))
+        known[event.broker_id] = listed
+    return changed
+
+
+def _states(lake: Lake) -> str:
     """SQL: the states of the partitions in question.
 
     A row with more or fewer directories than replicas is damage, which B-11 reports.
     """
     return f"""
         SELECT topic_id, topic, partition, replicas, isr, elr, last_known_elr, adding, removing, leader,
-               leader_recovery, directories, from_offset, from_time, to_offset, from_snapshot,
-               lead(from_offset) OVER w AS next_offset, lead(from_time) OVER w AS next_time
+               leader_recovery, directories, may_follow_loss, from_offset, from_time, to_offset, from_snapshot
         FROM {lake.scan("partitions")} SEMI JOIN loss_wanted USING (topic_id, partition)
         WHERE topic_id IN (SELECT topic_id FROM loss_wanted) AND len(directories) = len(replicas)
-        WINDOW w AS (PARTITION BY topic_id, partition ORDER BY from_offset)
     """
+
+
+_VERSIONS = """
+    SELECT s.*, begins IS NOT NULL AS rests,
+           lead(from_offset) OVER w AS next_offset, lead(from_time) OVER w AS next_time
+    FROM loss_states s SEMI JOIN loss_wanted USING (topic_id, partition)
+    LEFT JOIN loss_rests r ON r.topic_id = s.topic_id AND r.partition = s.partition
+         AND from_offset >= begins AND from_offset < ends
+    WHERE begins IS NULL OR from_offset = begins
+    WINDOW w AS (PARTITION BY s.topic_id, s.partition ORDER BY from_offset)
+"""
+"""SQL: the states to follow. Where a partition rests, this is the first one only."""
 
 
 def _superseded(lake: Lake) -> tuple[list[int], list[int]]:
@@ -249,11 +309,11 @@ _EVENTS = f"""
            {{'replicas': replicas, 'directories': directories, 'isr': isr, 'elr': elr, 'last_known_elr': last_known_elr,
              'adding': adding, 'removing': removing,
              'leader': leader, 'leader_recovery': leader_recovery, 'in_snapshot': from_snapshot,
-             'superseded': superseded.next_offset IS NOT NULL}} AS said
+             'superseded': superseded.next_offset IS NOT NULL}} AS said, rests
     FROM loss_versions LEFT JOIN superseded USING (from_offset, next_offset)
     UNION ALL
-    SELECT topic_id, topic, partition, to_offset, {_REMOVED}, NULL
-    FROM loss_versions WHERE to_offset IS NOT NULL AND next_offset IS DISTINCT FROM to_offset
+    SELECT topic_id, topic, partition, to_offset, {_REMOVED}, NULL, false
+    FROM loss_versions WHERE to_offset IS NOT NULL AND next_offset IS DISTINCT FROM to_offset AND NOT rests
 """
 """SQL: the states of the partitions in question, and their ends; its parameters are those that are superseded."""
 
@@ -286,7 +346,8 @@ def _shapes(
         ),
         stories AS (
             SELECT topic_id, topic, partition, list(o ORDER BY o, what) AS offsets,
-                   list({'mark': mark, 'at_mark': at_mark, 'what': what, 'said': said} ORDER BY o, what) AS story
+                   list({'mark': mark, 'at_mark': at_mark, 'what': what, 'said': said, 'rests': rests}
+                        ORDER BY o, what) AS story
             FROM placed GROUP BY topic_id, topic, partition
         )
         SELECT min(topic), story,
@@ -311,8 +372,11 @@ def _model_events(
     ``brokers``: the events of each broker.
     """
     replicas = {broker for event in events if event["said"] for broker in event["said"]["replicas"]}
+    rests = [(event["o"], following["o"]) for event, following in pairwise(events) if event["rests"]]
     timeline: list[tuple[int, int, Event]] = [
-        (event.offset, 0, event) for broker in sorted(replicas) for event in brokers.get(broker, ())
+        (event.offset, 0, event)
+        for broker in sorted(replicas)
+        for event in _last_within(brokers.get(broker, ()), [(-1, events[0]["o"]), *rests])
     ]
     timeline += [(offset, 1, MinIsrChanged(offset=offset, value=value)) for offset, value in min_isr]
     for event in events:
@@ -321,6 +385,17 @@ def _model_events(
         else:
             timeline.append((event["o"], 2, Removed(offset=event["o"])))
     return [event for *_, event in sorted(timeline, key=lambda place: place[:2])]
+
+
+def _last_within(events: Sequence[BrokerChanged], spans: Sequence[tuple[int, int]]) -> list[BrokerChanged]:
+    """The events of a broker; of those within a span of offsets, the last one only."""
+    kept: list[BrokerChanged] = []
+    at = 0
+    for begins, ends in spans:
+        first, last = (bisect_left(events, offset, key=attrgetter("offset")) for offset in (begins, ends))
+        kept += events[at:first]
+        at = max(first, last - 1)
+    return [*kept, *events[at:]]
 
 
 def _version(offset: int, row: Mapping[str, Any]) -> Version:

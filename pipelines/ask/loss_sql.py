@@ -8,6 +8,8 @@ offset (R-LOSS-2, R-LOSS-4), so that nothing is lost. The queries may name too m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipelines.ask.starting import select_brokers
 from pipelines.lake.reader import Lake
 
@@ -192,3 +194,41 @@ def _unregistered(partitions: str, brokers: str) -> str:
         )
     )
     """
+
+
+def select_rests(lake: Lake, changes: Sequence[tuple[int, int]]) -> None:
+    """Creates loss_rests: spans of offsets in which the partitions of loss_states probably rest (``Fate.rests``).
+
+    All replicas are in sync where a span begins and where it ends. Within it no state may follow a loss, and neither
+    the replicas nor the directories change, nor those that their brokers list. ``changes``: (broker, offset) of these.
+    After a loss a span begins once another replica leads, which the former leader follows (R-LOSS-11).
+    """
+    brokers, offsets = [broker for broker, _ in changes], [offset for _, offset in changes]
+    lake.query(
+        f"""
+        CREATE OR REPLACE TEMP TABLE loss_rests AS
+        WITH turns AS (
+            SELECT topic_id, partition, from_offset, leader, leader >= 0 AND list_has_all(isr, replicas) AS whole,
+                   CASE WHEN may_follow_loss THEN leader END AS goes_on,
+                   coalesce(
+                       may_follow_loss OR from_snapshot OR lag(to_offset) OVER w <> from_offset
+                       OR lag(replicas) OVER w <> replicas OR lag(directories) OVER w <> directories
+                       OR from_time IN (lag(from_time) OVER w, lead(from_time) OVER w), false
+                   ) AS turns
+            FROM loss_states WINDOW w AS (PARTITION BY topic_id, partition ORDER BY from_offset)
+            UNION ALL
+            SELECT DISTINCT topic_id, partition, changed, -1, false, NULL, true
+            FROM {lake.scan("assignments")} SEMI JOIN loss_wanted USING (topic_id, partition)
+            JOIN (SELECT unnest($1::INT[]) AS broker_id, unnest($2::BIGINT[]) AS changed) USING (broker_id)
+            WHERE topic_id IN (SELECT topic_id FROM loss_wanted)
+        ),
+        stretches AS (
+            SELECT topic_id, partition, from_offset, sum(turns::INT) OVER w AS stretch,
+                   whole AND NOT turns AND leader IS DISTINCT FROM last_value(goes_on IGNORE NULLS) OVER w AS whole
+            FROM turns WINDOW w AS (PARTITION BY topic_id, partition ORDER BY from_offset)
+        )
+        SELECT topic_id, partition, min(from_offset) AS begins, max(from_offset) AS ends
+        FROM stretches WHERE whole GROUP BY topic_id, partition, stretch HAVING begins < ends
+        """,
+        [brokers, offsets],
+    )

@@ -22,7 +22,7 @@ from jbod_model.formats.records import PartitionRecord, Record, RegisterBrokerRe
 from jbod_model.ids import Uuid
 from jbod_model.loss.copies import Copy, Left, Loss
 from jbod_model.loss.fate import Fate
-from jbod_model.loss.log import fates
+from jbod_model.loss.log import Key, fates
 from lab.conformance.trace import recorded_records
 from pipelines.ask.loss import Followed, followed
 from pipelines.lake.reader import Lake
@@ -32,7 +32,21 @@ from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.volume import amount, rare, sampled
 from tests.unit.check.story import Story, topic_id
 from tests.unit.fold.histories import LAST, histories, write_log
-from tests.unit.model.loss.loss_operations import WEIGHTS, Operation, run
+from tests.unit.model.loss.loss_operations import (
+    WEIGHTS,
+    Operation,
+    expand,
+    expire,
+    fetch,
+    heartbeat,
+    kill,
+    report,
+    run,
+    shrink,
+    shut_down,
+    start,
+    write,
+)
 from tests.unit.model.loss.loss_restarts import MORE
 from tests.unit.model.loss.loss_world import World
 from tests.unit.model.loss.test_loss_property import SEEDS
@@ -151,18 +165,67 @@ def test_partition_with_the_shape_of_another_has_its_own_offsets() -> None:
 def test_losses_of_a_simulated_cluster_are_those_of_the_model(
     seed: int, weights: Sequence[tuple[Operation, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lake, fate_of = simulated(seed, weights, monkeypatch)
+    assert of_engine(lake, lake.offset) == {
+        (str(topic_id), number): fate.losses for (topic_id, number), fate in fate_of.items() if fate.losses
+    }
+
+
+def simulated(
+    seed: int, weights: Sequence[tuple[Operation, int]], monkeypatch: pytest.MonkeyPatch, steps: int = 60
+) -> tuple[Lake, Mapping[Key, Fate]]:
+    """The lake of a simulated cluster, and the model's fates."""
     taken, append = _Records(), World.append
 
     def recorded(world: World, *records: Any) -> None:
         taken.take(records)
         append(world, *records)
 
-    monkeypatch.setattr(World, "append", recorded)
-    fate_of = run(seed, weights=weights).fates.of
-    lake = in_memory(taken.entries)
-    assert of_engine(lake, lake.offset) == {
-        (str(topic_id), number): fate.losses for (topic_id, number), fate in fate_of.items() if fate.losses
-    }
+    with monkeypatch.context() as patch:
+        patch.setattr(World, "append", recorded)
+        fate_of = run(seed, weights=weights, steps=steps).fates.of
+    return in_memory(taken.entries), fate_of
+
+
+OFTEN: Mapping[Operation, int] = {
+    start: 40, heartbeat: 40, expand: 60, shut_down: 14, report: 14, expire: 8, fetch: 8, kill: 6, write: 6, shrink: 4
+}  # fmt: skip
+RESTARTS = [(operation, OFTEN.get(operation, 1)) for operation, _ in MORE]
+"""Mostly restarts, after which all replicas are in sync again; now and then anything else."""
+
+
+def test_fates_of_partitions_that_rested_between_restarts_are_those_of_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The states of a rest are not followed; what comes before and after it is."""
+    rested = 0
+    for seed in range(amount(12, 400)):
+        lake, fate_of = simulated(seed, RESTARTS, monkeypatch, steps=160)
+        every = f"SELECT DISTINCT topic_id, partition FROM {lake.scan('partitions')}"
+        partitions = followed(lake, also=every)
+        for partition in partitions:
+            fate = fate_of[Uuid.parse(partition.topic_id), partition.partition]
+            assert partition.losses == fate.losses, seed
+            assert partition.copies == fate.copies, seed
+            assert [(copy.broker_id, copy.where) for copy in partition.shape.gone] == [
+                (copy.broker_id, copy.where) for copy in fate.gone
+            ], seed
+        rested += lake.query("SELECT count(*) FROM loss_rests")[0][0] if partitions else 0
+    assert rested >= amount(5, 100)
+
+
+@pytest.mark.parametrize("copied_late", [False, True])
+def test_partition_with_a_copy_that_is_not_complete_does_not_rest(copied_late: bool, tmp_path: Path) -> None:
+    """Broker 2 starts with a blank disk within its session: it stays in sync, and leads after a restart of broker 1."""
+    steps: list[Step] = [("broker", (1, "a"), {}), ("broker", (2, "b"), {}), ("topic", ("t", {1: "a", 2: "b"}), {})]
+    steps += [("broker", (2, "d"), {"process": 2}), ("assign", ("t", 0, 2, "d"), {})]
+    steps += [("change", ("t", 0), {"isr": (2, 1)})]
+    if copied_late:
+        steps += [("change", ("t", 0), {"isr": (1,)}), ("change", ("t", 0), {"isr": (1, 2)})]
+    steps += [("change", ("t", 0), {"isr": (2,), "leader": 2}), ("change", ("t", 0), {"isr": (2, 1)})]
+    losses, expected = losses_of_both(steps, tmp_path)
+    assert losses == expected
+    assert bool(expected) is not copied_late
 
 
 @settings(max_examples=amount(8, 50), deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
