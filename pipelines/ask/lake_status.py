@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache, partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -225,42 +226,48 @@ def leaderless(lake: Lake, last: LastCopies) -> list[Leaderless]:
         GROUP BY ALL ORDER BY p.topic, p.partition
         """
     )
-    stopping = shutting_down(lake) if rows else set()
+    if not rows:
+        return []
+    about = _Reasons(last, shutting_down(lake)).about
     return [
-        Leaderless(
-            topic,
-            number,
-            replicas,
-            named,
-            since,
-            time_of(micros),
-            *_about(topic, number, replicas, named, last, stopping),
-        )
+        Leaderless(topic, number, replicas, named, since, time_of(micros), *about(topic, number, replicas, named))
         for topic, number, replicas, named, since, micros in rows
     ]
 
 
-def _about(
-    topic: str, number: int, replicas: Sequence[int], named: Sequence[int], last: LastCopies, stopping: Collection[int]
-) -> tuple[str, Sequence[Advice]]:
-    name = f"{topic}-{number}"
-    for broker, held in last.away.items():
-        directories = [directory for directory, names in held.items() if directory and name in names]
-        if directories:
-            finding = f"no replica leads: the last complete copy is in directory {few(directories)} of broker {broker}"
-            return finding, last.steps(broker, running=broker in replicas) or last.about_missing(broker)
-    complete = [broker for broker in replicas if broker in named]
-    electable = [broker for broker in complete if broker not in stopping]
-    if complete and not electable:
-        broker = complete[0]
-        finding = f"no replica leads: broker {broker} is being shut down in order, and leads again when it is back"
-        return finding, last.about_fenced(broker, in_order=True)
-    if electable:
-        broker = electable[0]
-        finding = f"no replica leads, although broker {broker} could: the controller has not elected it"
-        return finding, [*last.before_start(broker, running=True), restart_to_elect(broker, name)]
-    finding = "no replica leads: none that is online is in sync or eligible"
-    return finding, [elect_any(topic, number)]
+class _Reasons:
+    """Why partitions have no leader, and what to do. Thousands can share a broker: its steps are asked for once."""
+
+    def __init__(self, last: LastCopies, stopping: Collection[int]) -> None:
+        self._stopping = stopping
+        self._steps = cache(lambda broker, running: last.steps(broker, running=running) or last.about_missing(broker))
+        self._about_fenced = cache(partial(last.about_fenced, in_order=True))
+        self._before_start = cache(lambda broker: [*last.before_start(broker, running=True)])
+        self._away: dict[str, dict[int, dict[str, None]]] = {}
+        for broker, held in last.away.items():
+            for directory, names in held.items():
+                for name in names if directory else ():
+                    self._away.setdefault(name, {}).setdefault(broker, {})[directory] = None
+
+    def about(
+        self, topic: str, number: int, replicas: Sequence[int], named: Sequence[int]
+    ) -> tuple[str, Sequence[Advice]]:
+        """The finding, and the steps."""
+        name = f"{topic}-{number}"
+        for broker, directories in self._away.get(name, {}).items():
+            where = f"directory {few([*directories])} of broker {broker}"
+            return f"no replica leads: the last complete copy is in {where}", self._steps(broker, broker in replicas)
+        complete = [broker for broker in replicas if broker in named]
+        electable = [broker for broker in complete if broker not in self._stopping]
+        if complete and not electable:
+            broker = complete[0]
+            finding = f"no replica leads: broker {broker} is being shut down in order, and leads again when it is back"
+            return finding, self._about_fenced(broker)
+        if electable:
+            broker = electable[0]
+            finding = f"no replica leads, although broker {broker} could: the controller has not elected it"
+            return finding, [*self._before_start(broker), restart_to_elect(broker, name)]
+        return "no replica leads: none that is online is in sync or eligible", [elect_any(topic, number)]
 
 
 class Troubled(NamedTuple):
