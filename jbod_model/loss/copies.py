@@ -234,8 +234,9 @@ def back(copy: Copy, now: Uuid, gone: Sequence[Copy], broker: Registration | Non
         back = replace(old.returned(), directory=now, places=frozenset(), missed=None, left=(), earlier=earlier)
         if old.directory == now:
             return old, back
-        if now in old.places and not may_serve(copy, broker):
-            whole = broker is not None and old.places <= broker.directories
+        whole = broker is not None and old.places <= broker.directories
+        mounted = broker is not None and not broker.lists(now)  # by a process that has not registered yet
+        if now in old.places and (whole or mounted or not may_serve(copy, broker)):
             return old, back if whole else replace(back, level="unsure")
     return None
 

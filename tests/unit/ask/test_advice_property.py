@@ -25,7 +25,7 @@ ROUNDS = 3
 SEEDS = (7, 23, 28, 74, 121, 190, 220, 255, 666, 734, 1071, 1258, 1712, 52002, 52114, 62140, 80258, 500071)
 """Seeds for which the advice once gave something up; 1712: the operator started without a broken disk, against it;
 52114: he replaced a disk, and another one had been taken out; 62140: he brought back a disk that he did not have."""
-SEEDS_WITH_RESTARTS = (746, 991, 1437, 1602, 52186, 52547, 62546, 70042, 80046, 91278, 400225, 2000043)
+SEEDS_WITH_RESTARTS = (746, 991, 1437, 1602, 52186, 52547, 62546, 70042, 80046, 91278, 400225, 910241, 2000043)
 """The same, for histories with restarts; 1437, 1602: somebody had taken the disks of a broker that was down; 52186: he
 replaced a disk, and another one did not work; 70042, 80046: he cancelled a reassignment that he was not told to."""
 FORBIDDEN = (19, 28, 35)

@@ -45,6 +45,21 @@ def test_replica_assigned_back_to_a_place_of_its_given_up_copy_has_that_copy_if_
     assert story.copy(1).level == "unsure"  # since the registration without A
 
 
+@pytest.mark.parametrize("first", ["report", "registration"])
+def test_replica_placed_where_its_copy_can_lie_has_that_copy_although_the_disk_of_its_newer_one_is_there(
+    first: str,
+) -> None:
+    """Cause: the newer log counted as moved, after an operator had moved its folder away as the advice says."""
+    story = alone(UNASSIGNED).version({1: UNASSIGNED}, isr=(1,)).broker(1, C, process=2).version({1: C}, isr=(1,))
+    assert story.loss.kind == "lost"
+    if first == "report":
+        story.broker(1, C, process=2, starting=True).version({1: A}, isr=(1,)).broker(1, A, B, C, process=3)
+    else:
+        story.broker(1, A, B, C, process=3).version({1: A}, isr=(1,))
+    story.version({1: A}, isr=(1,), leader=1)
+    assert (story.losses[0].until is not None, story.copy(1).since, story.copy(1).directory) == (True, 1, A)
+
+
 def test_replica_recreated_again_in_a_place_of_its_given_up_copy_may_be_that_copy() -> None:
     """R-COPY-5, R-COPY-13: the log lies in A, which is away, and another one in B; or in B all the time."""
     story = Story().broker(1, A, B).broker(2, D).version({1: UNASSIGNED, 2: D}, isr=(1, 2), leader=2)
