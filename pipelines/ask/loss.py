@@ -82,17 +82,22 @@ def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Follo
     """
     key = ("followed", default_min_isr, also)
     if key not in lake.kept:
-        lake.kept[key] = _followed(lake, default_min_isr, also)
-    partitions: list[Followed] = lake.kept[key]
-    return partitions
+        few = f"loss_candidates_{lake.offset}"
+        if few not in lake.made:
+            lake.query(f"CREATE OR REPLACE TEMP TABLE {few} AS {candidates(lake)}")
+            lake.made.add(few)
+        if also:
+            others = _follow(lake, default_min_isr, f"({also}) EXCEPT SELECT * FROM {few}")
+            partitions = [*followed(lake, default_min_isr), *others]
+        else:
+            partitions = _follow(lake, default_min_isr, f"SELECT * FROM {few}")
+        lake.kept[key] = sorted(partitions, key=attrgetter("topic", "partition", "topic_id"))
+    fates: list[Followed] = lake.kept[key]
+    return fates
 
 
-def _followed(lake: Lake, default_min_isr: int, also: str) -> list[Followed]:
-    few = f"loss_candidates_{lake.offset}"
-    if few not in lake.made:
-        lake.query(f"CREATE OR REPLACE TEMP TABLE {few} AS {candidates(lake)}")
-        lake.made.add(few)
-    wanted = f"SELECT * FROM {few}" + (f" UNION ({also})" if also else "")
+def _follow(lake: Lake, default_min_isr: int, wanted: str) -> list[Followed]:
+    """The fates of the partitions that the SQL ``wanted`` selects."""
     ((number,),) = lake.query(f"CREATE OR REPLACE TEMP TABLE loss_wanted AS {wanted}")
     if not number:
         return []
@@ -111,7 +116,7 @@ def _followed(lake: Lake, default_min_isr: int, also: str) -> list[Followed]:
                 offsets = dict(zip(first, member["offsets"], strict=True))
                 partitions.append(Followed(member["topic_id"], member["topic"], member["partition"], shape, offsets))
         if not doubted:
-            return sorted(partitions, key=lambda partition: (partition.topic, partition.partition, partition.topic_id))
+            return partitions
         lake.query("DELETE FROM loss_rests")
         lake.query(
             "CREATE OR REPLACE TEMP TABLE loss_wanted AS "
