@@ -275,10 +275,8 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
                 replace(old, level="unsure") if old.broker_id == event.broker_id and old.level == "complete" else old
                 for old in gone
             )
-    fate = replace(fate, brokers=brokers, gone=gone)
-    if copy is not None:
-        fate = replace(fate, copies={**fate.copies, event.broker_id: copy})
-    return _weigh(fate, event.offset)
+    copies = fate.copies if copy is None else {**fate.copies, event.broker_id: copy}
+    return _weigh(replace(fate, brokers=brokers, copies=copies, gone=gone), event.offset)
 
 
 def _measured(fate: Fate, copy: Copy, event: BrokerChanged, before: Registration | None) -> Copy:
@@ -395,13 +393,13 @@ def _bridge(fate: Fate) -> Fate:
 def _weigh(fate: Fate, offset: int) -> Fate:
     """Check whether a complete copy remains, and whether a lost one can be reached (R-LOSS-4)."""
     pending = _open(fate)
+    ended = fate.losses if pending is None else (*fate.losses[:-1], replace(pending, until=offset))
+    if fate.complete:
+        return fate if pending is None else replace(fate, losses=ended)
     kind: Kind = "unreachable" if fate.away else "lost"
-    if not fate.complete and (not fate.led or not fate.last or (pending is not None and pending.kind == kind)):
+    if not fate.led or not fate.last or (pending is not None and pending.kind == kind):
         return fate
-    losses = fate.losses if pending is None else (*fate.losses[:-1], replace(pending, until=offset))
-    if not fate.complete:
-        losses = (*losses, Loss(kind=kind, offset=offset, copies=fate.last))
-    return fate if losses is fate.losses else replace(fate, losses=losses)
+    return replace(fate, losses=(*ended, Loss(kind=kind, offset=offset, copies=fate.last)))
 
 
 def _open(fate: Fate) -> Loss | None:
