@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 from typing import Any
 
 from jbod_model.audit.log_invariants import INVARIANTS, LogBreach
@@ -17,7 +18,7 @@ def show_behaviour(verdict: Verdict) -> None:
     out = Screen()
     _show_answer(out, verdict)
     if verdict.kinds:
-        show_table(out, ("ACTION", "TIMES"), _ranked(verdict.kinds), range(1, 2))
+        show_table(out, (("ACTION", itemgetter(0)), (">TIMES", itemgetter(1))), _ranked(verdict.kinds))
     if verdict.others:
         listed = ", ".join(f"{kind} {times:,}" for kind, times in _ranked(verdict.others))
         say(out, f"Not modelled, taken as they are: {listed}.", hang=2)

@@ -22,8 +22,12 @@ def show_control(controller: Control, logs: Sequence[RequestLog], out: Path) -> 
         f"{many(controller.next_offset, 'offset')} written to {out}.",
     )
     apis = sorted(outcome.same.keys() | outcome.other.keys())
-    rows = [(api, outcome.same[api], outcome.other[api] or "") for api in apis]
-    show_table(screen, ("REQUEST", "SAME ANSWER", "OTHER ANSWER"), rows, (1, 2))
+    columns = (
+        ("REQUEST", str),
+        (">SAME ANSWER", outcome.same.__getitem__),
+        (">OTHER ANSWER", lambda api: outcome.other[api] or ""),
+    )
+    show_table(screen, columns, apis)
     for reason, count in outcome.refused.most_common():
         say(screen, f"Refused, {reason}: {many(count, 'request')}.")
     for api, example in sorted(outcome.first_other.items()):

@@ -199,11 +199,16 @@ def _show(answers: Sequence[FleetAnswer]) -> None:
     from pipelines.show.text import Screen, show_table
 
     typer.echo(f"{headline(answers)}.\n")
-    rows = []
-    for answer in answers:
-        age = "" if answer.time is None else f"{answer.time:%Y-%m-%d %H:%M:%SZ}"
-        rows.append((answer.name, answer.state, age, answer.what))
-    show_table(Screen(), ["CLUSTER", "STATE", "NEWEST RECORD", "WHAT"], rows)
+    show_table(
+        Screen(),
+        (
+            ("CLUSTER", "name"),
+            ("STATE", "state"),
+            ("NEWEST RECORD", lambda answer: answer.time and f"{answer.time:%Y-%m-%d %H:%M:%SZ}"),
+            ("WHAT", "what"),
+        ),
+        answers,
+    )
     todo = [*dict.fromkeys(answer.todo for answer in answers if answer.todo)]
     if todo:
         typer.echo("\nThen:")

@@ -201,8 +201,15 @@ def show(bundle: Bundle = None) -> None:
     from pipelines.show.text import Screen, show_table
 
     known = read_bundle(bundle or default_bundle())
-    rows = [[name, " ".join(task.key for task in job.tasks), " ".join(job.parameters)] for name, job in known.items()]
-    show_table(Screen(), ["JOB", "TASKS", "PARAMETERS"], rows)
+    show_table(
+        Screen(),
+        (
+            ("JOB", str),
+            ("TASKS", lambda name: " ".join(task.key for task in known[name].tasks)),
+            ("PARAMETERS", lambda name: " ".join(known[name].parameters)),
+        ),
+        known,
+    )
 
 
 def run(

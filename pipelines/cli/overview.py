@@ -95,12 +95,10 @@ def settings(
     for file in (MACHINE_FILE, user_file(), *named_files()):
         typer.echo(f"  {file}{'' if file in read else '  (not there)'}")
     typer.echo("Then variables (JBOD_REPLAY__MAX_RECORDS=1000), then options.\n")
-    rows = [
-        (setting.name, json.dumps(setting.value), setting.source)
-        for setting in all_settings
-        if show_all or not setting.is_default
-    ]
+    rows = [setting for setting in all_settings if show_all or not setting.is_default]
     if not rows:
         typer.echo("Every setting has its default; --all shows them.")
         return
-    show_table(Screen(), ["SETTING", "VALUE", "FROM"], rows)
+    show_table(
+        Screen(), (("SETTING", "name"), ("VALUE", lambda setting: json.dumps(setting.value)), ("FROM", "source")), rows
+    )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -378,7 +379,8 @@ def _show(kept: Sequence[Statement], names: Names) -> None:
     ]
     rows.sort(key=lambda row: (-1 if row[0] is None else row[0], row[1] or "", row[3]))
     if rows:
-        show_table(out, ("BROKER", "PATH", "LABEL", "DIRECTORY", "SAID BY"), rows, numbers=(0,))
+        headings = (">BROKER", "PATH", "LABEL", "DIRECTORY", "SAID BY")
+        show_table(out, [(heading, itemgetter(at)) for at, heading in enumerate(headings)], rows)
     used = {name.path for name in names.by_id.values()}
     unused = [statement for statement in kept if statement.directory_id is None and statement.path not in used]
     if unused:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, timedelta, timezone, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from zoneinfo import ZoneInfo
@@ -20,7 +20,7 @@ from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns import ASSIGNMENTS, MOVES, QUEUE, REQUESTS
 
 if TYPE_CHECKING:
-    from pipelines.ask.assignment_requests import Assignments, LastRequest
+    from pipelines.ask.assignment_requests import Assignments, LastRequest, Request
     from pipelines.lake.reader import Lake
     from pipelines.show.rows import Chosen
     from pipelines.show.text import Screen
@@ -176,8 +176,14 @@ def assignments(
 
 
 def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
-    from pipelines.show.text import age, many, say, show_table, when
+    from pipelines.show.answers import broker_and_state
+    from pipelines.show.text import age, many, partition_name, say, show_table, when
 
+    request = (
+        ("ASKED", lambda row: row.last_request and f"{age(row.last_request.requested_time, answer.time)} ago"),
+        ("DIRECTORY", lambda row: row.last_request and row.last_request.directory_id),
+        ("ANSWER", lambda row: row.last_request and _answered(row.last_request)),
+    )
     waiting = many(chosen.of, "replica")
     say(
         out,
@@ -211,97 +217,74 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
         say(out)
         show_table(
             out,
-            ("PARTITION", "BROKER", "SINCE", "FOR", "IS", "ASKED", "DIRECTORY", "ANSWER"),
             (
-                (
-                    f"{replica.topic}-{replica.partition}",
-                    replica.broker_id if replica.broker == "online" else f"{replica.broker_id} {replica.broker}",
-                    replica.from_offset,
-                    age(replica.from_time, answer.time),
-                    replica.state,
-                    *(
-                        _request_cells(replica.last_request, answer.time)
-                        if replica.last_request
-                        else (None, None, None)
-                    ),
-                )
-                for replica in answer.unassigned
+                ("PARTITION", partition_name),
+                (">BROKER", broker_and_state),
+                (">SINCE", "from_offset"),
+                (">FOR", lambda replica: age(replica.from_time, answer.time)),
+                ("IS", "state"),
+                *request,
             ),
-            numbers=(1, 2, 3),
+            answer.unassigned,
         )
     if answer.refused:
         say(out)
         say(out, "Refused, and in another directory than their brokers reported:", "bold red")
         show_table(
             out,
-            ("PARTITION", "BROKER", "RECORDED", "ASKED", "DIRECTORY", "ANSWER"),
-            (
-                (
-                    f"{replica.topic}-{replica.partition}",
-                    replica.broker_id,
-                    replica.directory_id,
-                    *_request_cells(replica.last_request, answer.time),
-                )
-                for replica in answer.refused
-            ),
-            numbers=(1,),
+            (("PARTITION", partition_name), (">BROKER", "broker_id"), ("RECORDED", "directory_id"), *request),
+            answer.refused,
         )
-
     if answer.retry_loops:
         say(out)
         say(out, "Refused repeatedly:", "bold red")
         show_table(
             out,
-            ("PARTITION", "BROKER", "DIRECTORY", "ANSWER", "ATTEMPTS", "FIRST", "LAST"),
             (
-                (
-                    f"{loop.topic or loop.topic_id}-{loop.partition}",
-                    loop.broker_id,
-                    loop.directory_id,
-                    loop.error,
-                    loop.attempts,
-                    when(loop.first_time),
-                    when(loop.last_time),
-                )
-                for loop in answer.retry_loops
+                ("PARTITION", lambda loop: f"{loop.topic or loop.topic_id}-{loop.partition}"),
+                (">BROKER", "broker_id"),
+                ("DIRECTORY", "directory_id"),
+                ("ANSWER", "error"),
+                (">ATTEMPTS", "attempts"),
+                ("FIRST", "first_time"),
+                ("LAST", "last_time"),
             ),
-            numbers=(1, 4),
+            answer.retry_loops,
         )
 
 
-def _request_cells(request: LastRequest, now: datetime) -> tuple[str, str, str]:
-    from pipelines.show.text import age
+def _after(row: Request) -> str | None:
+    latency = row.last_request.latency_ms
+    return None if latency is None else f"{latency} ms"
 
+
+def _answered(request: LastRequest) -> str:
     again = f", attempt {request.attempt}" if request.attempt > 1 else ""
-    return f"{age(request.requested_time, now)} ago", request.directory_id, (request.error or request.outcome) + again
+    return (request.error or request.outcome) + again
 
 
 def _show_requests(out: Screen, name: str, chosen: Chosen) -> None:
-    from pipelines.show.text import many, say, show_table, when
+    from pipelines.show.text import many, say, show_table
 
     say(out, f"{name}: {many(len(chosen.rows), 'assignment')} requested.", "bold")
     show_table(
         out,
-        ("TIME", "BROKER", "DIRECTORY", "ATTEMPT", "ANSWER", "RECORD", "AFTER"),
         (
-            (
-                when(request.last_request.requested_time),
-                request.broker_id,
-                request.last_request.directory_id,
-                request.last_request.attempt,
-                request.last_request.error or request.last_request.outcome,
-                request.last_request.realised_offset,
-                None if request.last_request.latency_ms is None else f"{request.last_request.latency_ms} ms",
-            )
-            for request in chosen.rows
+            ("TIME", "last_request.requested_time"),
+            (">BROKER", "broker_id"),
+            ("DIRECTORY", "last_request.directory_id"),
+            (">ATTEMPT", "last_request.attempt"),
+            ("ANSWER", lambda row: row.last_request.error or row.last_request.outcome),
+            (">RECORD", "last_request.realised_offset"),
+            (">AFTER", _after),
         ),
-        numbers=(1, 3, 5, 6),
+        chosen.rows,
     )
 
 
 def _show_queue(out: Screen, lake: Lake, steps: Chosen) -> None:
     from pipelines.ask.assignment_requests import requests_until
-    from pipelines.show.text import say, show_selection, show_table, when
+    from pipelines.show.text import say, show_selection, show_table
 
     if requests_until(lake) is None:
         say(
@@ -318,21 +301,17 @@ def _show_queue(out: Screen, lake: Lake, steps: Chosen) -> None:
         return
     show_table(
         out,
-        ("TIME", "BROKER", "REQUESTS", "ENTRIES", "LARGEST", "RETRIES", "REFUSED", "ANSWER MS", "RECORD MS", "WAITING"),
         (
-            (
-                when(step.start),
-                step.broker_id,
-                step.requests,
-                step.entries,
-                step.largest,
-                step.retries,
-                step.refused,
-                step.answer_ms,
-                step.latency_ms,
-                step.waiting,
-            )
-            for step in steps.rows
+            ("TIME", "start"),
+            (">BROKER", "broker_id"),
+            (">REQUESTS", "requests"),
+            (">ENTRIES", "entries"),
+            (">LARGEST", "largest"),
+            (">RETRIES", "retries"),
+            (">REFUSED", "refused"),
+            (">ANSWER MS", "answer_ms"),
+            (">RECORD MS", "latency_ms"),
+            (">WAITING", "waiting"),
         ),
-        numbers=range(1, 10),
+        steps.rows,
     )

@@ -30,8 +30,7 @@ def optimize(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"lake": path, "tables": [asdict(merge) for merge in done]})
         return
-    rows = [(merge.table, merge.before, merge.after) for merge in done]
-    show_table(Screen(), ["TABLE", "FILES BEFORE", "AFTER"], rows, numbers=(1, 2))
+    show_table(Screen(), (("TABLE", "table"), (">FILES BEFORE", "before"), (">AFTER", "after")), done)
 
 
 def vacuum(
@@ -51,8 +50,9 @@ def vacuum(
     if as_json:
         print_json({"lake": path, "dry_run": dry_run, "tables": [asdict(removal) for removal in done]})
         return
-    rows = [(removal.table, f"{removal.files:,}", f"{removal.size:,}") for removal in done]
-    show_table(Screen(), ["TABLE", "FILES TO DELETE" if dry_run else "FILES DELETED", "BYTES"], rows, numbers=(1, 2))
+    files = ">FILES TO DELETE" if dry_run else ">FILES DELETED"
+    columns = (("TABLE", "table"), (files, lambda it: f"{it.files:,}"), (">BYTES", lambda it: f"{it.size:,}"))
+    show_table(Screen(), columns, done)
 
 
 def rebuild(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
@@ -66,7 +66,7 @@ def rebuild(lake: MaintainedLake = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"lake": path, "rows": rows})
         return
-    show_table(Screen(), ["TABLE", "ROWS"], [(name, f"{count:,}") for name, count in rows.items()], numbers=(1,))
+    show_table(Screen(), (("TABLE", str), (">ROWS", lambda table: f"{rows[table]:,}")), rows)
 
 
 def verify(

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pipelines.ask.incident_list import Incident
+from pipelines.ask.offline_replicas import OfflineReplica
 from pipelines.check.definition import Finding
 from pipelines.report.content import MOST_ROWS, REASONS, Content
 from pipelines.show.incidents import outcome
-from pipelines.show.text import age, at_most, in_units, lasted, plain, when
+from pipelines.show.text import Column, Row, age, at_most, headings_and_cells, in_units, lasted, partition_name, plain
 
 _MOST_OF_A_CHECK = 100
 
@@ -54,19 +55,17 @@ def tables(content: Content) -> dict[str, ChartTable]:
 def _table(
     name: str,
     caption: str,
-    columns: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    numbers: Iterable[int] = (),
+    columns: Sequence[Column[Row]],
+    rows: Iterable[Row],
     kinds: Sequence[str] = (),
     in_all: int | None = None,
     rest: str = "",
 ) -> ChartTable:
     """Without ``in_all``, ``rows`` are all rows."""
-    every = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    headings, every, numbers = headings_and_cells(columns, rows)
     shown, whole = every[:MOST_ROWS], len(every) if in_all is None else in_all
-    return ChartTable(
-        name, caption, columns, frozenset(numbers), shown, list(kinds[: len(shown)]), whole, rest * (whole > len(shown))
-    )
+    rest *= whole > len(shown)
+    return ChartTable(name, caption, headings, frozenset(numbers), shown, list(kinds[: len(shown)]), whole, rest)
 
 
 def _directories(content: Content) -> ChartTable:
@@ -74,22 +73,18 @@ def _directories(content: Content) -> ChartTable:
     return _table(
         "directories",
         "Directories",
-        ("Broker", "Broker is", "Directory", "Directory is", "Replicas", "Leaders", "Offline", "Since offset", "Since"),
         (
-            (
-                cell.directory.broker_id,
-                cell.directory.broker,
-                cell.directory.directory_id,
-                cell.directory.state,
-                cell.directory.replicas,
-                cell.directory.leaders,
-                cell.offline,
-                cell.directory.from_offset,
-                cell.directory.from_time and when(cell.directory.from_time),
-            )
-            for cell in trouble_first
+            (">Broker", "directory.broker_id"),
+            ("Broker is", "directory.broker"),
+            ("Directory", "directory.directory_id"),
+            ("Directory is", "directory.state"),
+            (">Replicas", "directory.replicas"),
+            (">Leaders", "directory.leaders"),
+            (">Offline", "offline"),
+            (">Since offset", "directory.from_offset"),
+            ("Since", "directory.from_time"),
         ),
-        numbers=(0, 4, 5, 6, 7),
+        trouble_first,
         kinds=[cell.state for cell in trouble_first],
         rest="Those with trouble come first; jbod directories lists all.",
     )
@@ -97,22 +92,17 @@ def _directories(content: Content) -> ChartTable:
 
 def _over_time(content: Content) -> ChartTable:
     series = content.over_time
-    rows = list(
-        zip(
-            series.offsets,
-            map(when, series.times),
-            *(series.offline[reason] for reason in REASONS),
-            series.leaderless,
-            strict=True,
-        )
-    )
     return _table(
         "over-time",
         "Offline replicas by reason, newest first",
-        ("From offset", "Time", *(reason.capitalize() for reason in REASONS), "Partitions without leader"),
-        reversed(rows),
-        numbers=(0, 2, 3, 4, 5, 6),
-        in_all=max(len(rows), series.steps),
+        (
+            (">From offset", series.offsets.__getitem__),
+            ("Time", series.times.__getitem__),
+            *((f">{reason.capitalize()}", series.offline[reason].__getitem__) for reason in REASONS),
+            (">Partitions without leader", series.leaderless.__getitem__),
+        ),
+        reversed(range(len(series.offsets))),
+        in_all=max(len(series.offsets), series.steps),
         rest="Peaks are kept; the table offline_replicas of the lake has every step.",
     )
 
@@ -121,20 +111,16 @@ def _offline(content: Content) -> ChartTable:
     return _table(
         "offline",
         "Offline replicas",
-        ("Partition", "Broker", "Directory", "Reason", "Since offset", "Since", "For"),
         (
-            (
-                f"{replica.topic}-{replica.partition}",
-                replica.broker_id,
-                replica.directory_id,
-                replica.reason,
-                f"≤ {replica.from_offset}" if replica.from_snapshot else replica.from_offset,
-                when(replica.from_time),
-                age(replica.from_time, content.status.time),
-            )
-            for replica in content.offline
+            ("Partition", partition_name),
+            (">Broker", "broker_id"),
+            ("Directory", "directory_id"),
+            ("Reason", "reason"),
+            (">Since offset", _from_offset),
+            ("Since", "from_time"),
+            ("For", lambda replica: age(replica.from_time, content.status.time)),
         ),
-        numbers=(1, 4),
+        content.offline,
         kinds=[replica.reason for replica in content.offline],
         in_all=content.status.offline_replicas,
         rest="jbod offline --all lists all.",
@@ -146,41 +132,22 @@ def _incidents(content: Content) -> ChartTable:
         "incidents",
         "Incidents, newest first",
         (
-            "Number",
-            "What",
-            "Directory",
-            "From offset",
-            "From",
-            "To offset",
-            "For",
-            "Ending",
-            "Replicas",
-            "Longest offline",
-            "Leaders lost",
-            "Without leader",
-            "Data lost",
-            "May lack writes",
+            (">Number", "number"),
+            ("What", "what"),
+            ("Directory", "directory_id"),
+            (">From offset", _from_offset),
+            ("From", "from_time"),
+            (">To offset", "to_offset"),
+            ("For", lambda incident: age(incident.from_time, incident.to_time or content.status.time)),
+            ("Ending", "ending"),
+            (">Replicas", "replicas_taken"),
+            ("Longest offline", lambda incident: lasted(incident.longest_offline)),
+            (">Leaders lost", "leaders"),
+            (">Without leader", "without_leader"),
+            (">Data lost", lambda incident: len(incident.data_lost)),
+            (">May lack writes", lambda incident: len(incident.may_lack_writes)),
         ),
-        (
-            (
-                incident.number,
-                incident.what,
-                incident.directory_id,
-                f"≤ {incident.from_offset}" if incident.from_snapshot else incident.from_offset,
-                when(incident.from_time),
-                incident.to_offset,
-                age(incident.from_time, incident.to_time or content.status.time),
-                incident.ending,
-                incident.replicas_taken,
-                lasted(incident.longest_offline),
-                incident.leaders,
-                incident.without_leader,
-                len(incident.data_lost),
-                len(incident.may_lack_writes),
-            )
-            for incident in content.incidents
-        ),
-        numbers=(0, 3, 5, 8, 10, 11, 12, 13),
+        content.incidents,
         kinds=[kind_of(incident) for incident in content.incidents],
         rest="jbod incidents lists all.",
     )
@@ -190,22 +157,18 @@ def _moves(content: Content) -> ChartTable:
     return _table(
         "moves",
         "Moves between disks, newest first",
-        ("Partition", "Broker", "From", "To", "Asked", "Accepted", "At offset", "Outcome", "Took"),
         (
-            (
-                f"{move.topic}-{move.partition}",
-                move.broker_id,
-                move.source,
-                move.target,
-                move.first_requested_time and when(move.first_requested_time),
-                when(move.accepted_time),
-                move.accepted_offset,
-                outcome(move),
-                None if move.duration is None else lasted(move.duration),
-            )
-            for move in content.moves
+            ("Partition", partition_name),
+            (">Broker", "broker_id"),
+            ("From", "source"),
+            ("To", "target"),
+            ("Asked", "first_requested_time"),
+            ("Accepted", "accepted_time"),
+            (">At offset", "accepted_offset"),
+            ("Outcome", outcome),
+            ("Took", lambda move: None if move.duration is None else lasted(move.duration)),
         ),
-        numbers=(1, 6),
+        content.moves,
         in_all=content.moved.count,
         rest="jbod moves lists all.",
     )
@@ -216,23 +179,23 @@ def _queue(content: Content) -> ChartTable:
     return _table(
         "queue",
         f"Assignment queue, in steps of {age(now - content.queue_step, now)}, newest first",
-        ("From", "Broker", "Requests", "Assignments", "Largest request", "Retries", "Refused", "Waiting at the end"),
         (
-            (
-                when(queue.start),
-                queue.broker_id,
-                queue.requests,
-                queue.entries,
-                queue.largest,
-                queue.retries,
-                queue.refused,
-                queue.waiting,
-            )
-            for queue in reversed(content.queue)
+            ("From", "start"),
+            (">Broker", "broker_id"),
+            (">Requests", "requests"),
+            (">Assignments", "entries"),
+            (">Largest request", "largest"),
+            (">Retries", "retries"),
+            (">Refused", "refused"),
+            (">Waiting at the end", "waiting"),
         ),
-        numbers=range(1, 8),
+        reversed(content.queue),
         rest="jbod assignments --queue SECONDS lists all.",
     )
+
+
+def _from_offset(row: OfflineReplica | Incident) -> str:
+    return f"≤ {row.from_offset}" if row.from_snapshot else str(row.from_offset)
 
 
 def kind_of(incident: Incident) -> str:
@@ -246,42 +209,26 @@ def _risk(content: Content) -> ChartTable:
     exposures = sorted(
         [*content.risk.directories, *content.risk.brokers], key=lambda exposure: exposure.badness, reverse=True
     )
-    sized = content.risk.sizes_time is not None
-    rare = {"stalled": "Writes wait", "perhaps_unserved": "Perhaps unserved"}
-    rare = {name: title for name, title in rare.items() if any(getattr(exposure, name) for exposure in exposures)}
+    rare = [(">Writes wait", "stalled")] if any(exposure.stalled for exposure in exposures) else []
+    rare += [(">Perhaps unserved", "perhaps_unserved")] if any(it.perhaps_unserved for it in exposures) else []
+    sizes = ((">Bytes", lambda it: in_units(it.bytes)), (">To copy again", lambda it: at_most(it.copy_seconds)))
     return _table(
         "risk",
         "What each failure would cost, worst first",
         (
-            "Broker",
-            "Directory",
-            "Replicas",
-            "Leaders",
-            "No leader",
-            "Last replica",
-            "Unclean election",
-            "Under min ISR",
-            "Other leader",
-            *rare.values(),
-            *(("Bytes", "To copy again") if sized else ()),
+            (">Broker", "broker_id"),
+            ("Directory", lambda exposure: exposure.directory_id or "the whole broker"),
+            (">Replicas", "replicas"),
+            (">Leaders", "leaders"),
+            (">No leader", "without_leader"),
+            (">Last replica", "last_replicas"),
+            (">Unclean election", "unclean"),
+            (">Under min ISR", "under_min_isr"),
+            (">Other leader", "moved"),
+            *rare,
+            *(sizes if content.risk.sizes_time is not None else ()),
         ),
-        (
-            (
-                exposure.broker_id,
-                exposure.directory_id or "the whole broker",
-                exposure.replicas,
-                exposure.leaders,
-                exposure.without_leader,
-                exposure.last_replicas,
-                exposure.unclean,
-                exposure.under_min_isr,
-                exposure.moved,
-                *(getattr(exposure, name) for name in rare),
-                *((in_units(exposure.bytes), at_most(exposure.copy_seconds)) if sized else ()),
-            )
-            for exposure in exposures
-        ),
-        numbers=(0, *range(2, 9 + len(rare) + (2 if sized else 0))),
+        exposures,
         kinds=["broker" if exposure.directory_id is None else "directory" for exposure in exposures],
         rest="jbod risk lists all.",
     )
@@ -298,20 +245,16 @@ def _findings(content: Content) -> ChartTable:
     return _table(
         "findings",
         "Findings",
-        ("Severity", "Check", "Whom", "What", "What to do", "Offset", "Time"),
         (
-            (
-                finding.severity,
-                finding.check.id,
-                finding.subject,
-                finding.finding,
-                finding.advice,
-                finding.from_offset,
-                when(finding.from_time),
-            )
-            for finding in shown
+            ("Severity", "severity"),
+            ("Check", "check.id"),
+            ("Whom", "subject"),
+            ("What", "finding"),
+            ("What to do", "advice"),
+            (">Offset", "from_offset"),
+            ("Time", "from_time"),
         ),
-        numbers=(5,),
+        shown,
         kinds=[finding.severity for finding in shown],
         in_all=len(content.findings),
         rest=f"At most {_MOST_OF_A_CHECK} of a check are here; jbod check lists all.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import steps_in_words
@@ -24,6 +25,7 @@ from pipelines.show.text import (
     in_units,
     listed,
     many,
+    partition_name,
     say,
     show_rest,
     show_selection,
@@ -227,19 +229,15 @@ def _show_replicas(out: Screen, answer: Offline, chosen: Chosen, every: bool) ->
         shown = _worst_first(answer)[:FIRST_ROWS]
     show_table(
         out,
-        ("PARTITION", "BROKER", "DIRECTORY", "REASON", "SINCE", "FOR"),
         (
-            (
-                f"{replica.topic}-{replica.partition}",
-                replica.broker_id,
-                replica.directory_id,
-                replica.reason,
-                replica.from_offset,
-                age(replica.from_time, answer.time),
-            )
-            for replica in shown
+            ("PARTITION", partition_name),
+            (">BROKER", "broker_id"),
+            ("DIRECTORY", "directory_id"),
+            ("REASON", "reason"),
+            (">SINCE", "from_offset"),
+            (">FOR", lambda replica: age(replica.from_time, answer.time)),
         ),
-        numbers=(1, 4, 5),
+        shown,
     )
     show_rest(out, len(rows) - len(shown))
 
@@ -347,23 +345,27 @@ def show_directories(out: Screen, offset: int, time: datetime, answer: Sequence[
     show_selection(out, chosen)
     show_table(
         out,
-        ("BROKER", "DIRECTORY", "IS", "REPLICAS", "LEADERS", "SINCE", "FOR"),
         (
-            (
-                directory.broker_id if directory.broker == "online" else f"{directory.broker_id} {directory.broker}",
-                directory.directory_id,
-                directory.state
-                if directory.cordoned_from_offset is None
-                else f"{directory.state}, cordoned at {directory.cordoned_from_offset}",
-                directory.replicas,
-                directory.leaders,
-                directory.from_offset,
-                directory.from_time and age(directory.from_time, time),
-            )
-            for directory in chosen.rows
+            ("BROKER", broker_and_state),
+            ("DIRECTORY", "directory_id"),
+            ("IS", _is),
+            (">REPLICAS", "replicas"),
+            (">LEADERS", "leaders"),
+            (">SINCE", "from_offset"),
+            (">FOR", lambda directory: directory.from_time and age(directory.from_time, time)),
         ),
-        numbers=(3, 4, 5, 6),
+        chosen.rows,
     )
+
+
+def broker_and_state(row: Any) -> str:
+    """``3``, or ``3 fenced``."""
+    return str(row.broker_id) if row.broker == "online" else f"{row.broker_id} {row.broker}"
+
+
+def _is(directory: Directory) -> str:
+    cordoned = directory.cordoned_from_offset
+    return directory.state if cordoned is None else f"{directory.state}, cordoned at {cordoned}"
 
 
 def show_history(
@@ -378,13 +380,10 @@ def show_history(
     events = chosen.rows if every or chosen.wanted.orders else chosen.rows[-SCREENFUL:]
     if len(events) < len(chosen.rows):
         say(out, f"{len(chosen.rows) - len(events):,} earlier events: --all, or --json", "dim")
-    if len(answer) == 1:
-        rows = ((event.offset, when(event.time), event.what) for event in events)
-        show_table(out, ("OFFSET", "TIME", "WHAT"), rows, (0,))
-        return
-    say(out)
-    rows4 = ((event.offset, when(event.time), f"{event.topic}-{event.partition}", event.what) for event in events)
-    show_table(out, ("OFFSET", "TIME", "PARTITION", "WHAT"), rows4, (0,))
+    if len(answer) != 1:
+        say(out)
+    partition = [] if len(answer) == 1 else [("PARTITION", partition_name)]
+    show_table(out, ((">OFFSET", "offset"), ("TIME", "time"), *partition, ("WHAT", "what")), events)
 
 
 def _now(answer: PartitionHistory) -> str:

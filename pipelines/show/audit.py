@@ -56,11 +56,18 @@ def _show_requests(out: Screen, summary: Summary, logs: Sequence[RequestLog]) ->
         f"{requests} judged by the log up to offset {summary.end_offset - 1}{_not_decidable(summary)}; "
         f"{many(sum(log.dropped for log in logs), 'line')} of other APIs skipped.",
     )
-    verdicts = list(Verdict)
-    rows = [
-        (api, *(summary.verdicts[api][verdict.value] or "" for verdict in verdicts)) for api in sorted(summary.verdicts)
-    ]
-    show_table(out, ("REQUEST", "SAME", "ORDER", "QUIRK", "DIFFERS", "NOT DECIDED"), rows, range(1, 6))
+    show_table(
+        out,
+        (
+            ("REQUEST", str),
+            (">SAME", lambda api: summary.verdicts[api][Verdict.SAME.value] or ""),
+            (">ORDER", lambda api: summary.verdicts[api][Verdict.ORDER.value] or ""),
+            (">QUIRK", lambda api: summary.verdicts[api][Verdict.QUIRK.value] or ""),
+            (">DIFFERS", lambda api: summary.verdicts[api][Verdict.DIFFERS.value] or ""),
+            (">NOT DECIDED", lambda api: summary.verdicts[api][Verdict.UNDECIDED.value] or ""),
+        ),
+        sorted(summary.verdicts),
+    )
     for quirk, count in summary.quirks.most_common():
         say(out, f"Explained by {quirk}: {many(count, 'request')}.")
     for difference in summary.differences[:SHOWN]:

@@ -94,9 +94,9 @@ def show_validation(out: Screen, validation: Validation) -> None:
 
 def show_catalogue(out: Screen) -> None:
     """Every check, and the commands for those that the tables cannot decide."""
-    show_table(out, ("ID", "NAME", "SEVERITY", "WHAT IT FINDS"), ((c.id, c.name, c.severity, c.title) for c in CHECKS))
+    show_table(out, (("ID", "id"), ("NAME", "name"), ("SEVERITY", "severity"), ("WHAT IT FINDS", "title")), CHECKS)
     show_title(out, "The tables cannot decide these:")
-    show_table(out, ("ID", "NAME", "WHAT", "DECIDED BY"), ((e.id, e.name, e.title, e.decided_by) for e in ELSEWHERE))
+    show_table(out, (("ID", "id"), ("NAME", "name"), ("WHAT", "title"), ("DECIDED BY", "decided_by")), ELSEWHERE)
 
 
 def _answer(ran: Sequence[Check], findings: Sequence[Finding]) -> str:

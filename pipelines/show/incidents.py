@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from operator import attrgetter
 
 from pipelines.ask.incident_list import Details, Incident
@@ -15,10 +15,12 @@ from pipelines.lake.names import Names
 from pipelines.show.rows import Chosen
 from pipelines.show.text import (
     SCREENFUL,
+    Column,
     Screen,
     lasted,
     listed,
     many,
+    partition_name,
     say,
     short_name,
     show_list,
@@ -55,22 +57,18 @@ def show_moves(out: Screen, offset: int, time: datetime, moves: Sequence[Move], 
     if chosen.rows:
         show_table(
             out,
-            ("PARTITION", "BROKER", "FROM", "TO", "ASKED", "ACCEPTED", "OFFSET", "OUTCOME", "TOOK"),
-            [
-                (
-                    f"{move.topic}-{move.partition}",
-                    move.broker_id,
-                    move.source,
-                    move.target,
-                    "" if move.first_requested_time is None else when(move.first_requested_time),
-                    when(move.accepted_time),
-                    move.accepted_offset,
-                    outcome(move),
-                    "" if move.duration is None else _seconds(move.duration),
-                )
-                for move in chosen.rows
-            ],
-            (1, 6, 8),
+            (
+                ("PARTITION", partition_name),
+                (">BROKER", "broker_id"),
+                ("FROM", "source"),
+                ("TO", "target"),
+                ("ASKED", "first_requested_time"),
+                ("ACCEPTED", "accepted_time"),
+                (">OFFSET", "accepted_offset"),
+                ("OUTCOME", outcome),
+                (">TOOK", lambda move: None if move.duration is None else f"{move.duration.total_seconds():.3f} s"),
+            ),
+            chosen.rows,
         )
 
 
@@ -84,10 +82,6 @@ def outcome(move: Move) -> str:
     if move.flips:
         parts.append(f"after {many(move.flips, 'flip')}")
     return ", ".join(parts)
-
-
-def _seconds(duration: timedelta) -> str:
-    return f"{duration.total_seconds():.3f} s"
 
 
 STORIES = 12
@@ -122,12 +116,8 @@ def show_incidents(
     if len(shown) < len(answer):
         say(out, f"{len(answer) - len(shown):,} earlier ones: --all, or --json", "dim")
     stories = answer if every or len(answer) <= STORIES else going[-STORIES:]
-    columns = ["NO", "BEGAN", "LASTED", "WHAT", "REPLICAS", "LONGEST", "LEADERS LOST", "NO LEADER", "LONGEST"]
-    if len(stories) < len(answer):
-        columns.append("END")
-    show_table(
-        out, columns, (_row(incident, out.names)[: len(columns)] for incident in shown), numbers=(0, 2, 4, 5, 6, 7, 8)
-    )
+    columns = _columns(out.names)
+    show_table(out, columns if len(stories) < len(answer) else columns[:-1], shown)
     for incident in stories:
         say(out)
         show_story(out, incident)
@@ -136,20 +126,18 @@ def show_incidents(
         say(out, "One of them, replica by replica: jbod incidents NO", "dim")
 
 
-def _row(incident: Incident, names: Names) -> tuple[object, ...]:
+def _columns(names: Names) -> Sequence[Column[Incident]]:
     return (
-        incident.number,
-        when(incident.from_time),
-        "still going" if incident.to_time is None else lasted(incident.to_time - incident.from_time),
-        incident.what
-        if incident.directory_id is None
-        else f"{incident.what} {short_name(incident.directory_id, names)}",
-        incident.replicas_taken,
-        lasted(incident.longest_offline) if incident.replicas_taken else None,
-        incident.leaders,
-        incident.without_leader,
-        lasted(incident.longest_without_leader) if incident.without_leader else None,
-        incident.ending,
+        (">NO", "number"),
+        ("BEGAN", "from_time"),
+        (">LASTED", lambda it: "still going" if it.to_time is None else lasted(it.to_time - it.from_time)),
+        ("WHAT", lambda it: f"{it.what} {short_name(it.directory_id, names)}" if it.directory_id else it.what),
+        (">REPLICAS", "replicas_taken"),
+        (">LONGEST", lambda it: lasted(it.longest_offline) if it.replicas_taken else None),
+        (">LEADERS LOST", "leaders"),
+        (">NO LEADER", "without_leader"),
+        (">LONGEST", lambda it: lasted(it.longest_without_leader) if it.without_leader else None),
+        ("END", "ending"),
     )
 
 
@@ -256,29 +244,32 @@ def show_details(out: Screen, answer: Details, chosen: Chosen, time: datetime, e
         show_title(out, "Leaders")
         show_list(
             out,
-            ("PARTITION", "OFFSET", "LED BY", "THEN", "LED AGAIN", "AFTER"),
+            (
+                ("PARTITION", partition_name),
+                (">OFFSET", "offset"),
+                ("LED BY", "leader"),
+                ("THEN", lambda loss: _next(loss, time)[0]),
+                ("LED AGAIN", lambda loss: _next(loss, time)[1]),
+                (">AFTER", lambda loss: _next(loss, time)[2]),
+            ),
             answer.leader_losses,
-            lambda loss: (f"{loss.topic}-{loss.partition}", loss.offset, loss.leader, *_next(loss, time)),
             every,
-            numbers=(1, 5),
         )
     if answer.outages:
         show_title(out, "Replicas")
         show_selection(out, chosen)
         show_list(
             out,
-            ("PARTITION", "BROKER", "DIRECTORY", "FROM", "TO", "OFFLINE FOR"),
-            chosen.rows,
-            lambda outage: (
-                f"{outage.topic}-{outage.partition}",
-                outage.broker_id,
-                outage.directory_id,
-                f"{outage.from_offset} (before, too)" if outage.already else outage.from_offset,
-                "still" if outage.to_offset is None else outage.to_offset,
-                lasted((outage.to_time or time) - outage.from_time),
+            (
+                ("PARTITION", partition_name),
+                ("BROKER", "broker_id"),
+                ("DIRECTORY", "directory_id"),
+                ("FROM", lambda outage: f"{outage.from_offset}{' (before, too)' if outage.already else ''}"),
+                ("TO", lambda outage: "still" if outage.to_offset is None else outage.to_offset),
+                (">OFFLINE FOR", lambda outage: lasted((outage.to_time or time) - outage.from_time)),
             ),
+            chosen.rows,
             every or chosen.wanted.orders,
-            numbers=(5,),
         )
 
 

@@ -15,6 +15,7 @@ from pipelines.plan.solve import Lack
 from pipelines.plan.steps import PlanStep, WorstFailure
 from pipelines.show.rows import Chosen
 from pipelines.show.text import (
+    Column,
     Screen,
     about,
     agreeing,
@@ -25,17 +26,22 @@ from pipelines.show.text import (
     many,
     rate_in_words,
     say,
-    show_columns,
     show_fault,
     show_list,
     show_rest,
     show_selection,
     show_steps,
+    show_table,
     show_title,
     when,
 )
 
 MOST_REASONS = 4
+_PLACES: Sequence[Column[Planned | Watched]] = (
+    ("PARTITION", "name"),
+    ("REPLICAS", lambda partition: ",".join(map(str, partition.replicas)) or "-"),
+    ("TARGET", lambda partition: ",".join(map(str, partition.target))),
+)
 
 MEANINGS: Mapping[str, str] = {
     check.REFUSED: "would be refused by the controller",
@@ -119,21 +125,17 @@ def _show_cost(out: Screen, answer: PlanCheck) -> None:
 def _show_rows(out: Screen, rows: Sequence[Planned], every: bool) -> None:
     show_list(
         out,
-        ("PARTITION", "REPLICAS", "TARGET", "LEADER", "THEN", "IN SYNC", "THEN", "MIN ISR", "FOUND"),
-        rows,
-        lambda partition: (
-            partition.name,
-            ",".join(map(str, partition.replicas)) or "-",
-            ",".join(map(str, partition.target)),
-            led_by(partition.leader),
-            led_by(partition.leader_after),
-            partition.in_sync,
-            partition.in_sync_after,
-            partition.min_isr_after,
-            ", ".join(partition.findings) or "-",
+        (
+            *_PLACES,
+            ("LEADER", lambda partition: led_by(partition.leader)),
+            ("THEN", lambda partition: led_by(partition.leader_after)),
+            (">IN SYNC", "in_sync"),
+            (">THEN", "in_sync_after"),
+            (">MIN ISR", "min_isr_after"),
+            ("FOUND", lambda partition: ", ".join(partition.findings) or "-"),
         ),
+        rows,
         every,
-        numbers=(5, 6, 7),
     )
 
 
@@ -187,8 +189,17 @@ def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool 
     if rows:
         say(out)
         show_selection(out, chosen)
-        columns = ("PARTITION", "REPLICAS", "TARGET", "STATE", "SINCE", "WHY")
-        show_list(out, columns, rows, _row, every or chosen.wanted.orders)
+        show_list(
+            out,
+            (
+                *_PLACES,
+                ("STATE", "state"),
+                ("SINCE", lambda partition: partition.since_time or "-"),
+                ("WHY", lambda partition: partition.reason or "-"),
+            ),
+            rows,
+            every or chosen.wanted.orders,
+        )
 
 
 def _offline(answer: PlanWatch) -> Iterator[str]:
@@ -253,17 +264,6 @@ def _disk(disk: Emptied) -> Iterator[str]:
     else:
         why = "; ".join(reason.finding for reason in disk.removal.reasons if reason.blocks)
         yield f"{where} is empty since {when(disk.since_time)}, but may not be pulled yet: {why}."
-
-
-def _row(partition: Watched) -> tuple[object, ...]:
-    return (
-        partition.name,
-        ",".join(map(str, partition.replicas)) or "-",
-        ",".join(map(str, partition.target)),
-        partition.state,
-        "-" if partition.since_time is None else when(partition.since_time),
-        partition.reason or "-",
-    )
 
 
 MOST_STEPS = 20
@@ -340,32 +340,22 @@ def _level(answer: MovePlan, spread: float) -> str:
 
 
 def _show_steps(out: Screen, answer: MovePlan, steps: Sequence[PlanStep]) -> None:
-    columns = (
-        "STEP",
-        "PARTITIONS",
-        "COPIES",
-        "BETWEEN DISKS",
-        "BYTES",
-        "TIME",
-        "IF A DISK FAILS THEN",
-        "IF A BROKER FAILS THEN",
-    )
-    rows: list[tuple[object, ...]] = [("now", "-", "-", "-", "-", "-", *map(_cost, answer.now))]
-    rows += [
+    disk, broker = answer.now
+    show_table(
+        out,
         (
-            step.number,
-            step.partitions,
-            step.replicas,
-            step.between_disks,
-            in_units(step.bytes),
-            about(step.seconds),
-            _cost(step.disk),
-            _cost(step.broker),
-        )
-        for step in steps
-    ]
-    kept = [at for at in range(len(columns)) if at in (0, 1, 6, 7) or any(row[at] not in ("-", 0) for row in rows)]
-    show_columns(out, columns, rows, kept, range(6))
+            (">STEP", lambda step: step.number if step else "now"),
+            (">PARTITIONS", lambda step: step.partitions if step else "-"),
+            (">COPIES", lambda step: step.replicas if step else "-"),
+            (">BETWEEN DISKS", lambda step: step.between_disks if step else "-"),
+            (">BYTES", lambda step: in_units(step.bytes) if step else "-"),
+            (">TIME", lambda step: about(step.seconds) if step else "-"),
+            ("IF A DISK FAILS THEN", lambda step: _cost(step.disk if step else disk)),
+            ("IF A BROKER FAILS THEN", lambda step: _cost(step.broker if step else broker)),
+        ),
+        [None, *steps],
+        ("COPIES", "BETWEEN DISKS", "BYTES", "TIME"),
+    )
 
 
 def _cost(failure: WorstFailure) -> str:

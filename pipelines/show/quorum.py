@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime
 from typing import NamedTuple
 
 from jbod_model.formats.metadata_version import METADATA_VERSION
@@ -30,9 +31,18 @@ def show_quorum(out: Screen, answer: QuorumAnswer, chosen: Chosen) -> None:
         say(out, "jbod upgrade-check shows whether they block a feature level, and how to remove them.")
     show_selection(out, chosen)
     say(out)
-    rows = [(*row[:-1], ", ".join(row.endpoints)) for row in chosen.rows]
     show_table(
-        out, ("NODE", "ID", "STATE", "SINCE", "HEARD OF", "METADATA DIRECTORY", "ENDPOINTS"), rows, numbers=(1, 3, 4)
+        out,
+        (
+            ("NODE", "kind"),
+            (">ID", "node_id"),
+            ("STATE", "state"),
+            (">SINCE", "from_offset"),
+            (">HEARD OF", "heard_offset"),
+            ("METADATA DIRECTORY", "directory_id"),
+            ("ENDPOINTS", lambda row: ", ".join(row.endpoints)),
+        ),
+        chosen.rows,
     )
     for gone in answer.gone:
         since = f"{age(gone.gone.time, answer.time)} before"
@@ -44,20 +54,23 @@ def show_live_quorum(out: Screen, answer: LiveQuorum) -> None:
     leads = f"controller {answer.leader_id} leads, epoch {answer.leader_epoch}"
     say(out, f"At {when(answer.time)}: {leads}; committed up to offset {answer.high_watermark - 1}.", "bold")
     say(out)
-    rows = [
+
+    def ago(time: datetime | None) -> str | None:
+        return None if time is None else f"{age(time, answer.time)} ago"
+
+    show_table(
+        out,
         (
-            follower.kind,
-            follower.node_id,
-            follower.log_end_offset,
-            follower.lag,
-            None if follower.last_fetch_time is None else f"{age(follower.last_fetch_time, answer.time)} ago",
-            None if follower.last_caught_up_time is None else f"{age(follower.last_caught_up_time, answer.time)} ago",
-            follower.directory_id,
-        )
-        for follower in answer.followers
-    ]
-    headings = ("KIND", "ID", "LOG END", "LAG", "FETCHED", "CAUGHT UP", "METADATA DIRECTORY")
-    show_table(out, headings, rows, numbers=(1, 2, 3))
+            ("KIND", "kind"),
+            (">ID", "node_id"),
+            (">LOG END", "log_end_offset"),
+            (">LAG", "lag"),
+            ("FETCHED", lambda follower: ago(follower.last_fetch_time)),
+            ("CAUGHT UP", lambda follower: ago(follower.last_caught_up_time)),
+            ("METADATA DIRECTORY", "directory_id"),
+        ),
+        answer.followers,
+    )
 
 
 class NodeRow(NamedTuple):
@@ -123,20 +136,17 @@ def show_upgrade_check(out: Screen, answer: UpgradeCheck, chosen: Chosen) -> Non
         show_title(out, "What to do")
         say(out, f"  {answer.command}")
     say(out)
+    wanted = ">WANTED" if answer.to else ">NEXT"
     show_table(
         out,
-        ("FEATURE", "FINALIZED", "ALL SUPPORT", "WANTED" if answer.to else "NEXT", "BLOCKED BY"),
         (
-            (
-                feature.feature,
-                named(feature.feature, feature.finalized),
-                named(feature.feature, feature.supported_by_all),
-                None if feature.wanted is None else named(feature.feature, feature.wanted),
-                listed(feature.blocked_by),
-            )
-            for feature in chosen.rows
+            ("FEATURE", "feature"),
+            (">FINALIZED", lambda it: named(it.feature, it.finalized)),
+            (">ALL SUPPORT", lambda it: named(it.feature, it.supported_by_all)),
+            (wanted, lambda it: None if it.wanted is None else named(it.feature, it.wanted)),
+            ("BLOCKED BY", lambda it: listed(it.blocked_by)),
         ),
-        numbers=(1, 2, 3),
+        chosen.rows,
     )
 
 

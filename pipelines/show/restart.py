@@ -140,22 +140,24 @@ def _around(answer: RestartVerdict) -> Sequence[str]:
 def _show_stakes(out: Screen, stakes: Sequence[Stake], every: bool) -> None:
     show_list(
         out,
-        ("PARTITION", "REPLICAS", "LEADER", "THEN", "IN SYNC", "THEN", "MIN ISR", "HARM", "WHY"),
-        stakes,
-        lambda stake: (
-            stake.name,
-            ",".join(map(str, stake.replicas)),
-            led_by(stake.leader),
-            led_by(stake.leader_down),
-            stake.in_sync,
-            stake.in_sync_down,
-            stake.min_isr,
-            ", ".join(stake.harms).replace("_", " ") or "none; so already: " + ", ".join(stake.already),
-            stake.reason or "-",
+        (
+            ("PARTITION", "name"),
+            ("REPLICAS", lambda stake: ",".join(map(str, stake.replicas))),
+            ("LEADER", lambda stake: led_by(stake.leader)),
+            ("THEN", lambda stake: led_by(stake.leader_down)),
+            (">IN SYNC", "in_sync"),
+            (">THEN", "in_sync_down"),
+            (">MIN ISR", "min_isr"),
+            ("HARM", _harm),
+            ("WHY", lambda stake: stake.reason or "-"),
         ),
+        stakes,
         every,
-        numbers=(4, 5, 6),
     )
+
+
+def _harm(stake: Stake) -> str:
+    return ", ".join(stake.harms).replace("_", " ") or "none; so already: " + ", ".join(stake.already)
 
 
 def _some(group: Blocking) -> str:
@@ -256,7 +258,6 @@ MOST_IDS = 20
 def show_plan(out: Screen, answer: RestartPlan, chosen: Chosen, every: bool = False) -> None:
     """The plan."""
     at = f"offset {answer.offset}, {when(answer.time)}"
-    planned = [node for node in answer.nodes if node.batch is not None]
     say(out, _verdict(answer, at), "bold red" if answer.impossible else "green")
     if answer.down:
         say(out, f"Down already, start first: {listed([*map(str, answer.down)])}.", "bold red")
@@ -268,17 +269,13 @@ def show_plan(out: Screen, answer: RestartPlan, chosen: Chosen, every: bool = Fa
         say(out)
         show_table(
             out,
-            ("BATCH", "NODES", "LEADERS", "IDS"),
             (
-                (
-                    number,
-                    len(batch),
-                    _leaders(planned, number),
-                    _ids(answer, batch, every),
-                )
-                for number, batch in enumerate(answer.batches, 1)
+                (">BATCH", lambda number: number),
+                (">NODES", lambda number: len(answer.batches[number - 1])),
+                (">LEADERS", lambda number: sum(node.leaders for node in answer.nodes if node.batch == number)),
+                ("IDS", lambda number: _ids(answer, answer.batches[number - 1], every)),
             ),
-            numbers=(0, 1, 2),
+            range(1, len(answer.batches) + 1),
         )
         say(out, "After each batch wait until every replica is in sync again: --next does.", "dim")
     if answer.impossible:
@@ -319,10 +316,6 @@ def _now(answer: RestartPlan) -> str:
     if following.state == DONE:
         return "nothing is left to restart."
     return f"not decidable: {'; '.join(following.why)}."
-
-
-def _leaders(planned: Sequence[PlannedNode], number: int) -> int:
-    return sum(node.leaders for node in planned if node.batch == number)
 
 
 def _ids(answer: RestartPlan, batch: Sequence[int], every: bool) -> str:

@@ -22,12 +22,12 @@ from pipelines.show.text import (
     many,
     rate_in_words,
     say,
-    show_columns,
     show_fault,
     show_list,
     show_rest,
     show_selection,
     show_steps,
+    show_table,
     show_title,
     when,
 )
@@ -156,32 +156,27 @@ def _show_already(out: Screen, answer: Risk) -> None:
 def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], every: bool) -> None:
     shown = exposures if every else exposures[:SCREENFUL]
     say(out, f"{title}, worst first", "bold")
-    with_directory = exposures[0].directory_id is not None
-    columns = ["BROKER", "DIRECTORY", "NO LEADER", "LAST REPLICA", "UNCLEAN", "UNDER MIN ISR", "LEADERS MOVE"]
-    columns += ["REPLICAS", "UNPLACED", "BYTES", "ONE COPY", "COPY AGAIN", "WRITES WAIT", "PERHAPS UNSERVED"]
-    rows = [
+    show_table(
+        out,
         (
-            exposure.broker_id,
-            f"{exposure.directory_id} (stops its broker)" if exposure.stops_broker else exposure.directory_id,
-            exposure.without_leader,
-            exposure.last_replicas,
-            exposure.unclean,
-            exposure.under_min_isr,
-            exposure.moved,
-            exposure.replicas,
-            exposure.unplaced,
-            in_units(exposure.bytes) if exposure.bytes is not None else "",
-            in_units(exposure.last_bytes) if exposure.last_bytes else "",
-            at_most(exposure.copy_seconds) if exposure.bytes is not None else "",
-            exposure.stalled,
-            exposure.perhaps_unserved,
-        )
-        for exposure in shown
-    ]
-    # Columns without values are left out.
-    kept = [0, *([1] if with_directory else []), 2, 3]
-    kept += [column for column in range(4, 14) if column in (5, 6, 7) or any(row[column] for row in rows)]
-    show_columns(out, columns, rows, kept, [0, *range(2, 14)])
+            (">BROKER", "broker_id"),
+            ("DIRECTORY", lambda it: f"{it.directory_id} (stops its broker)" if it.stops_broker else it.directory_id),
+            (">NO LEADER", "without_leader"),
+            (">LAST REPLICA", "last_replicas"),
+            (">UNCLEAN", "unclean"),
+            (">UNDER MIN ISR", "under_min_isr"),
+            (">LEADERS MOVE", "moved"),
+            (">REPLICAS", "replicas"),
+            (">UNPLACED", "unplaced"),
+            (">BYTES", lambda it: "" if it.bytes is None else in_units(it.bytes)),
+            (">ONE COPY", lambda it: in_units(it.last_bytes) if it.last_bytes else ""),
+            (">COPY AGAIN", lambda it: "" if it.bytes is None else at_most(it.copy_seconds)),
+            (">WRITES WAIT", "stalled"),
+            (">PERHAPS UNSERVED", "perhaps_unserved"),
+        ),
+        shown,
+        ("DIRECTORY", "UNCLEAN", "UNPLACED", "BYTES", "ONE COPY", "COPY AGAIN", "WRITES WAIT", "PERHAPS UNSERVED"),
+    )
     show_rest(out, len(exposures) - len(shown))
 
 
@@ -293,20 +288,18 @@ def _hit(answer: WhatIf, what: str) -> list[str]:
 def _show_changes(out: Screen, changes: Sequence[LeaderChange], every: bool) -> None:
     show_list(
         out,
-        ("PARTITION", "REPLICAS", "LEADER", "THEN", "IN SYNC", "THEN", "MIN ISR", "LOSES"),
-        changes,
-        lambda change: (
-            change.name,
-            ",".join(map(str, change.replicas)),
-            led_by(change.leader),
-            led_by(change.leader_after),
-            change.in_sync,
-            change.in_sync_after,
-            change.min_isr,
-            ", ".join(_losses(change)) or "nothing",
+        (
+            ("PARTITION", "name"),
+            ("REPLICAS", lambda change: ",".join(map(str, change.replicas))),
+            ("LEADER", lambda change: led_by(change.leader)),
+            ("THEN", lambda change: led_by(change.leader_after)),
+            (">IN SYNC", "in_sync"),
+            (">THEN", "in_sync_after"),
+            (">MIN ISR", "min_isr"),
+            ("LOSES", lambda change: ", ".join(_losses(change)) or "nothing"),
         ),
+        changes,
         every,
-        numbers=(4, 5, 6),
     )
 
 
@@ -478,21 +471,19 @@ def _before(answer: ConfigEffect) -> str:
 def _show_rows(out: Screen, chosen: Chosen, every: bool) -> None:
     show_list(
         out,
-        ("PARTITION", "REPLICAS", "LEADER", "THEN", "IN SYNC", "ELIGIBLE", "THEN", "MIN ISR", "THEN"),
-        chosen.rows,
-        lambda partition: (
-            partition.name,
-            _brokers(partition.replicas),
-            _brokers([partition.leader]),
-            _brokers([partition.leader_after]),
-            _brokers(partition.isr),
-            _brokers(partition.eligible),
-            _brokers(partition.eligible_after),
-            partition.min_isr,
-            partition.min_isr_after,
+        (
+            ("PARTITION", "name"),
+            ("REPLICAS", lambda partition: _brokers(partition.replicas)),
+            ("LEADER", lambda partition: led_by(partition.leader)),
+            ("THEN", lambda partition: led_by(partition.leader_after)),
+            ("IN SYNC", lambda partition: _brokers(partition.isr)),
+            ("ELIGIBLE", lambda partition: _brokers(partition.eligible)),
+            ("THEN", lambda partition: _brokers(partition.eligible_after)),
+            (">MIN ISR", "min_isr"),
+            (">THEN", "min_isr_after"),
         ),
+        chosen.rows,
         every,
-        numbers=(7, 8),
     )
 
 

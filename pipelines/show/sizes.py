@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pipelines.ask.sizes import CERTAIN, DirectorySize, Sizes
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, in_units, listed, many, say, show_columns, show_selection, when
+from pipelines.show.text import Column, Screen, in_units, listed, many, say, show_selection, show_table, when
 
 MOST_TOPICS = 3
 """Topics that a line names."""
@@ -31,27 +31,21 @@ def show_sizes(out: Screen, answer: Sizes, chosen: Chosen, every: bool = False) 
         "bold",
     )
     show_selection(out, chosen)
-    columns = ("BROKER", "PATH", "ID", "FULL", "FREE", "REPLICAS", "BYTES", "COPYING", "A DAY", "FULL IN", "MOST OF IT")
-    rows = [_row(directory, every) for directory in chosen.rows]
-    kept = [column for column in range(len(columns)) if column < 3 or any(row[column] != "-" for row in rows)]
-    show_columns(out, columns, rows, kept, range(3, 10))
-    _show_doubts(out, [directory for directory in chosen.rows if directory.path is not None])
-
-
-def _row(directory: DirectorySize, every: bool) -> tuple[object, ...]:
-    return (
-        directory.broker_id,
-        directory.path or "no path",
-        _id(directory),
-        "-" if directory.used_percent is None else f"{directory.used_percent} %",
-        in_units(directory.free_bytes),
-        f"{directory.recorded} by the log" if directory.replicas is None else directory.replicas,
-        in_units(directory.bytes),
-        in_units(directory.future_bytes) if directory.future_replicas else "-",
-        "-" if directory.growth is None else f"{'-' if directory.growth < 0 else '+'}{in_units(abs(directory.growth))}",
-        "-" if directory.days_until_full is None else many(directory.days_until_full, "day"),
-        ", ".join(_topics(directory, every)) or directory.error or "-",
+    columns: Sequence[Column[DirectorySize]] = (
+        ("BROKER", "broker_id"),
+        ("PATH", lambda it: it.path or "no path"),
+        ("ID", _id),
+        (">FULL", lambda it: "-" if it.used_percent is None else f"{it.used_percent} %"),
+        (">FREE", lambda it: in_units(it.free_bytes)),
+        (">REPLICAS", lambda it: f"{it.recorded} by the log" if it.replicas is None else str(it.replicas)),
+        (">BYTES", lambda it: in_units(it.bytes)),
+        (">COPYING", lambda it: in_units(it.future_bytes) if it.future_replicas else "-"),
+        (">A DAY", _growth),
+        (">FULL IN", lambda it: "-" if it.days_until_full is None else many(it.days_until_full, "day")),
+        ("MOST OF IT", lambda it: ", ".join(_topics(it, every)) or it.error or "-"),
     )
+    show_table(out, columns, chosen.rows, [heading.removeprefix(">") for heading, _ in columns[3:]])
+    _show_doubts(out, [directory for directory in chosen.rows if directory.path is not None])
 
 
 def _show_doubts(out: Screen, directories: list[DirectorySize]) -> None:
@@ -79,6 +73,11 @@ def _show_doubts(out: Screen, directories: list[DirectorySize]) -> None:
     failed = [f"{directory.path} of broker {directory.broker_id}" for directory in directories if directory.error]
     if failed:
         say(out, f"Cannot be read: {listed(failed)}. jbod offline says what is to be done.", "bold red")
+
+
+def _growth(directory: DirectorySize) -> str:
+    growth = directory.growth
+    return "-" if growth is None else f"{'-' if growth < 0 else '+'}{in_units(abs(growth))}"
 
 
 def _id(directory: DirectorySize) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import zip_longest
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from pipelines.lake.reader import Lake
 
 Row = TypeVar("Row")
+Column = tuple[str, str | Callable[[Row], object]]
+"""A heading, after a ``>`` if the column is right-aligned, and a row's attribute or function that is the cell."""
 SCREENFUL = 40
 """Rows of a list, unless all are asked for."""
 GAP = 2
@@ -122,16 +125,39 @@ def show_selection(out: Screen, chosen: Chosen) -> None:
         say(out, f"{chosen.line}.", "bold yellow")
 
 
-def show_table(
-    out: Screen, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterable[int] = ()
-) -> None:
-    """Prints rows under headings. The columns at the indexes ``numbers`` are right-aligned.
+def show_table(out: Screen, columns: Sequence[Column[Row]], rows: Iterable[Row], optional: Container[str] = ()) -> None:
+    """Prints rows under headings, without those of the ``optional`` columns in which no row has anything but 0.
 
     A terminal that is too narrow shows ids by their first letters, and names without their ids. If that is not enough,
     it wraps the widest texts, then the headings of numbers, or folds each row into a few lines.
     """
-    cell_texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    right = set(numbers)
+    rows = [*rows]
+    columns = [
+        (heading, of)
+        for heading, of in columns
+        if heading.removeprefix(">") not in optional or any(_value(row, of) not in (None, "", "-", 0) for row in rows)
+    ]
+    _show_cells(out, *headings_and_cells(columns, rows))
+
+
+def headings_and_cells(
+    columns: Sequence[Column[Row]], rows: Iterable[Row]
+) -> tuple[list[str], list[list[str]], set[int]]:
+    """The headings, the cells of each row as text, and the indexes of the columns that are right-aligned."""
+    cells = [[_text(_value(row, of)) for _, of in columns] for row in rows]
+    right = {index for index, (heading, _) in enumerate(columns) if heading.startswith(">")}
+    return [heading.removeprefix(">") for heading, _ in columns], cells, right
+
+
+def _value(row: Row, of: str | Callable[[Row], object]) -> object:
+    return of(row) if callable(of) else attrgetter(of)(row)
+
+
+def _text(value: object) -> str:
+    return when(value) if isinstance(value, datetime) else "" if value is None else str(value)
+
+
+def _show_cells(out: Screen, columns: Sequence[str], cell_texts: list[list[str]], right: set[int]) -> None:
     name = _behind_short if out.is_terminal else Name.behind
     cells = [[*map(harmless, row)] for row in _named(cell_texts, out.names, name)]
     if not out.is_terminal:
@@ -157,29 +183,10 @@ def show_table(
     _print(out, *min(([form([columns]), form(cells)] for form in forms), key=lambda lines: sum(map(len, lines))))
 
 
-def show_columns(
-    out: Screen, columns: Sequence[str], rows: Sequence[Sequence[object]], kept: Sequence[int], numbers: Sequence[int]
-) -> None:
-    """``show_table`` with the columns at the indexes ``kept`` only. ``numbers`` counts all columns."""
-    show_table(
-        out,
-        [columns[column] for column in kept],
-        [[row[column] for column in kept] for row in rows],
-        [index for index, column in enumerate(kept) if column in numbers],
-    )
-
-
-def show_list(
-    out: Screen,
-    columns: Sequence[str],
-    rows: Sequence[Row],
-    cells: Callable[[Row], Sequence[object]],
-    every: bool,
-    numbers: Iterable[int] = (),
-) -> None:
+def show_list(out: Screen, columns: Sequence[Column[Row]], rows: Sequence[Row], every: bool) -> None:
     """``show_table`` of the first rows, or of ``every`` one, and how many more there are."""
     shown = rows if every else rows[:SCREENFUL]
-    show_table(out, columns, map(cells, shown), numbers)
+    show_table(out, columns, shown)
     show_rest(out, len(rows) - len(shown))
 
 
@@ -344,6 +351,11 @@ def lasted(span: timedelta) -> str:
         parts.append(f"{whole // size} {unit}")
         whole %= size
     return " ".join(parts)
+
+
+def partition_name(row: Any) -> str:
+    """``orders-3``: the partition that a row is about."""
+    return f"{row.topic}-{row.partition}"
 
 
 def led_by(leader: int) -> str:
