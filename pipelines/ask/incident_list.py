@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from jbod_model.errors import UsageError
 from pipelines.ask.advice import (
@@ -31,7 +30,6 @@ from pipelines.ask.incidents_failures import (
     directory_stories,
     unexplained,
 )
-from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
 from pipelines.ask.starting import starts
@@ -87,6 +85,7 @@ class Incident:
     """The events, oldest first."""
     steps: Sequence[Advice]
     """What to do while it lasts, in order. Empty if it has ended."""
+    also_in_json = ("going_on", "cause", "advice")
 
     @property
     def going_on(self) -> bool:
@@ -108,11 +107,6 @@ class Incident:
         """``broker 1: directory failed``"""
         return f"broker {self.broker_id}: {self.kind.removeprefix('broker ')}"
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns one JSON object. Durations are in seconds."""
-        fields: dict[str, Any] = jsonable(self)
-        return {**fields, "going_on": self.going_on, "cause": self.cause, "advice": self.advice}
-
 
 @dataclass(frozen=True)
 class Details:
@@ -121,14 +115,6 @@ class Details:
     incident: Incident
     outages: Sequence[Outage]
     leader_losses: Sequence[LeaderLoss]
-
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        return {
-            "incident": self.incident.as_json(),
-            "outages": jsonable(list(self.outages)),
-            "leader_losses": jsonable(list(self.leader_losses)),
-        }
 
 
 def incidents(lake: Lake, default_min_isr: int = 1) -> list[Incident]:

@@ -18,11 +18,15 @@ _PLAIN = (str, int, bool, float, type(None))
 
 
 def jsonable(answer: Any) -> Any:
-    """Converts dataclasses and named tuples to objects, recursively. Keys of mappings do not change."""
+    """Converts dataclasses and named tuples to objects, recursively. Keys of mappings do not change.
+
+    The properties that a dataclass names in ``also_in_json`` come after its fields.
+    """
     if type(answer) in _PLAIN:
         return answer
     if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
-        return {field.name: jsonable(getattr(answer, field.name)) for field in dataclasses.fields(answer)}
+        fields = [field.name for field in dataclasses.fields(answer)]
+        return members(answer, *fields, *getattr(answer, "also_in_json", ()))
     if isinstance(answer, tuple) and hasattr(answer, "_asdict"):
         return {name: jsonable(value) for name, value in answer._asdict().items()}
     if isinstance(answer, dict):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from itertools import chain
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.formats.metadata_version import ELR_FEATURE
@@ -26,7 +26,7 @@ from jbod_model.replay.image import Image
 from pipelines.ask.advice import Advice, bring_home, steps_in_words
 from pipelines.ask.advice_last_copies import add_replica, keep_in_use, start_holder, wait_until_in_sync
 from pipelines.ask.configs import tiered_topics
-from pipelines.ask.json_values import NamedPartition, jsonable, members
+from pipelines.ask.json_values import NamedPartition
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.whatif_places import Place, as_repaired, find_place, image_of, metadata_directories
@@ -51,6 +51,7 @@ class GivenUp(NamedPartition):
     """The broker that leads without the data; None if there is no leader."""
     tiered: bool
     """Whether only the local part is at stake, which was not copied to remote storage yet."""
+    also_in_json = ("name",)
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,6 @@ class StartOutcome:
         """Partitions of the broker without a leader in all of the ways."""
         return sorted({*self.without_leader} - {*self.perhaps_without_leader})
 
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        fields: dict[str, Any] = jsonable(self)
-        return {**fields, "gives_up": [{**jsonable(partition), "name": partition.name} for partition in self.gives_up]}
-
 
 @dataclass(frozen=True)
 class NextStarts:
@@ -119,6 +115,7 @@ class NextStarts:
     """What to do before the start, in order. Empty if no start gives anything up."""
     fault: str = ""
     """Defects that Kafka's controller (4.1) would meet. The answer is that of a repaired controller. Usually empty."""
+    also_in_json = ("gives_up",)
 
     @property
     def gives_up(self) -> Sequence[str]:
@@ -129,14 +126,6 @@ class NextStarts:
     def advice(self) -> str:
         """The steps as one line."""
         return steps_in_words(self.steps)
-
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        return {
-            **members(self, "offset", "time", "broker_id", "broker", "away"),
-            "starts": [outcome.as_json() for outcome in self.starts],
-            **members(self, "steps", "fault"),
-        }
 
 
 def next_starts(

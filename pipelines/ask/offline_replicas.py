@@ -77,6 +77,7 @@ class Cause:
     last_time: datetime | None = None
     bytes: int | None = None
     """What has to be copied again if the replicas are recreated. None if no size is known."""
+    also_in_json = ("advice", "copy_seconds")
 
     @property
     def copy_seconds(self) -> int | None:
@@ -87,11 +88,6 @@ class Cause:
     def advice(self) -> str:
         """The steps as one line."""
         return steps_in_words(self.steps)
-
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        answer: dict[str, Any] = jsonable(self)
-        return {**answer, "advice": self.advice, "copy_seconds": self.copy_seconds}
 
 
 @dataclass(frozen=True)
@@ -109,6 +105,7 @@ class PerhapsOffline:
     partitions: Sequence[str]
     leads: Sequence[str]
     """Those of them that the broker leads."""
+    also_in_json = ("finding", "advice")
 
     @property
     def finding(self) -> str:
@@ -155,10 +152,10 @@ class PerhapsOffline:
             Advice(Action.RESTART, restart, broker, partitions=(*self.partitions,)),
         ]
 
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        answer: dict[str, Any] = jsonable(self)
-        return {**answer, "finding": self.finding, "advice": steps_in_words(self.steps)}
+    @property
+    def advice(self) -> str:
+        """The steps as one line."""
+        return steps_in_words(self.steps)
 
 
 @dataclass(frozen=True)
@@ -227,10 +224,10 @@ class Offline:
             "partitions_all_offline": names("all_offline"),
             "partitions_under_min_isr": names("under_min_isr"),
             "leaderless": [leaderless_partition.as_json() for leaderless_partition in self.leaderless],
-            "causes": [cause.as_json() for cause in self.causes],
+            "causes": jsonable(self.causes),
             "one_copy": None if self.one_copy is None else {"partitions": self.one_copy[0], "bytes": self.one_copy[1]},
             "unseen_disks": self.unseen_disks,
-            "perhaps_offline": [each.as_json() for each in self.perhaps],
+            "perhaps_offline": jsonable(self.perhaps),
             **self.data.as_json(),
             "replicas": [replica.as_json() for replica in (self.replicas if shown is None else shown)],
         }

@@ -63,6 +63,7 @@ class Reason:
     steps: Sequence[Advice]
     """What to do, in order."""
     partitions: Sequence[str] = ()
+    also_in_json = ("advice",)
 
     @property
     def advice(self) -> str:
@@ -394,7 +395,7 @@ class Removal:
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
         fields: dict[str, Any] = jsonable(self)
-        return {**fields, "reasons": [{**jsonable(reason), "advice": reason.advice} for reason in self.reasons]}
+        return fields
 
 
 def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1, accepted_until: int = -1) -> Removal:

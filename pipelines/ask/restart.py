@@ -84,6 +84,7 @@ class QuorumEffect:
     """Voters that stay, and are brokers that are fenced: they do not count."""
     leader_stops: bool
     """Whether the active controller stops, so that another one is elected."""
+    also_in_json = ("safe", "ends", "finding")
 
     @property
     def safe(self) -> bool:
@@ -118,10 +119,6 @@ class QuorumEffect:
             "no leader can be elected; restart it alone, when no broker is being restarted"
         )
         return Advice(Action.LOOK, text)
-
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        return {**jsonable(self), "safe": self.safe, "ends": self.ends, "finding": self.finding}
 
 
 def spare_voters(known: Nodes) -> int:
@@ -242,10 +239,7 @@ class RestartVerdict:
                 {**jsonable(reason), "ends": reason.ends, "finding": reason.finding, "advice": reason.end}
                 for reason in self.blocking
             ],
-            "in_flight": jsonable(self.in_flight),
-            "quorum": None if self.quorum is None else self.quorum.as_json(),
-            **members(self, "refused", "controllers", "down"),
-            "starts": [{**start.as_json(), "gives_up": list(start.gives_up)} for start in self.starts],
+            **members(self, "in_flight", "quorum", "refused", "controllers", "down", "starts"),
             **members(self, "fault", "unseen_disks", "stakes"),
         }
 

@@ -12,7 +12,6 @@ import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION, directories_supported
 from jbod_model.ids import ID_TABLES
@@ -26,7 +25,6 @@ from pipelines.ask.configs import (
     setting,
     tiered_topics,
 )
-from pipelines.ask.json_values import jsonable
 from pipelines.ask.lost_data import complete_copies, perhaps_offline
 from pipelines.ask.restart import nodes, quorum_effect
 from pipelines.ask.weights import COPY_RATE, Weights, alone
@@ -120,11 +118,6 @@ class Risk:
     """Partitions of which only the local part is at stake, which was not copied to remote storage yet."""
     sizes_time: datetime | None = None
     """Since when sizes are known at least. None if none are."""
-
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        answer: dict[str, Any] = jsonable(self)
-        return answer
 
 
 def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -> Risk:

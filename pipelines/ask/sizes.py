@@ -19,7 +19,7 @@ from jbod_model.errors import UsageError
 from jbod_model.storage.problems import StorageProblem
 from jbod_model.storage.properties import FILE_NAME
 from pipelines.ask.configs import tiered_topics
-from pipelines.ask.json_values import jsonable
+from pipelines.ask.json_values import members
 from pipelines.ask.log_dirs import BrokerLogDir, is_log_dirs, read_brokers, read_log_dirs, read_mounted
 from pipelines.lake.directory_sizes import TABLE, keep_sizes, newest_sizes
 from pipelines.lake.kept_sizes import growth
@@ -84,6 +84,7 @@ class DirectorySize:
     """Bytes a day that its replicas grow by, by what was kept. None if that is too little."""
     topics: Sequence[TopicSize] = ()
     """The largest topics in it."""
+    also_in_json = ("used_percent", "days_until_full")
 
     @property
     def days_until_full(self) -> int | None:
@@ -115,19 +116,7 @@ class Sizes:
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
-        return {
-            "offset": self.offset,
-            "time": self.time.isoformat(),
-            "directories": [
-                {
-                    **jsonable(directory),
-                    "used_percent": directory.used_percent,
-                    "days_until_full": directory.days_until_full,
-                }
-                for directory in self.directories
-            ],
-            "notes": list(self.notes),
-        }
+        return members(self, "offset", "time", "directories", "notes")
 
 
 def sizes(lake: Lake, sources: Sequence[str], command_config: str = "") -> Sizes:

@@ -122,8 +122,7 @@ class WhatIf:
         return {
             **members(self, "offset", "time", "failing", "already", "replicas"),
             **{what: len(self.chosen(what)) for what in counts},
-            "quorum": None if self.quorum is None else self.quorum.as_json(),
-            **members(self, "changes", "last_offline", "last_unplaced", "fault"),
+            **members(self, "quorum", "changes", "last_offline", "last_unplaced", "fault"),
         }
 
 

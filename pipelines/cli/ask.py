@@ -164,6 +164,7 @@ def incidents(
     """Every failed directory and lost broker so far: what it took, who took over, how it came back. Exit code 0."""
     from pipelines.ask.incident_list import details
     from pipelines.ask.incident_list import incidents as ask
+    from pipelines.ask.json_values import jsonable
     from pipelines.ask.moves import asking, count_moves
     from pipelines.show.incidents import show_details, show_incidents, show_moving
 
@@ -173,7 +174,7 @@ def incidents(
         chosen = query.choose(OUTAGES, incident.outages)
         return Reply(
             chosen,
-            lambda: {**query.position, **incident.as_json(), "outages": query.objects(chosen)},
+            lambda: {**query.position, **jsonable(incident), "outages": query.objects(chosen)},
             lambda out: show_details(out, incident, chosen, lake.time, query.every),
         )
     answer = ask(lake, query.min_isr)
@@ -200,6 +201,7 @@ def incidents(
 @question(RISK, log_argument=True)
 def risk(query: Inquiry, sizes: SizeSources = None) -> Reply:
     """For each directory and broker: what would be lost if it failed now, worst first. Exit code 0."""
+    from pipelines.ask.json_values import jsonable
     from pipelines.ask.risk import risk as ask
     from pipelines.ask.weights import weights
     from pipelines.show.risk import show_risk
@@ -214,7 +216,7 @@ def risk(query: Inquiry, sizes: SizeSources = None) -> Reply:
     return Reply(
         chosen,
         lambda: {
-            **shown.as_json(),
+            **jsonable(shown),
             "brokers": query.objects(chosen, shown.brokers),
             "directories": query.objects(chosen, shown.directories),
         },

@@ -13,6 +13,7 @@ from jbod_model.formats import records as r
 from pipelines.ask.advice import Action, Advice
 from pipelines.ask.advice_last_copies import wait_and_keep
 from pipelines.ask.incident_list import incidents
+from pipelines.ask.json_values import jsonable
 from pipelines.ask.lake_status import status
 from pipelines.ask.lost_data import losses
 from pipelines.ask.offline_replicas import Offline, find_perhaps_offline, offline
@@ -538,7 +539,7 @@ def test_replica_that_may_be_in_a_directory_of_another_broker_now_is_not_looked_
     assert [step.text for step in moved.steps] == [
         "the disk was moved from broker 2 to 3: put it back, or reassign the replicas"
     ]
-    assert moved.as_json()["holders"] == {str(disk("b")): 3}
+    assert jsonable(moved)["holders"] == {str(disk("b")): 3}
     story.broker(2, "c", process=3)
     (both,) = offline(story.lake(tmp_path / "both")).perhaps
     assert both.directories == sorted(map(str, (disk("b"), disk("x"))))

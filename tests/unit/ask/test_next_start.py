@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
 from jbod_model.formats.records import ConfigRecord
+from pipelines.ask.json_values import jsonable
 from pipelines.ask.next_start import NextStarts, next_starts
 from pipelines.cli.main import application
 from pipelines.show.restart import show_next_starts
@@ -181,7 +182,7 @@ def test_text_says_the_case_the_cost_and_the_steps(tmp_path: Path) -> None:
 
 
 def test_json_names_what_is_given_up(tmp_path: Path) -> None:
-    answer = next_starts(failed().lake(tmp_path), 1).as_json()
+    answer = jsonable(next_starts(failed().lake(tmp_path), 1))
     assert answer["starts"][1]["gives_up"] == [
         {"topic": "solo", "partition": 0, "kind": "lost", "leader": 1, "tiered": False, "name": "solo-0"}
     ]

@@ -43,7 +43,7 @@ QUESTIONS: dict[str, Callable[[Lake], object]] = {
     "image": image,
     "incidents": incidents,
     "moves": moves,
-    "risk": lambda lake: risk(lake).as_json(),
+    "risk": lambda lake: jsonable(risk(lake)),
     "history": lambda lake: history(lake, "solo-6", 1),
     "check": lambda lake: list(run_checks(lake, (), load())),
 }
