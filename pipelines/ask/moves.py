@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any
+from typing import NamedTuple
 
 from pipelines.ask.assignment_requests import requests_until, waits
 from pipelines.ask.starting import select_brokers
-from pipelines.lake.ledger import micros_of, time_if_any, time_of
+from pipelines.lake.ledger import micros_of, time_if_any
 from pipelines.lake.reader import Lake
 
 MOVED, RECREATED, RETURNED, UNDECIDED = "moved", "recreated", "returned", "undecided"
@@ -134,8 +134,7 @@ _EARLY = 1_000_000
 """Microseconds by which a request may seem later than its record: a batch has the time of its beginning."""
 
 
-@dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
     """The move of a replica from a directory to another one of the same broker."""
 
     topic: str
@@ -174,9 +173,9 @@ def moves(lake: Lake, newest: int | None = None) -> list[Move]:
     """The moves that were accepted up to the lake's offset, oldest first: all of them, or the ``newest``."""
     single = _select_single_moves(lake)
     limit = "" if newest is None else f"LIMIT {newest}"
-    newest_first = "at_offset DESC, topic_id DESC, partition DESC, broker_id DESC"
-    rows = lake.query(f"SELECT {_COLUMNS} FROM {single} WHERE alone ORDER BY {newest_first} {limit}")
-    accepted = sorted([*map(_move, rows), *_combined_moves(lake)], key=_order)
+    newest_first = "accepted_offset DESC, topic_id DESC, partition DESC, broker_id DESC"
+    alone = lake.named_rows(Move, f"{single} WHERE alone ORDER BY {newest_first} {limit}")
+    accepted = sorted([*alone, *_combined_moves(lake)], key=_order)
     return accepted if newest is None else accepted[-newest:]
 
 
@@ -185,20 +184,18 @@ def count_moves(lake: Lake) -> MoveCounts:
     single, combined = _select_single_moves(lake), _combined_moves(lake)
     outcomes = Counter(dict(lake.query(f"SELECT outcome, count(*) FROM {single} WHERE alone GROUP BY outcome")))
     outcomes.update(move.outcome for move in combined)
-    rows = lake.query(
+    slowest = lake.named_rows(
+        Move,
         f"""
-        SELECT {_COLUMNS} FROM {single} WHERE alone AND requested IS NOT NULL
-        ORDER BY greatest(accepted - requested, 0) DESC, at_offset, topic_id, partition, broker_id LIMIT 1
-        """
+        {single} WHERE alone AND first_requested_time IS NOT NULL
+        ORDER BY greatest(epoch_us(accepted_time) - epoch_us(first_requested_time), 0) DESC, accepted_offset,
+                 topic_id, partition, broker_id LIMIT 1
+        """,
     )
-    candidates = sorted([*map(_move, rows), *combined], key=_order)
+    candidates = sorted([*slowest, *combined], key=_order)
     timed = [(move.duration, move) for move in candidates if move.duration is not None]
     duration, longest = max(timed, key=lambda pair: pair[0], default=(None, None))
     return MoveCounts(outcomes.total(), dict(outcomes.most_common()), outcomes["reverted"], longest, duration)
-
-
-_COLUMNS = """topic, topic_id, partition, broker_id, source, target, at_offset, accepted, outcome, requested, requests,
-              refused"""
 
 
 def _select_single_moves(lake: Lake) -> str:
@@ -213,10 +210,12 @@ def _select_single_moves(lake: Lake) -> str:
             f"""
             CREATE OR REPLACE TEMP TABLE {name} AS
             WITH moved AS (SELECT *, epoch_us(at_time) AS accepted FROM {directory_changes(lake)})
-            SELECT topic, topic_id, partition, broker_id, source, target, at_offset, accepted,
+            SELECT topic, topic_id, partition, broker_id, source, target, asked AS first_requested_time,
+                   coalesce(requests, 0) AS requests, coalesce(refused, 0) AS refused,
+                   at_offset AS accepted_offset, at_time AS accepted_time,
                    CASE WHEN meaning <> '{MOVED}' THEN meaning WHEN accepted > {recent} THEN 'accepted'
                         ELSE 'promoted' END AS outcome,
-                   epoch_us(asked) AS requested, coalesce(requests, 0) AS requests, coalesce(refused, 0) AS refused,
+                   NULL::BIGINT AS reverted_offset, NULL::TIMESTAMPTZ AS reverted_time, 0 AS flips,
                    coalesce(accepted - lag(accepted) OVER replica > {soon}, true)
                    AND coalesce(lead(accepted) OVER replica - accepted > {soon}, true) AS alone
             FROM moved LEFT JOIN {_requests(lake)} USING (topic_id, partition, broker_id, at_offset)
@@ -229,44 +228,19 @@ def _select_single_moves(lake: Lake) -> str:
 
 def _combined_moves(lake: Lake) -> list[Move]:
     """The moves of replicas that moved again soon, without those that were reverts or repeats."""
-    rows = lake.query(
-        f"""
-        SELECT {_COLUMNS} FROM {_select_single_moves(lake)} WHERE NOT alone
-        ORDER BY topic_id, partition, broker_id, at_offset
-        """
-    )
-    replicas = groupby(map(_move, rows), key=lambda move: (move.topic_id, move.partition, move.broker_id))
+    order = "topic_id, partition, broker_id, accepted_offset"
+    several = lake.named_rows(Move, f"{_select_single_moves(lake)} WHERE NOT alone ORDER BY {order}")
+    replicas = groupby(several, key=lambda move: (move.topic_id, move.partition, move.broker_id))
     combined = [move for _, chain in replicas for move in _combine(chain)]
     recent = lake.time - SOON
     return [
-        replace(move, outcome="accepted") if move.outcome == "promoted" and move.accepted_time > recent else move
+        move._replace(outcome="accepted") if move.outcome == "promoted" and move.accepted_time > recent else move
         for move in combined
     ]
 
 
 def _order(move: Move) -> tuple[int, str, int, int]:
     return move.accepted_offset, move.topic_id, move.partition, move.broker_id
-
-
-def _move(row: tuple[Any, ...]) -> Move:
-    topic, topic_id, partition, broker_id, source, target, offset, micros, outcome, first, requests, refused = row
-    return Move(
-        topic=topic,
-        topic_id=topic_id,
-        partition=partition,
-        broker_id=broker_id,
-        source=source,
-        target=target,
-        first_requested_time=time_if_any(first),
-        requests=requests,
-        refused=refused,
-        accepted_offset=offset,
-        accepted_time=time_of(micros),
-        outcome=outcome,
-        reverted_offset=None,
-        reverted_time=None,
-        flips=0,
-    )
 
 
 def _requests(lake: Lake) -> str:
@@ -305,12 +279,11 @@ def _combine(chain: Iterable[Move]) -> Iterator[Move]:
         near = move.accepted_time - last <= (AT_ONCE if RECREATED in (move.outcome, current.outcome) else SOON)
         twice = move.outcome == current.outcome == RECREATED
         if returns and near and not twice and current.outcome != "reverted":
-            current = replace(
-                current, outcome="reverted", reverted_offset=move.accepted_offset, reverted_time=move.accepted_time
+            current = current._replace(
+                outcome="reverted", reverted_offset=move.accepted_offset, reverted_time=move.accepted_time
             )
         elif repeats and near and current.outcome == "reverted":
-            current = replace(
-                current,
+            current = current._replace(
                 outcome="promoted",
                 reverted_offset=None,
                 reverted_time=None,
