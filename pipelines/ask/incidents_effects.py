@@ -285,7 +285,7 @@ def _losses(lake: Lake, stories: Sequence[Story]) -> str:
         taken AS (
             SELECT o.story, o.topic, l.* FROM incident_outages o JOIN left_behind l
             USING (topic_id, partition, broker_id)
-            WHERE (NOT already AND x_time >= leaders_from AND x <= start)
+            WHERE (NOT already AND epoch_us(x_time) >= leaders_from AND x <= start)
                OR (x > start AND (o.to_offset IS NULL OR x < o.to_offset))
         ),
         leaderless AS (
@@ -320,13 +320,8 @@ def _select_stories(lake: Lake, stories: Sequence[Story]) -> None:
         )
         for number, story in enumerate(stories)
     ]
-    lake.query(
-        "CREATE OR REPLACE TEMP TABLE incident_stories AS SELECT unnest($1::INT[]) AS story, "
-        "unnest($2::VARCHAR[]) AS place, unnest($3::BIGINT[]) AS start, "
-        "make_timestamptz(unnest($4::BIGINT[])) AS leaders_from, unnest($5::BIGINT[]) AS since, "
-        "unnest($6::BIGINT[]) AS until",
-        list(zip(*rows, strict=True)),
-    )
+    columns = "story INT, place VARCHAR, start BIGINT, leaders_from BIGINT, since BIGINT, until BIGINT"
+    lake.make("incident_stories", columns, rows)
 
 
 def _leaders_from(story: Story) -> datetime:

@@ -282,16 +282,8 @@ def _number(value: object) -> int:
 
 def select_wanted(lake: Lake, entries: Mapping[Target, ReassignedPartition]) -> None:
     """Makes the temporary table plan_wanted: topic, partition and target (the brokers) of each partition."""
-    # As lists: DuckDB imports pandas for a table of Arrow.
-    lake.query(
-        "CREATE OR REPLACE TEMP TABLE plan_wanted AS SELECT unnest($1::VARCHAR[]) AS topic, "
-        "unnest($2::INTEGER[]) AS partition, unnest($3::INTEGER[][]) AS target",
-        [
-            [topic for topic, _ in entries],
-            [number for _, number in entries],
-            [[*entry.replicas] for entry in entries.values()],
-        ],
-    )
+    rows = [(topic, number, [*entry.replicas]) for (topic, number), entry in entries.items()]
+    lake.make("plan_wanted", "topic VARCHAR, partition INT, target INT[]", rows)
 
 
 def _image(lake: Lake, entries: Mapping[Target, ReassignedPartition]) -> Image:

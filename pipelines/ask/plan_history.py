@@ -113,11 +113,7 @@ def select_moves(
         for broker, path in zip(entry.replicas, entry.log_dirs, strict=False)
         if (broker, path) in paths
     ]
-    lake.query(
-        "CREATE OR REPLACE TEMP TABLE plan_moves AS SELECT unnest($1::VARCHAR[]) AS topic, "
-        "unnest($2::INTEGER[]) AS partition, unnest($3::INTEGER[]) AS broker_id, unnest($4::VARCHAR[]) AS target",
-        [[row[column] for row in rows] for column in range(4)],
-    )
+    lake.make("plan_moves", "topic VARCHAR, partition INT, broker_id INT, target VARCHAR", rows)
 
 
 def places_of(lake: Lake) -> Mapping[tuple[str, int, int], PlacedReplica]:

@@ -175,15 +175,8 @@ def _select_complete(lake: Lake, default_min_isr: int) -> None:
     copies = complete_copies(lake, (), default_min_isr) if eligible else {}
     perhaps = perhaps_offline(lake, default_min_isr)
     for column, brokers_of in (("complete", copies), ("perhaps", perhaps)):
-        lake.query(
-            f"CREATE OR REPLACE TEMP TABLE risk_{column} AS SELECT unnest($1::VARCHAR[]) AS topic_id, "
-            f"unnest($2::INT[]) AS partition, unnest($3::INT[][]) AS {column}",
-            [
-                [topic_id for topic_id, _ in brokers_of],
-                [number for _, number in brokers_of],
-                [*map(list, brokers_of.values())],
-            ],
-        )
+        rows = [(*partition, [*brokers]) for partition, brokers in brokers_of.items()]
+        lake.make(f"risk_{column}", f"topic_id VARCHAR, partition INT, {column} INT[]", rows)
 
 
 def _weighed(lake: Lake, weights: Weights | None, alive: Mapping[int, Sequence[str]]) -> Callable[[Exposure], Exposure]:

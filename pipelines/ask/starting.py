@@ -24,16 +24,7 @@ def starts(lake: Lake) -> list[Start]:
     """
     kept = f"starts_{lake.offset}"
     if kept not in lake.made:
-        process_starts = _starts(lake)
-        lake.query(
-            f"CREATE OR REPLACE TEMP TABLE {kept} AS SELECT unnest($1::INT[]) AS broker_id, "
-            "unnest($2::VARCHAR[]) AS incarnation_id, unnest($3::BIGINT[]) AS start",
-            [
-                [start.broker_id for start in process_starts],
-                [start.incarnation_id for start in process_starts],
-                [start.offset for start in process_starts],
-            ],
-        )
+        lake.make(kept, "broker_id INT, incarnation_id VARCHAR, start BIGINT", _starts(lake))
         lake.made.add(kept)
     return [Start(*row) for row in lake.query(f"SELECT * FROM {kept} ORDER BY start, broker_id")]
 

@@ -285,6 +285,14 @@ class Lake:
         """The rows of a query."""
         return run_query(self.path, self.connection, sql, parameters)
 
+    def make(self, table: str, columns: str, rows: Iterable[Sequence[object]]) -> None:
+        """Makes a temporary table of rows. ``columns`` are names and types: ``topic VARCHAR, partition INT``."""
+        fields = [column.split() for column in columns.split(", ")]
+        parts = ", ".join(f"unnest(${place}::{kind}[]) AS {name}" for place, (name, kind) in enumerate(fields, 1))
+        values = [*zip(*rows, strict=True)] or [()] * len(fields)
+        # As lists: DuckDB imports pandas for a table of Arrow.
+        self.query(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT {parts}", [[*column] for column in values])
+
     def named_rows(self, kind: type[Named], source: str) -> list[Named]:
         """The rows of what follows FROM in a query, as named tuples: their fields are its columns."""
         return _named(kind, self.query(f"SELECT {_columns_of(kind)} FROM {source}"))
