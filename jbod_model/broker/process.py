@@ -166,7 +166,8 @@ def tick(broker: Broker, now: int) -> Next:
     """Advance the clock to ``now``."""
     if not broker.running:
         return broker, ()
-    if _undelivered_is_over(broker, now):
+    limit = _undelivered(broker)
+    if limit is not None and now >= limit:
         return _halt(broker, "an assignment into a failed directory could not be reported in time", halt=False)
     around = BrokerSurroundings(
         metadata_offset=broker.metadata_offset,
@@ -289,8 +290,3 @@ def _undelivered(broker: Broker) -> int | None:
         if assignment.directory in failed and assignment.replica in broker.replicas.leading
     ]
     return min(times, default=None)
-
-
-def _undelivered_is_over(broker: Broker, now: int) -> bool:
-    limit = _undelivered(broker)
-    return limit is not None and now >= limit

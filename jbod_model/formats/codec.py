@@ -215,14 +215,10 @@ def _field_codec(field: Field, version: int) -> tuple[Read, Write]:
     if field.type in PRIMITIVES:
         read, write = PRIMITIVES[field.type].read, PRIMITIVES[field.type].write
     else:
-        read, write = functools.partial(read_struct, field.type, version), functools.partial(_write_element, version)
+        read, write = functools.partial(read_struct, field.type, version), lambda struct: write_struct(struct, version)
     if field.array:
         read, write = _array(_never_null(read), write)
     return (read, write) if field.nullable else (_never_null(read), _not_null(field, write))
-
-
-def _write_element(version: int, struct: Struct) -> bytes:
-    return write_struct(struct, version)
 
 
 def _array(read_one: Read, write_one: Write) -> tuple[Read, Write]:

@@ -128,7 +128,8 @@ def _histories(lake: Lake, topic: str, of: str, losses: Iterable[DataLoss]) -> l
         if loss.topic == topic and loss.partition in states:
             lost[loss.partition].append(loss)
     ends = lake.times([loss.until_offset for own in lost.values() for loss in own if loss.until_offset is not None])
-    names = _reserved_names(lake)
+    ids = ID_TABLES[lake.published.ids]
+    names = {str(ids.unassigned): "unassigned", str(ids.lost): "lost", str(ids.migrating): "migrating"}
     answer = []
     for number, own in states.items():
         # A change of the partition comes before its effects on replicas and data.
@@ -168,11 +169,6 @@ def partition_named(lake: Lake, name: str) -> tuple[str, int]:
 def _some(topics: dict[str, Any]) -> str:
     listed = ", ".join(list(topics)[:5]) + (", ..." if len(topics) > 5 else "")
     return f"the topics are {listed}" if topics else "there is no topic yet"
-
-
-def _reserved_names(lake: Lake) -> dict[str, str]:
-    ids = ID_TABLES[lake.published.ids]
-    return {str(ids.unassigned): "unassigned", str(ids.lost): "lost", str(ids.migrating): "migrating"}
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,8 @@ def judge(
     ``broken``: brokers that have lost a disk (R-HOST-5). ``paths``: (broker, path) -> directory, besides what the lake
     knows. ``refusal``: why a broker refuses a path, by sources; empty if they say nothing against it.
     """
-    image = _image(lake, entries)
+    select_wanted(lake, entries)
+    image = image_of(lake, "(topic, partition) IN (SELECT (topic, partition) FROM plan_wanted)")
     known = {key: entry for key, entry in entries.items() if _find(image, key) is not None}
     plan = {key: entry.replicas for key, entry in known.items()}
     static = {MIN_ISR: str(default_min_isr)}
@@ -284,11 +285,6 @@ def select_wanted(lake: Lake, entries: Mapping[Target, ReassignedPartition]) -> 
     """Makes the temporary table plan_wanted: topic, partition and target (the brokers) of each partition."""
     rows = [(topic, number, [*entry.replicas]) for (topic, number), entry in entries.items()]
     lake.make("plan_wanted", "topic VARCHAR, partition INT, target INT[]", rows)
-
-
-def _image(lake: Lake, entries: Mapping[Target, ReassignedPartition]) -> Image:
-    select_wanted(lake, entries)
-    return image_of(lake, "(topic, partition) IN (SELECT (topic, partition) FROM plan_wanted)")
 
 
 def _find(image: Image, key: Target) -> Partition | None:

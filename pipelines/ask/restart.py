@@ -145,12 +145,8 @@ def quorum_effect(known: Nodes, stopping: Sequence[int]) -> QuorumEffect | None:
     )
 
 
-def _listed(ids: Sequence[int]) -> str:
-    return " and ".join(map(str, ids))
-
-
 def _named(what: str, ids: Sequence[int]) -> str:
-    return f"{what}{'' if len(ids) == 1 else 's'} {_listed(ids)}"
+    return f"{what}{'' if len(ids) == 1 else 's'} {' and '.join(map(str, ids))}"
 
 
 def _are(what: str, ids: Sequence[int]) -> str:

@@ -115,13 +115,13 @@ class Blocking:
     def finding(self) -> str:
         """What is so."""
         many = f"{self.partitions:,} partition{'s' if self.partitions > 1 else ''}"
+        are = "is" if self.partitions == 1 else "are"
         it, its = ("it", "its") if self.partitions == 1 else ("they", "their")
         brokers = _brokers(self.waits_for)
         since = f" ({'; '.join(self.since)})" if self.since else ""
         return {
             CATCHING_UP: f"{many} can be spared a replica when {brokers} is in sync again{since}",
-            REASSIGNMENT: f"{many} {_are(self.partitions)} being reassigned, and {it} can spare a replica when "
-            f"{brokers} is in sync",
+            REASSIGNMENT: f"{many} {are} being reassigned, and {it} can spare a replica when {brokers} is in sync",
             BROKER_DOWN: f"{many} can spare no other replica while {brokers} is down{since}",
             DIRECTORY_OFFLINE: f"{many} can spare no other replica while a directory of {brokers} is offline",
             UNPLACED: f"{many} can spare no other replica while no record says where that of {brokers} is: a directory "
@@ -178,10 +178,6 @@ class Blocking:
 
 def _brokers(ids: Sequence[int]) -> str:
     return f"broker {' or '.join(map(str, ids))}"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def _have(count: int) -> str:

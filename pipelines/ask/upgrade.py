@@ -258,10 +258,11 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
     if raised.get(METADATA_VERSION, 0) > max(STABLE, now):
         blockers.append(_unreadable(raised[METADATA_VERSION]))
     names = {name for feature_level in at for name in feature_level.blocked_by}
+    level = most.get(METADATA_VERSION)
     return UpgradeCheck(
         offset=lake.offset,
         time=lake.time,
-        to=to and _title(to, most),
+        to=to if not to or "=" in to or level is None else LEVEL_NAMES[level],
         ready=not blockers,
         controllers_known=controllers_register(now),
         features=at,
@@ -331,11 +332,6 @@ def _levels_of(to: str) -> dict[str, int]:
     target = level_of(to)
     levels = {METADATA_VERSION: target} | {name: _set_at(name, target) for name in FEATURE_LEVELS}
     return {name: level for name, level in levels.items() if level}
-
-
-def _title(to: str, wanted: Mapping[str, int]) -> str:
-    level = wanted.get(METADATA_VERSION)
-    return to if "=" in to or level is None else LEVEL_NAMES[level]
 
 
 def _highest(members: Iterable[_Member]) -> dict[str, int]:

@@ -93,6 +93,7 @@ def replay(
     if mirror is not None and not of_quorum:
         raise UsageError("--mirror: is for the log of a quorum: kafka://HOST:PORT")
     folder = mirror or str(mirror_of(settings.lake))
+    skew = timedelta(seconds=settings.requests.clock_skew_seconds)
     wanted = Replay.of(
         settings,
         folder if of_quorum else log_dir,
@@ -101,7 +102,7 @@ def replay(
         start=start,
         follow_seconds=settings.replay.follow_seconds if follow else None,
         shards=shards,
-        requests=_requests(requests, settings.requests),
+        requests=Requests(tuple(requests), settings.requests.time_zone, skew) if requests else None,
         replace_history=replace_history,
     )
     with ExitStack() as opened, Interrupts() as interrupts:
@@ -231,11 +232,6 @@ def _refused(
     return problem, outcome
 
 
-def _requests(files: list[str] | None, settings: RequestSettings) -> Requests | None:
-    skew = timedelta(seconds=settings.clock_skew_seconds)
-    return Requests(tuple(files), settings.time_zone, skew) if files else None
-
-
 def _from_snapshot(before: int, snapshot: int) -> str:
     if before < 0:
         return f"began with the snapshot at offset {snapshot}"
@@ -312,7 +308,8 @@ def label(
     from pipelines.cli.question import open_lake, print_json
 
     opened, settings = open_lake(lake, None, None)
-    known = [statement for statement in opened.kept_names() if forget is None or not _is_about(statement, forget)]
+    gone = {*(forget or ())}
+    known = [each for each in opened.kept_names() if not gone & {each.directory_id, each.path}]
     if forget and len(known) == len(opened.kept_names()):
         raise UsageError(f"--forget {', '.join(forget)}: it has no names: jbod label lists all names")
     read, kept = _read(opened, sources or settings.labels.sources, known)
@@ -358,10 +355,6 @@ def _read(lake: Lake, sources: Sequence[str], known: Sequence[Statement]) -> tup
 
     read = read_sources(lake, sources, known)
     return read, merged(known, read.statements)
-
-
-def _is_about(statement: Statement, forget: Sequence[str]) -> bool:
-    return statement.directory_id in forget or statement.path in forget
 
 
 def _show(kept: Sequence[Statement], names: Names) -> None:

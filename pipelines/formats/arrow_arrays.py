@@ -42,7 +42,9 @@ def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return pa.Array.from_buffers(kind, count, [valid, _ends(parts), pa.py_buffer(b"".join(parts))])
     if pa.types.is_map(kind):
         maps = [[] if value is None else list(dict(value).items()) for value in values]
-        keys, items = (array([pair[at] for pair in chain(*maps)], of) for at, of in enumerate(_pair(kind)))
+        keys, items = (
+            array([pair[at] for pair in chain(*maps)], of) for at, of in enumerate((kind.key_type, kind.item_type))
+        )
         entries = pa.Array.from_buffers(kind.field(0).type, len(keys), [None], children=[keys, items])
         return pa.Array.from_buffers(kind, count, [valid, _ends(maps)], children=[entries])
     if pa.types.is_list(kind):
@@ -72,10 +74,6 @@ def _bytes(value: str | bytes | None) -> bytes:
     if value is None:
         return b""
     return value.encode() if isinstance(value, str) else value
-
-
-def _pair(kind: pa.MapType) -> tuple[pa.DataType, pa.DataType]:
-    return kind.key_type, kind.item_type
 
 
 def _ends(parts: Iterable[Sequence[Any]]) -> pa.Buffer:

@@ -197,7 +197,8 @@ def check_folder(lake: LakeUri) -> None:
     info = fs.get_file_info(root)
     if info.type == pafs.FileType.File:
         raise UsageError(f"{lake}: is a file: name a folder with --lake")
-    within = [] if "://" in lake else [str(parent) for parent in Path(lake).absolute().parents if _is_delta(parent)]
+    parents = [] if "://" in lake else Path(lake).absolute().parents
+    within = [parent for parent in parents if (parent / "_delta_log").is_dir()]
     if within:
         raise UsageError(
             f"{lake}: lies in the Delta table {within[0]}, whose VACUUM would delete it: use another --lake"
@@ -210,10 +211,6 @@ def check_folder(lake: LakeUri) -> None:
         raise UsageError(
             f"{lake}: is not a lake and is not empty: it holds {', '.join(foreign[:_NAMED])}{more}: use another --lake"
         )
-
-
-def _is_delta(folder: Path) -> bool:
-    return Path(folder, "_delta_log").is_dir()
 
 
 def remove_lake(lake: LakeUri, home: str, more: Sequence[str]) -> None:

@@ -135,7 +135,7 @@ def fill(it: Problem, place: Place) -> Goal:
         Goal.of(it, f"move to {it.disk_name(disk)}", f"fill {it.disk_name(disk)}"),
         takes=takes,
         gives=gives,
-        even=_bytes(it),
+        even=BYTES if it.sized else REPLICAS,
     )
 
 
@@ -246,10 +246,6 @@ def visible(disks: PlanDisks) -> Flags:
 
 def _closed(it: Problem, mine: Flags) -> str:
     return it.why_all_closed(np.flatnonzero(mine & (it.disks.state != OPEN)).tolist()) or "it has one"
-
-
-def _bytes(it: Problem) -> str:
-    return BYTES if it.sized else REPLICAS
 
 
 def _named(it: Problem, place: Place) -> str:

@@ -56,7 +56,7 @@ def page(content: Content) -> str:
         "listed": listed,
         "many": many,
         "not_known": not_known,
-        "number": _number,
+        "number": "{:,}".format,
         "lasted": lasted,
         "kind_of": kind_of,
         "moves_in_words": moves_in_words,
@@ -313,10 +313,6 @@ def _sentence(text: str) -> str:
 def _time(time: datetime | None) -> str | None:
     """A time for Plotly, without a zone: Plotly would convert it to the reader's zone."""
     return None if time is None else f"{time:%Y-%m-%d %H:%M:%S.%f}"[:-3]
-
-
-def _number(count: int) -> str:
-    return f"{count:,}"
 
 
 def _for_script(value: Any) -> str:

@@ -73,7 +73,8 @@ def decide(
     A large log is loaded into a new lake, if Spark would run on this machine. So is its rest into a lake that was only
     ever loaded, in a run that does not follow. Raises UsageError for what cannot be replayed.
     """
-    is_new = _is_new(wanted.lake)
+    # A run that died before the first publication leaves an empty ledger.
+    is_new = "://" not in wanted.lake and not any(Path(wanted.lake, "ledger").glob("*.parquet"))
     # A log that is followed grows, requests are many, and a lake may have a larger state than its log.
     if is_new and wanted.follow_seconds is None and not wanted.requests and session is None:
         choose_kernels_of_replay([wanted.log_dir])
@@ -134,11 +135,6 @@ def nothing_new(
         outcome.notices.append(line)
         notice(line)
     return outcome, planner
-
-
-def _is_new(lake: LakeUri) -> bool:
-    """Whether a lake on this machine has no publication. A run that died before the first leaves an empty ledger."""
-    return "://" not in lake and not any(Path(lake, "ledger").glob("*.parquet"))
 
 
 def _is_large(wanted: Replay, spark: Spark, load_bytes: int) -> bool:

@@ -194,14 +194,9 @@ class Publications:
                 self.outcome.add_batch(before, row["end_offset"], row["from_snapshot"])
                 for kind, offset in self.lake.unknown.items():
                     if kind not in known:
-                        self._tell(_unknown_kind(kind, offset))
+                        self._tell(f"offset {offset}: {kind} is not known to this jbod: {ADVICE}")
                 self._say(f"published up to offset {row['end_offset'] - 1}, batch {self.outcome.batches}")
             self.outcome.add_rows(rows)
-
-
-def _unknown_kind(kind: str, offset: int) -> str:
-    """The notice of the first record of an unknown kind."""
-    return f"offset {offset}: {kind} is not known to this jbod: {ADVICE}"
 
 
 _Key = tuple[int, datetime]

@@ -132,12 +132,13 @@ def _batches(lake: LakeWriter, offset: int, max_records: int, newly_known: bool)
     footer = CONTROL_TYPE_NAMES[SNAPSHOT_FOOTER]
     read = (footer, *_QUORUM)
     unread = ", ".join(f"'{name}'" for name in CONTROL_TYPE_NAMES.values() if name not in read)
+    numbers = " ".join(f"WHEN '{name}' THEN {number}" for name, number in _QUORUM.items())
     skipped = "UNKNOWN_CONTROL_" if newly_known else "UNKNOWN_"
     with connect(lake.path) as connection:
         reader = connection.sql(
             f"""
             SELECT log_offset, snapshot, record_type = '{footer}' AS footer, epoch_ms(append_time) AS time, value,
-                batch_offset, {_numbers()} AS control
+                batch_offset, CASE record_type {numbers} END AS control
             FROM {read_parquet(lake.path, RECORDS.name, delta)}
             WHERE log_offset < {offset} AND record_type NOT IN ({unread}) AND NOT starts_with(record_type, '{skipped}')
             ORDER BY log_offset, snapshot, snapshot_index
@@ -175,12 +176,6 @@ def _chunk(rows: pa.Table, snapshot: int) -> Chunk:
     headers = np.concatenate([records.headers, end])
     headers["base_offset"][: len(records)] = rows["batch_offset"].to_numpy()
     return Chunk(replace(records, headers=headers), control, snapshot, last["footer"])
-
-
-def _numbers() -> str:
-    """SQL for the number of a control record that the quorum follows from, null for other records."""
-    cases = " ".join(f"WHEN '{name}' THEN {number}" for name, number in _QUORUM.items())
-    return f"CASE record_type {cases} END"
 
 
 def _control_rows(job: Job, sequence: int, chunk: Chunk) -> list[Row]:

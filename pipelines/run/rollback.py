@@ -245,7 +245,7 @@ def reconcile(
         discard_checkpoint(lake.home)
         take_back(lake, Cut(offset, epoch, crc, level), shards_of)
     else:
-        end = _log_end(planner)
+        end = max(planner.scan.next_offset, *(snapshot.end_offset for snapshot in planner.snapshots), 0)
         lake.mark_log_end(end if end < before else None)
         if has_checkpoint:
             return None
@@ -285,11 +285,6 @@ def another_log(lake: LakeWriter, planner: Planner) -> str:
         f"offsets {first} to {whole.scan.next_offset - 1}; lake: {begins} to {lake.end_offset - 1}): use another "
         "--lake, or --replace-history to give up what this one has"
     )
-
-
-def _log_end(planner: Planner) -> int:
-    """Offset after the last record that the log has, in a segment or a snapshot."""
-    return max(planner.scan.next_offset, *(snapshot.end_offset for snapshot in planner.snapshots), 0)
 
 
 def _forget_checkpoints(lake: LakeWriter) -> None:

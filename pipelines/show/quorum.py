@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from jbod_model.formats.metadata_version import METADATA_VERSION
-from pipelines.ask.quorum import ALIVE, GHOST, Moment, Node, QuorumAnswer
+from pipelines.ask.quorum import ALIVE, GHOST, Node, QuorumAnswer
 from pipelines.ask.upgrade import JBOD, Blocker, UpgradeCheck, named
 from pipelines.quorum.live import LiveQuorum
 from pipelines.show.rows import Chosen
@@ -114,11 +114,8 @@ def _row(kind: str, node: Node, directory: str | None) -> NodeRow:
     elif kind == "broker":
         state = f"observer, {state}"
     since = None if node.since is None else node.since.offset
-    return NodeRow(kind, node.node_id, state, since, _heard(node.heard), directory, tuple(node.endpoints))
-
-
-def _heard(heard: Moment | None) -> int | None:
-    return None if heard is None else heard.offset
+    heard = None if node.heard is None else node.heard.offset
+    return NodeRow(kind, node.node_id, state, since, heard, directory, tuple(node.endpoints))
 
 
 def show_upgrade_check(out: Screen, answer: UpgradeCheck, chosen: Chosen) -> None:

@@ -46,7 +46,9 @@ def register(path: str | os.PathLike[str], schema: str, *, spark: SparkSession |
     for name in lake.versions:
         where = for_spark(f"{lake.lake.path}/{name}")
         spark.sql(f"CREATE TABLE IF NOT EXISTS {quoted}.{name} USING DELTA LOCATION '{_text(where)}'")
-        _check_location(spark, f"{quoted}.{name}", where)
+        location = spark.sql(f"DESCRIBE DETAIL {quoted}.{name}").select("location").collect()[0][0]
+        if _plain(location) != _plain(where):
+            raise UsageError(f"{quoted}.{name}: is a table of {location}: choose another schema, or drop it")
         made.append(name)
     ledger = f"{quoted}.{LEDGER.name}"
     last = f"(SELECT max(end_offset) - 1 FROM {ledger})"
@@ -77,12 +79,6 @@ def _view(spark: SparkSession, schema: str, name: str, table: Table, query: str,
     comment = _text(f"{table.comment.rstrip('.')}: {which}")
     spark.sql(f"CREATE OR REPLACE VIEW {schema}.{name} ({columns}) COMMENT '{comment}' AS {query}")
     return name
-
-
-def _check_location(spark: SparkSession, table: str, wanted: str) -> None:
-    location = spark.sql(f"DESCRIBE DETAIL {table}").select("location").collect()[0][0]
-    if _plain(location) != _plain(wanted):
-        raise UsageError(f"{table}: is a table of {location}: choose another schema, or drop it")
 
 
 def _plain(location: str) -> str:

@@ -100,7 +100,9 @@ def verify(path: LakeUri, *, by: By | None = None) -> Verification:
         if verdict.by == "model":
             _by_model(lake, folder)
         else:
-            _by_engine(lake, folder)
+            from pipelines.upkeep.rebuild import recompute
+
+            recompute(_writer(lake), lake.published.end_offset, folder)
         for table in HISTORY:
             if table.name not in same:
                 verdict.differences += _compared(lake, table, folder, there[table.name])
@@ -233,12 +235,6 @@ def _hashes(lake: Lake) -> dict[str, RowHash]:
     return hashes
 
 
-def _by_engine(lake: Lake, folder: str) -> None:
-    from pipelines.upkeep.rebuild import recompute
-
-    recompute(_writer(lake), lake.published.end_offset, folder)
-
-
 def _is_made(lake: Lake, table: Table, table_hash: RowHash, made: Mapping[str, RowHash]) -> bool:
     """Whether a table has the rows that were made, each once. Rows of ``changes`` also count only if none was ever
     retracted."""
@@ -275,9 +271,8 @@ def _compared(lake: Lake, table: Table, folder: str, there: RowHash) -> Iterator
     )
     for row in rows:
         key, (mine, theirs, *values) = row[: len(table.key)], row[len(table.key) :]
-        yield _difference(
-            table, key, _describe_difference(mine, theirs, dict(zip(others, _pairs(values), strict=True)))
-        )
+        pairs = zip(values[::2], values[1::2], strict=True)
+        yield _difference(table, key, _describe_difference(mine, theirs, dict(zip(others, pairs, strict=True))))
 
 
 def _compared_changes(lake: Lake, folder: str) -> Iterator[Difference]:
@@ -298,10 +293,6 @@ def _compared_changes(lake: Lake, folder: str) -> Iterator[Difference]:
         for row in lake.query(sql):
             key_text = ", ".join(f"{name} {value}" for name, value in zip(KEY, row, strict=True) if value is not None)
             yield Difference(CHANGES.name, key_text, row[0], what)
-
-
-def _pairs(values: Sequence[str | None]) -> list[tuple[str | None, str | None]]:
-    return list(zip(values[::2], values[1::2], strict=True))
 
 
 def _describe_difference(
