@@ -172,7 +172,7 @@ def tick(broker: Broker, now: int) -> Next:
     around = BrokerSurroundings(
         metadata_offset=broker.metadata_offset,
         pending_assignments=broker.queue.pending,
-        leading_in=_leading_in(broker),
+        leading_in=frozenset(broker.assigned[replica] for replica in broker.replicas.leading),
         cordons_supported=broker.cordons_supported,
     )
     life, actions = lifecycle.tick(broker.life, around, now)
@@ -270,11 +270,6 @@ def _halt(broker: Broker, reason: str, *, halt: bool = True) -> Next:
     )
     queue = replace(broker.queue, deadline=None)
     return replace(broker, life=life, queue=queue), (Shutdown(reason, halt),)
-
-
-def _leading_in(broker: Broker) -> frozenset[Uuid]:
-    """The directories of the partitions that this broker leads, according to the metadata."""
-    return frozenset(broker.assigned[replica] for replica in broker.replicas.leading)
 
 
 def _undelivered(broker: Broker) -> int | None:

@@ -25,7 +25,7 @@ from jbod_model.broker.assignments import AssignmentReason, Replica
 from jbod_model.broker.disks import Disks, Effect, MoveEvent, MoveState, ReplicaMove, advance
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.profiles import KAFKA_BROKER, BrokerRules
-from jbod_model.replay.image import Image, Partition, Topic
+from jbod_model.replay.image import Image, Partition
 
 
 class Target(Enum):
@@ -419,7 +419,8 @@ def local_changes(
                 deletes.append(replica)
     for topic_id, topic in before.topics.items():
         if topic_id not in after.topics:
-            deletes += _replicas_of(topic, broker_id)
+            there = topic.partitions.items()
+            deletes += [Replica(topic_id, number) for number, partition in there if broker_id in partition.replicas]
     return tuple(changes), tuple(deletes)
 
 
@@ -445,7 +446,3 @@ def _change(
     if broker_id not in before.replicas:
         return ReplicaChange(replica, leads, None if rules.overlooks_added_replicas else directory)
     return ReplicaChange(replica, leads, None if before.directories == after.directories else directory)
-
-
-def _replicas_of(topic: Topic, broker_id: int) -> list[Replica]:
-    return [Replica(topic.topic_id, n) for n, partition in topic.partitions.items() if broker_id in partition.replicas]

@@ -47,7 +47,7 @@ def keep_sizes(lake: Lake, rows: Sequence[Mapping[str, Any]]) -> int:
     Raises UsageError if the lake cannot be written, and Retriable if another process wrote at the same time.
     """
     known = {*kept_sizes(lake, "SELECT epoch_us(time), broker_id, path FROM kept")}
-    new = [row for row in rows if _key(row) not in known]
+    new = [row for row in rows if (micros_of(row["time"]), row["broker_id"], row["path"]) not in known]
     if not new:
         return 0
     write_side_table(lake.path, TABLE, new, mode="append", other="another run")
@@ -66,7 +66,3 @@ def newest_sizes(lake: Lake) -> Sequence[dict[str, Any]]:
         "QUALIFY time = max(time) OVER (PARTITION BY broker_id) ORDER BY broker_id, path",
     )
     return [dict(zip(("time", *names), (time_of(row[0]), *row[1:]), strict=True)) for row in rows]
-
-
-def _key(row: Mapping[str, Any]) -> tuple[int, int, str]:
-    return micros_of(row["time"]), row["broker_id"], row["path"]

@@ -253,7 +253,8 @@ class Lease:
             if free and self._try(tag):
                 return
             if lives and now - began >= patience:
-                raise HeldLease(f"{_named(owner or {})} holds {self.location}")
+                pid, user, host, renewed = ((owner or {}).get(name) for name in ("pid", "user", "host", "renewed"))
+                raise HeldLease(f"process {pid} of {user} on {host} (renewed {renewed}) holds {self.location}")
             time.sleep(min(POLL, BEAT / 4))
 
     def release(self) -> None:
@@ -363,11 +364,6 @@ def _parsed(content: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return owner if isinstance(owner, dict) else None
-
-
-def _named(owner: dict[str, Any]) -> str:
-    pid, user, host, renewed = (owner.get(name) for name in ("pid", "user", "host", "renewed"))
-    return f"process {pid} of {user} on {host} (renewed {renewed})"
 
 
 def _is_dead_here(owner: dict[str, Any]) -> bool:

@@ -192,8 +192,9 @@ class MirrorFolder:
         for snapshot in (
             [candidate for candidate in seed.snapshots if candidate.end_offset >= first][:1] if first else ()
         ):
-            with self.snapshot_file(SnapshotId(snapshot.end_offset, snapshot.epoch)) as file:
-                _copy(snapshot.path, file)
+            name = SnapshotId(snapshot.end_offset, snapshot.epoch)
+            with self.snapshot_file(name) as file, snapshot.path.open("rb") as source:
+                shutil.copyfileobj(source, file, _PIECE)
         for segment in seed.segments:
             data = segment.path.read_bytes()
             there = (batch.end for batch in sound_batches(data, str(segment.path)) if batch.last_offset < end.offset)
@@ -210,8 +211,3 @@ def cluster_id_of(folder: Path) -> str | None:
         return parse_properties((folder / "meta.properties").read_bytes()).get("cluster.id")
     except FileNotFoundError:
         return None
-
-
-def _copy(source: Path, target: BinaryIO) -> None:
-    with source.open("rb") as file:
-        shutil.copyfileobj(file, target, _PIECE)

@@ -61,7 +61,7 @@ def page(content: Content) -> str:
         "kind_of": kind_of,
         "moves_in_words": moves_in_words,
         "queue_in_words": queue_in_words,
-        "sentence": _sentence,
+        "sentence": lambda text: text[:1].upper() + text[1:],
     }
     packed, script = _PLOTLY.read_bytes(), (_HERE / "page.js").read_text(encoding="utf-8")
     return environment.get_template("page.html.j2").render(
@@ -304,10 +304,6 @@ _MEASURES = (
 def _measures(content: Content) -> list[tuple[str, str]]:
     """Those that ever counted."""
     return [(name, label) for name, label in _MEASURES if any(getattr(queue, name) for queue in content.queue)]
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _time(time: datetime | None) -> str | None:

@@ -132,17 +132,13 @@ def choose_kernels(logs: Sequence[str], most: int = MOST_RECORDS) -> None:
 
 def choose_kernels_of_replay(logs: Sequence[str]) -> None:
     """Decides for a replay, whose workers follow (pipelines.spark.session): compiling takes half a minute."""
-    choose_kernels(logs, MOST_OF_REPLAY if _are_kept() else MOST_RECORDS)
+    are_kept = any(Path(__file__).parents[1].glob("fold/__pycache__/*.nbi"))  # by numba, beside the modules
+    choose_kernels(logs, MOST_OF_REPLAY if are_kept else MOST_RECORDS)
 
 
 def are_plain() -> bool:
     """Whether kernels are plain functions in this process and in those that it starts, as Spark's workers."""
     return os.environ.get(PLAIN) == "1"
-
-
-def _are_kept() -> bool:
-    """Whether numba has kept compiled kernels beside the modules."""
-    return any(Path(__file__).parents[1].glob("fold/__pycache__/*.nbi"))
 
 
 def _are_small(logs: Sequence[str], most: int) -> bool:
