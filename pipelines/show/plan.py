@@ -26,8 +26,8 @@ from pipelines.show.text import (
     many,
     rate_in_words,
     say,
+    show_chosen,
     show_fault,
-    show_list,
     show_rest,
     show_selection,
     show_steps,
@@ -92,9 +92,7 @@ def show_plan_check(out: Screen, answer: PlanCheck, chosen: Chosen, every: bool 
     show_steps(out, (ADVICE[finding] for finding in answer.groups if finding in ADVICE))
     rows = chosen.rows if every or chosen.line else [partition for partition in chosen.rows if partition.findings]
     if rows:
-        say(out)
-        show_selection(out, chosen)
-        _show_rows(out, rows, every or chosen.wanted.orders)
+        show_chosen(out, chosen, _PLANNED, rows, every or chosen.wanted.orders)
 
 
 def _show_why(out: Screen, reasons: Iterable[str], every: bool) -> None:
@@ -122,21 +120,15 @@ def _show_cost(out: Screen, answer: PlanCheck) -> None:
         say(out, f"Who copies: {listed([f'broker {broker}: {count:,}' for broker, count in most])}.")
 
 
-def _show_rows(out: Screen, rows: Sequence[Planned], every: bool) -> None:
-    show_list(
-        out,
-        (
-            *_PLACES,
-            ("LEADER", lambda partition: led_by(partition.leader)),
-            ("THEN", lambda partition: led_by(partition.leader_after)),
-            (">IN SYNC", "in_sync"),
-            (">THEN", "in_sync_after"),
-            (">MIN ISR", "min_isr_after"),
-            ("FOUND", lambda partition: ", ".join(partition.findings) or "-"),
-        ),
-        rows,
-        every,
-    )
+_PLANNED: Sequence[Column[Planned]] = (
+    *_PLACES,
+    ("LEADER", lambda partition: led_by(partition.leader)),
+    ("THEN", lambda partition: led_by(partition.leader_after)),
+    (">IN SYNC", "in_sync"),
+    (">THEN", "in_sync_after"),
+    (">MIN ISR", "min_isr_after"),
+    ("FOUND", lambda partition: ", ".join(partition.findings) or "-"),
+)
 
 
 STATES: Mapping[str, str] = {
@@ -187,19 +179,15 @@ def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool 
     show_steps(out, [*advice, LOST] if answer.offline else advice)
     rows = chosen.rows if every or chosen.line else [partition for partition in chosen.rows if partition.state != DONE]
     if rows:
-        say(out)
-        show_selection(out, chosen)
-        show_list(
-            out,
-            (
-                *_PLACES,
-                ("STATE", "state"),
-                ("SINCE", lambda partition: partition.since_time or "-"),
-                ("WHY", lambda partition: partition.reason or "-"),
-            ),
-            rows,
-            every or chosen.wanted.orders,
-        )
+        show_chosen(out, chosen, _WATCHED, rows, every or chosen.wanted.orders)
+
+
+_WATCHED: Sequence[Column[Watched]] = (
+    *_PLACES,
+    ("STATE", "state"),
+    ("SINCE", lambda partition: partition.since_time or "-"),
+    ("WHY", lambda partition: partition.reason or "-"),
+)
 
 
 def _offline(answer: PlanWatch) -> Iterator[str]:

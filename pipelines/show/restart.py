@@ -17,13 +17,14 @@ from pipelines.ask.restart_plan import DONE, GO, WAIT, PlannedNode, RestartPlan
 from pipelines.ask.restart_waits import Blocking
 from pipelines.show.rows import Chosen
 from pipelines.show.text import (
+    Column,
     Screen,
     led_by,
     listed,
     many,
     say,
+    show_chosen,
     show_fault,
-    show_list,
     show_selection,
     show_steps,
     show_table,
@@ -73,9 +74,7 @@ def show_verdict(out: Screen, answer: RestartVerdict, chosen: Chosen, every: boo
     every = every or bool(chosen.line)
     rows = chosen.rows if every else [stake for stake in chosen.rows if stake.reason]
     if rows:
-        say(out)
-        show_selection(out, chosen)
-        _show_stakes(out, rows, every)
+        show_chosen(out, chosen, _STAKES, rows, every)
 
 
 def headline(answer: RestartVerdict) -> str:
@@ -137,27 +136,21 @@ def _around(answer: RestartVerdict) -> Sequence[str]:
     return lines
 
 
-def _show_stakes(out: Screen, stakes: Sequence[Stake], every: bool) -> None:
-    show_list(
-        out,
-        (
-            ("PARTITION", "name"),
-            ("REPLICAS", lambda stake: ",".join(map(str, stake.replicas))),
-            ("LEADER", lambda stake: led_by(stake.leader)),
-            ("THEN", lambda stake: led_by(stake.leader_down)),
-            (">IN SYNC", "in_sync"),
-            (">THEN", "in_sync_down"),
-            (">MIN ISR", "min_isr"),
-            ("HARM", _harm),
-            ("WHY", lambda stake: stake.reason or "-"),
-        ),
-        stakes,
-        every,
-    )
-
-
 def _harm(stake: Stake) -> str:
     return ", ".join(stake.harms).replace("_", " ") or "none; so already: " + ", ".join(stake.already)
+
+
+_STAKES: Sequence[Column[Stake]] = (
+    ("PARTITION", "name"),
+    ("REPLICAS", lambda stake: ",".join(map(str, stake.replicas))),
+    ("LEADER", lambda stake: led_by(stake.leader)),
+    ("THEN", lambda stake: led_by(stake.leader_down)),
+    (">IN SYNC", "in_sync"),
+    (">THEN", "in_sync_down"),
+    (">MIN ISR", "min_isr"),
+    ("HARM", _harm),
+    ("WHY", lambda stake: stake.reason or "-"),
+)
 
 
 def _some(group: Blocking) -> str:

@@ -8,12 +8,13 @@ from jbod_model.formats.metadata_version import ELR_FEATURE
 from pipelines.ask.removal import Reason, Removal
 from pipelines.ask.risk import Exposure, Risk
 from pipelines.ask.whatif import LeaderChange, WhatIf
-from pipelines.ask.whatif_config import ConfigEffect
+from pipelines.ask.whatif_config import ConfigEffect, ReconfiguredPartition
 from pipelines.ask.whatif_places import Already
 from pipelines.show.answers import only_local
 from pipelines.show.rows import Chosen
 from pipelines.show.text import (
     SCREENFUL,
+    Column,
     Screen,
     at_most,
     in_units,
@@ -22,8 +23,8 @@ from pipelines.show.text import (
     many,
     rate_in_words,
     say,
+    show_chosen,
     show_fault,
-    show_list,
     show_rest,
     show_selection,
     show_steps,
@@ -235,9 +236,7 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
     if hurt:
         _show_advice(out, {what for what, _ in ADVICE if _hit(answer, what)})
     if answer.changes:
-        say(out)
-        show_selection(out, chosen)
-        _show_changes(out, chosen.rows, every or chosen.wanted.orders)
+        show_chosen(out, chosen, _CHANGES, chosen.rows, every or chosen.wanted.orders)
 
 
 def _in_short(hurt: int, last: int) -> str:
@@ -285,22 +284,16 @@ def _hit(answer: WhatIf, what: str) -> list[str]:
     return [change.name for change in answer.chosen(what) if not (what == "last_complete" and change.all_offline)]
 
 
-def _show_changes(out: Screen, changes: Sequence[LeaderChange], every: bool) -> None:
-    show_list(
-        out,
-        (
-            ("PARTITION", "name"),
-            ("REPLICAS", lambda change: ",".join(map(str, change.replicas))),
-            ("LEADER", lambda change: led_by(change.leader)),
-            ("THEN", lambda change: led_by(change.leader_after)),
-            (">IN SYNC", "in_sync"),
-            (">THEN", "in_sync_after"),
-            (">MIN ISR", "min_isr"),
-            ("LOSES", lambda change: ", ".join(_losses(change)) or "nothing"),
-        ),
-        changes,
-        every,
-    )
+_CHANGES: Sequence[Column[LeaderChange]] = (
+    ("PARTITION", "name"),
+    ("REPLICAS", lambda change: ",".join(map(str, change.replicas))),
+    ("LEADER", lambda change: led_by(change.leader)),
+    ("THEN", lambda change: led_by(change.leader_after)),
+    (">IN SYNC", "in_sync"),
+    (">THEN", "in_sync_after"),
+    (">MIN ISR", "min_isr"),
+    ("LOSES", lambda change: ", ".join(_losses(change)) or "nothing"),
+)
 
 
 def _losses(change: LeaderChange) -> Iterable[str]:
@@ -440,9 +433,7 @@ def show_config(out: Screen, answer: ConfigEffect, chosen: Chosen, every: bool =
     show_fault(out, answer.fault)
     show_steps(out, (text for what, text in CONFIG_ADVICE if answer.chosen(what)))
     if answer.changes:
-        say(out)
-        show_selection(out, chosen)
-        _show_rows(out, chosen, every or chosen.wanted.orders)
+        show_chosen(out, chosen, _RECONFIGURED, chosen.rows, every or chosen.wanted.orders)
 
 
 def _scope(answer: ConfigEffect) -> str:
@@ -468,23 +459,17 @@ def _before(answer: ConfigEffect) -> str:
     return f"It is {' or '.join(values)} now."
 
 
-def _show_rows(out: Screen, chosen: Chosen, every: bool) -> None:
-    show_list(
-        out,
-        (
-            ("PARTITION", "name"),
-            ("REPLICAS", lambda partition: _brokers(partition.replicas)),
-            ("LEADER", lambda partition: led_by(partition.leader)),
-            ("THEN", lambda partition: led_by(partition.leader_after)),
-            ("IN SYNC", lambda partition: _brokers(partition.isr)),
-            ("ELIGIBLE", lambda partition: _brokers(partition.eligible)),
-            ("THEN", lambda partition: _brokers(partition.eligible_after)),
-            (">MIN ISR", "min_isr"),
-            (">THEN", "min_isr_after"),
-        ),
-        chosen.rows,
-        every,
-    )
+_RECONFIGURED: Sequence[Column[ReconfiguredPartition]] = (
+    ("PARTITION", "name"),
+    ("REPLICAS", lambda partition: _brokers(partition.replicas)),
+    ("LEADER", lambda partition: led_by(partition.leader)),
+    ("THEN", lambda partition: led_by(partition.leader_after)),
+    ("IN SYNC", lambda partition: _brokers(partition.isr)),
+    ("ELIGIBLE", lambda partition: _brokers(partition.eligible)),
+    ("THEN", lambda partition: _brokers(partition.eligible_after)),
+    (">MIN ISR", "min_isr"),
+    (">THEN", "min_isr_after"),
+)
 
 
 def _brokers(brokers: Sequence[int]) -> str:

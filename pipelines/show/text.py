@@ -190,6 +190,13 @@ def show_list(out: Screen, columns: Sequence[Column[Row]], rows: Sequence[Row], 
     show_rest(out, len(rows) - len(shown))
 
 
+def show_chosen(out: Screen, chosen: Chosen, columns: Sequence[Column[Row]], rows: Sequence[Row], every: bool) -> None:
+    """``show_list`` of ``rows``, which are some of the chosen ones, after an empty line and what was chosen."""
+    say(out)
+    show_selection(out, chosen)
+    show_list(out, columns, rows, every)
+
+
 def show_rest(out: Screen, more: int, what: str = "", indent: str = "") -> None:
     """How many more there are than were shown, if there are any."""
     if more > 0:
