@@ -30,62 +30,32 @@ C_PART, C_BROKER, C_MOMENT, C_WHAT, C_BEFORE, C_AFTER, C_WHY = range(7)
 
 
 @njit(cache=True, nogil=True)
-def number_leaders(table: Any, rows: Any, first: Any) -> Any:
-    """Replaces the leaders in changes by numbers of texts, from ``first`` on. Returns the distinct leaders."""
-    room = np.int64(256)
-    numbers = np.full(room, -1, np.int32)
-    distinct, hashes = np.empty(64, np.int32), np.empty(64, np.int64)
-    count = 0
-    for row in range(rows):
-        if table[row, C_WHAT] != LEADS:
-            continue
-        for column in (C_BEFORE, C_AFTER):
-            leader = table[row, column]
-            if leader < 0:
-                continue
-            word = np.int64(leader)
-            at = word & (room - 1)
-            while numbers[at] >= 0 and distinct[numbers[at]] != leader:
-                at = (at + 1) & (room - 1)
-            number = numbers[at]
-            if number < 0:
-                distinct, hashes = wider_flat(distinct, count + 1), wider_flat(hashes, count + 1)
-                distinct[count], hashes[count] = leader, word
-                numbers[at] = number = np.int32(count)
-                count += 1
-                if 2 * count > room:
-                    room *= 2
-                    numbers = _placed(hashes, count, room)
-            table[row, column] = first + number
-    return distinct[:count].copy()
+def number_texts(table: Any, rows: Any, what: int, first: Any, values: Any, starts: Any, sizes: Any) -> Any:
+    """Replaces the leaders or the in-sync sets in changes by numbers of texts, from ``first`` on. Returns the distinct
+    leaders, or a reference to each distinct set.
 
-
-@njit(cache=True, nogil=True)
-def number_lists(table: Any, rows: Any, first: Any, values: Any, starts: Any, sizes: Any) -> Any:
-    """Replaces the in-sync sets in changes by numbers of texts, by content. Returns a reference to each distinct one.
-
-    A reference of -1 and below -2 is null (number -1), EMPTY is an empty list.
+    A reference of -1 and below -2 is null (number -1), EMPTY is an empty list. A leader of -1 is null.
     """
     room = np.int64(64)
     numbers = np.full(room, -1, np.int32)
     distinct, hashes = np.empty(64, np.int32), np.empty(64, np.int64)
     count = 0
     for row in range(rows):
-        if table[row, C_WHAT] != IN_SYNC:
+        if table[row, C_WHAT] != what:
             continue
         for column in (C_BEFORE, C_AFTER):
-            reference = np.int64(table[row, column])
-            if reference < c.EMPTY or reference == -1:
+            given = np.int64(table[row, column])
+            if given < c.EMPTY or given == -1:
                 table[row, column] = -1
                 continue
-            word = _hash_of(values, starts, sizes, reference)
+            word = given if what == LEADS else _hash_of(values, starts, sizes, given)
             at = word & (room - 1)
-            while numbers[at] >= 0 and not same_list(values, starts, sizes, np.int64(distinct[numbers[at]]), reference):
+            while numbers[at] >= 0 and not _same_text(what, values, starts, sizes, distinct[numbers[at]], given):
                 at = (at + 1) & (room - 1)
             number = numbers[at]
             if number < 0:
                 distinct, hashes = wider_flat(distinct, count + 1), wider_flat(hashes, count + 1)
-                distinct[count], hashes[count] = reference, word
+                distinct[count], hashes[count] = given, word
                 numbers[at] = number = np.int32(count)
                 count += 1
                 if 2 * count > room:
@@ -93,6 +63,11 @@ def number_lists(table: Any, rows: Any, first: Any, values: Any, starts: Any, si
                     numbers = _placed(hashes, count, room)
             table[row, column] = first + number
     return distinct[:count].copy()
+
+
+@helper
+def _same_text(what: int, values: Any, starts: Any, sizes: Any, known: Any, given: Any) -> Any:
+    return known == given if what == LEADS else same_list(values, starts, sizes, np.int64(known), given)
 
 
 @njit(cache=True, nogil=True)
@@ -298,9 +273,9 @@ def _of_versions(step: Step, directories: pa.Array) -> tuple[np.ndarray, pa.Arra
     lists = step.lists
     table, count = _changes(lists, step.versions, len(step.parts), step.old, step.moments, step.absent_directory)
     leaders = len(directories) + len(o.REASONS)
-    led = t.number_leaders(table, count, leaders)
-    in_sync = leaders + len(led)
-    distinct = t.number_lists(table, count, in_sync, lists.values, lists.starts[ISR], lists.sizes[ISR])
+    sets = lists.values, lists.starts[ISR], lists.sizes[ISR]
+    led = t.number_texts(table, count, t.LEADS, leaders, *sets)
+    distinct = t.number_texts(table, count, t.IN_SYNC, leaders + len(led), *sets)
     texts = pa.concat_arrays(
         [directories, arrow.texts(o.REASONS), arrow.column(led).cast(pa.string()), t.list_texts(lists, distinct)]
     )

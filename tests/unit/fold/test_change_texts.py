@@ -19,7 +19,8 @@ def test_thousands_of_leaders_have_one_number_each() -> None:
     chance = np.random.default_rng(858)
     change_rows = changes(t.LEADS, chance.integers(-1, 1_500, ROWS), chance.integers(-1, 1 << 30, ROWS))
     table = change_rows.copy()
-    distinct = t.number_leaders(table, ROWS, 7)
+    no_sets = np.empty(0, np.int32)
+    distinct = t.number_texts(table, ROWS, t.LEADS, 7, no_sets, no_sets, no_sets)
     assert len(distinct) == len(set(distinct.tolist())) > 5_000
     for column in (t.C_BEFORE, t.C_AFTER):
         none = change_rows[:, column] < 0
@@ -34,7 +35,7 @@ def test_hundreds_of_in_sync_sets_have_one_number_each_by_content() -> None:
     starts = (np.cumsum(sizes) - sizes).astype(np.int32)
     change_rows = changes(t.IN_SYNC, chance.integers(-1, len(lists), ROWS), chance.integers(0, len(lists), ROWS))
     table = change_rows.copy()
-    distinct = t.number_lists(table, ROWS, 3, np.concatenate(lists), starts, sizes)
+    distinct = t.number_texts(table, ROWS, t.IN_SYNC, 3, np.concatenate(lists), starts, sizes)
     assert len(distinct) == len({tuple(lists[index]) for index in distinct}) > 500
     for column in (t.C_BEFORE, t.C_AFTER):
         for before, number in zip(change_rows[:, column].tolist(), table[:, column].tolist(), strict=True):
