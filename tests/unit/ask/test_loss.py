@@ -30,7 +30,7 @@ from tests.support.lakes import in_memory
 from tests.support.logs import Entry
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.volume import amount, rare, sampled
-from tests.unit.check.story import Story, topic_id
+from tests.unit.check.story import Story, disk, topic_id
 from tests.unit.fold.histories import LAST, histories, write_log
 from tests.unit.model.loss.loss_operations import (
     WEIGHTS,
@@ -199,33 +199,22 @@ def test_fates_of_partitions_that_rested_between_restarts_are_those_of_the_model
 ) -> None:
     """The states of a rest are not followed; what comes before and after it is."""
     rested = 0
-    for seed in range(amount(12, 400)):
+    for seed in range(amount(12, 120)):
         lake, fate_of = simulated(seed, RESTARTS, monkeypatch, steps=160)
-        every = f"SELECT DISTINCT topic_id, partition FROM {lake.scan('partitions')}"
-        partitions = followed(lake, also=every)
-        for partition in partitions:
-            fate = fate_of[Uuid.parse(partition.topic_id), partition.partition]
-            assert partition.losses == fate.losses, seed
-            assert partition.copies == fate.copies, seed
-            assert [(copy.broker_id, copy.where) for copy in partition.shape.gone] == [
-                (copy.broker_id, copy.where) for copy in fate.gone
-            ], seed
-        rested += lake.query("SELECT count(*) FROM loss_rests")[0][0] if partitions else 0
-    assert rested >= amount(5, 100)
+        if fate_of:
+            assert_fates_are(lake, fate_of, f"seed {seed}")
+            rested += lake.query("SELECT count(*) FROM loss_rests")[0][0]
+    assert rested >= amount(5, 50)
 
 
-@pytest.mark.parametrize("copied_late", [False, True])
-def test_partition_with_a_copy_that_is_not_complete_does_not_rest(copied_late: bool, tmp_path: Path) -> None:
-    """Broker 2 starts with a blank disk within its session: it stays in sync, and leads after a restart of broker 1."""
-    steps: list[Step] = [("broker", (1, "a"), {}), ("broker", (2, "b"), {}), ("topic", ("t", {1: "a", 2: "b"}), {})]
-    steps += [("broker", (2, "d"), {"process": 2}), ("assign", ("t", 0, 2, "d"), {})]
-    steps += [("change", ("t", 0), {"isr": (2, 1)})]
-    if copied_late:
-        steps += [("change", ("t", 0), {"isr": (1,)}), ("change", ("t", 0), {"isr": (1, 2)})]
-    steps += [("change", ("t", 0), {"isr": (2,), "leader": 2}), ("change", ("t", 0), {"isr": (2, 1)})]
-    losses, expected = losses_of_both(steps, tmp_path)
-    assert losses == expected
-    assert bool(expected) is not copied_late
+def assert_fates_are(lake: Lake, fate_of: Mapping[Key, Fate], label: str = "") -> None:
+    """All partitions are followed, whatever happened to them."""
+    for partition in followed(lake, also=f"SELECT DISTINCT topic_id, partition FROM {lake.scan('partitions')}"):
+        fate = fate_of[Uuid.parse(partition.topic_id), partition.partition]
+        assert partition.losses == fate.losses, label
+        assert partition.copies == fate.copies, label
+        gone, expected = ([(copy.broker_id, copy.where) for copy in of.gone] for of in (partition.shape, fate))
+        assert gone == expected, label
 
 
 @settings(max_examples=amount(8, 50), deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
@@ -421,6 +410,50 @@ def test_losses_after_a_report_of_a_directory_that_no_registration_listed_are_th
         assert of_engine(lake, offset) == expected, offset
     kind_of = {topic: loss.kind for (topic, _), losses in expected.items() for loss in losses if loss.until is None}
     assert kind_of == {str(topic_id(name)): kind for name, kind in kinds.items()}
+
+
+LED_BY_1: Step = ("change", ("t", 0), {"isr": (1,)})
+IN_SYNC: Step = ("change", ("t", 0), {"isr": (1, 2), "leader": 1})
+NOT_AT_REST: dict[str, tuple[list[Step], list[int]]] = {
+    "a replica that lacks writes leads": (
+        [LED_BY_1, ("change", ("t", 0), {"isr": (2,), "leader": 2}), ("change", ("t", 0), {"isr": (1, 2)})],
+        [],
+    ),
+    "a replica is removed and added again": (
+        [
+            ("change", ("t", 0), {"replicas": (1,), "isr": (1,), "directories": (disk("a"),)}),
+            ("change", ("t", 0), {"replicas": (1, 2), "directories": (disk("a"), disk("c"))}),
+        ],
+        [],
+    ),
+    "a replica is recreated and moved back": (
+        [LED_BY_1, *(("assign", ("t", 0, 2, where), {}) for where in ("lost", "d", "c"))],
+        [],
+    ),
+    "a replica joins while its directory is away": (
+        [LED_BY_1, ("left", (2, "d"), {}), IN_SYNC, LED_BY_1, ("left", (2, "cd"), {})],
+        [],
+    ),
+    "a leader is replaced by its own append before anyone can follow it": (
+        [("change", ("t", 0), {"isr": (1,)}), ("change", ("t", 0), {"leader": 1})],
+        [1, 2],
+    ),
+    "a copy that is not complete stays in sync": (
+        [("broker", (2, "d"), {"process": 2}), ("assign", ("t", 0, 2, "d"), {}), IN_SYNC],
+        [],
+    ),
+}
+"""What happens between two states with all replicas in sync, and the numbers of records of its appends."""
+
+
+@pytest.mark.parametrize("between", NOT_AT_REST)
+def test_partition_to_which_more_than_restarts_happened_is_followed_through_it(between: str, tmp_path: Path) -> None:
+    steps, sizes = NOT_AT_REST[between]
+    begun: list[Step] = [("broker", (1, "ab"), {}), ("broker", (2, "cd"), {}), ("topic", ("t", {1: "a", 2: "c"}), {})]
+    after: list[Step] = [IN_SYNC, *(("change", ("t", 0), {"isr": isr, "leader": 2}) for isr in ((2,), (1, 2)))]
+    write_story([*begun, IN_SYNC, *steps, *after], tmp_path, [*[1] * 6, *sizes])
+    *_, (_, fate_of) = fates(LogReader(MetadataLog.open(tmp_path)))
+    assert_fates_are(in_memory(entries_of(tmp_path)), fate_of)
 
 
 def short_story(draw: random.Random) -> list[Step]:

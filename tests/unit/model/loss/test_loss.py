@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.formats.records import ConfigRecord, PartitionRecord, TopicRecord
 from jbod_model.ids import Uuid
+from jbod_model.loss.copies import Left
+from jbod_model.loss.fate import Fate
 from jbod_model.loss.log import MIN_ISR, fates
 from tests.support.volume import lines_run
 from tests.unit.fold.histories import log_of
@@ -355,6 +358,44 @@ def test_partition_that_loses_data_twice_as_often_takes_twice_the_work(
     assert sum(loss.until is not None for loss in story.losses) == overs
     once, twice = (lines_run(partial(happens, times), "jbod_model.loss") for times in (40, 80))
     assert twice < 2.1 * once
+
+
+@pytest.mark.parametrize(
+    "unlike",
+    [
+        {"level": "unsure"},
+        {"level": "partial"},
+        {"directory": None, "places": frozenset({C, D})},
+        {"directory": D},
+        {"missed": 3},
+        {"left": (Left(directories=frozenset({D}), report=3, placement=False),)},
+        {"given_up": "lost", "away": 3},
+    ],
+)
+def test_partition_rests_if_every_copy_is_complete_in_its_place(unlike: dict[str, Any]) -> None:
+    fate = pair().fate
+    assert fate.rests
+    assert not replace(fate, copies={**fate.copies, 2: replace(fate.copies[2], **unlike)}).rests
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda story: story.broker(2, C, D, fenced=True),
+        lambda story: story.broker(2, C, D, starting=True),
+        lambda story: story.broker(2, D),
+        lambda story: story.unregister(2),
+    ],
+)
+def test_partition_does_not_rest_while_a_broker_is_away(other: Callable[[Story], Story]) -> None:
+    assert not other(pair()).fate.rests
+
+
+def test_partition_does_not_rest_while_a_copy_can_return_or_be_overwritten() -> None:
+    fate = pair().fate
+    assert not replace(fate, gone=(fate.copies[2].give_up("recreated", 3),)).rests
+    assert not replace(fate, waiting=(0,)).rests
+    assert not Fate().rests
 
 
 def _reassigning(story: Story, *, adding: tuple[int, ...], removing: tuple[int, ...]) -> None:
