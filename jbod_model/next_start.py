@@ -279,7 +279,7 @@ class _Play:
         context = Context(next_offset=self.offset, static_configs=self.static_configs)
         answer = Controller(self.profile).handle(self.image, request, context)
         before, records = self.image, answer.records
-        self.image = applied(before, [each.record for each in records], self.profile)
+        self.image = applied(before, records, self.profile)
         for key, event in _events(before, records, self.offset, self.profile, unclean=unclean):
             for partition_key in self.fates if key is None else [key]:
                 if partition_key in self.fates:

@@ -178,7 +178,7 @@ def play(
 
     def ask_controller(before: Image, request: Request) -> tuple[Image, Mapping[Target, str]]:
         answer = controller.handle(before, request, context)
-        after = applied(before, [each.record for each in answer.records], profile)
+        after = applied(before, answer.records, profile)
         if not isinstance(answer.response, AlterPartitionReassignmentsResponse):
             return after, {}
         refusals = {

@@ -14,7 +14,7 @@ from jbod_model.controller import Context, Controller
 from jbod_model.controller.cluster import MIN_ISR, Cluster
 from jbod_model.controller.partition_change import RECOVERING, Election
 from jbod_model.formats.metadata_version import METADATA_VERSION
-from jbod_model.formats.records import PartitionChangeRecord, Record
+from jbod_model.formats.records import PartitionChangeRecord, VersionedRecord
 from jbod_model.formats.requests import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
@@ -95,10 +95,9 @@ class _Play:
         highest = max((broker.epoch for broker in self.image.brokers.values()), default=0)
         context = Context(next_offset=highest + 1)
         answer = Controller(self.profile).handle(self.image, request, context)
-        records: list[Record] = [each.record for each in answer.records]
-        for partition, leader in _elected_uncleanly(self.image, records):
+        for partition, leader in _elected_uncleanly(self.image, answer.records):
             self.uncleanly.setdefault(partition, set()).add(leader)
-        self.image = applied(self.image, records, self.profile)
+        self.image = applied(self.image, answer.records, self.profile)
 
     def heartbeat(self, broker_id: int, *, stops: bool) -> BrokerRegistration:
         """A heartbeat of a broker that has read the whole log; then its registration."""
@@ -202,8 +201,8 @@ def _named(image: Image, broker_id: int) -> tuple[Uuid, ...]:
     )
 
 
-def _elected_uncleanly(image: Image, records: Iterable[Record]) -> Iterable[tuple[tuple[Uuid, int], int]]:
-    for record in records:
+def _elected_uncleanly(image: Image, written: Iterable[VersionedRecord]) -> Iterable[tuple[tuple[Uuid, int], int]]:
+    for record in (versioned.record for versioned in written):
         if isinstance(record, PartitionChangeRecord) and record.leader >= 0:
             was = image.topics[record.topic_id].partitions[record.partition_id]
             states_recovery = record.leader_recovery_state == RECOVERING

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jbod_model.controller import Context, Controller
-from jbod_model.formats.records import PartitionChangeRecord, Record
+from jbod_model.formats.records import PartitionChangeRecord, VersionedRecord
 from jbod_model.formats.requests import (
     BrokerHeartbeatRequest,
     ElectUncleanLeaders,
@@ -73,9 +73,10 @@ def after(
             want_fence=registration.fenced,
             offline_log_dirs=tuple(directory for directory in registration.directories if directory in failing),
         )
-        image = applied(image, _records(controller, image, report, context), profile)
+        image = applied(image, controller.handle(image, report, context).records, profile)
     for broker_id in noticed.brokers:
-        image = applied(image, _records(controller, image, SessionExpired(broker_id=broker_id), context), profile)
+        expired = SessionExpired(broker_id=broker_id)
+        image = applied(image, controller.handle(image, expired, context).records, profile)
     return image
 
 
@@ -98,20 +99,15 @@ def configured(
         for response in answer.response.responses:
             if response.error_code:
                 raise InvalidConfig(response.error_message or "")
-    image = applied(image, [each.record for each in answer.records], profile)
+    image = applied(image, answer.records, profile)
     again = ElectUncleanLeaders(max_elections=sys.maxsize)
-    return applied(image, [each.record for each in controller.handle(image, again, context).records], profile)
+    return applied(image, controller.handle(image, again, context).records, profile)
 
 
-def _records(
-    controller: Controller, image: Image, request: BrokerHeartbeatRequest | SessionExpired, context: Context
-) -> list[Record]:
-    return [each.record for each in controller.handle(image, request, context).records]
-
-
-def applied(image: Image, records: Sequence[Record], profile: Profile = KAFKA) -> Image:
+def applied(image: Image, written: Sequence[VersionedRecord], profile: Profile = KAFKA) -> Image:
     """The image after the records of one answer: the same as `Image.apply` for each record, without a copy for each."""
     changed: dict[Uuid, dict[int, Partition]] = {}
+    records = [versioned.record for versioned in written]
     for record in records:
         if isinstance(record, PartitionChangeRecord):
             partitions = changed.setdefault(record.topic_id, dict(image.topics[record.topic_id].partitions))

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from jbod_model.controller import Context, Controller
 from jbod_model.errors import UsageError
-from jbod_model.formats.records import ConfigRecord, Record
+from jbod_model.formats.records import ConfigRecord
 from jbod_model.formats.requests import SessionExpired
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA
@@ -55,11 +55,10 @@ def leaders(image: Image) -> dict[tuple[Uuid, int], int]:
 def test_records_applied_together_give_the_image_they_give_one_by_one(image: Image) -> None:
     for broker in image.brokers:
         answer = Controller(REPAIRED).handle(image, SessionExpired(broker_id=broker), Context())
-        records: list[Record] = [each.record for each in answer.records]
         one_by_one = image
-        for record in records:
-            one_by_one = one_by_one.apply(record, 0)
-        assert applied(image, records) == one_by_one
+        for versioned in answer.records:
+            one_by_one = one_by_one.apply(versioned.record, 0)
+        assert applied(image, answer.records) == one_by_one
 
 
 @settings(max_examples=amount(25, 200), deadline=None, phases=(Phase.explicit, Phase.generate))
