@@ -281,7 +281,6 @@ def connect(lake: LakeUri = "") -> duckdb.DuckDBPyConnection:
         from pipelines.storage.duck import register
 
         register(connection)
-    connection.execute("SET enable_progress_bar = false")  # python -c and notebooks would have it in their output
     connection.execute("SET GLOBAL TimeZone = 'UTC'")
     connection.execute("SET GLOBAL parquet_metadata_cache = true")  # an answer reads a file of a lake many times
     return connection

@@ -29,14 +29,6 @@ def test_package_imports_nothing_heavy_until_a_function_is_used() -> None:
     assert out.stdout.split() == []
 
 
-def test_program_without_a_file_has_no_bar_of_duckdb_in_its_output(cluster_lakes: Mapping[str, Path]) -> None:
-    """Cause: DuckDB takes ``python -c`` for a person, and wrote the progress of a long query to stdout."""
-    sql = "SELECT current_setting('enable_progress_bar')"
-    code = f"from pipelines.lake.reader import Lake; print(Lake.open({str(cluster_lakes[KAFKA])!r}).query({sql!r}))"
-    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert out.stdout == "[(False,)]\n"
-
-
 @pytest.mark.parametrize("at_offset", [None, 200])
 def test_lake_and_log_have_the_same_rows_with_the_declared_types(
     cluster_lakes: Mapping[str, Path], at_offset: int | None
