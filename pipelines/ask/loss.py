@@ -86,21 +86,21 @@ def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Follo
         if few not in lake.made:
             lake.query(f"CREATE OR REPLACE TEMP TABLE {few} AS {candidates(lake)}")
             lake.made.add(few)
-        if also:
-            others = _follow(lake, default_min_isr, f"({also}) EXCEPT SELECT * FROM {few}")
-            partitions = [*followed(lake, default_min_isr), *others]
-        else:
-            partitions = _follow(lake, default_min_isr, f"SELECT * FROM {few}")
+        wanted = lake.query(f"SELECT * FROM {few}" + (f" UNION ({also})" if also else ""))
+        known: dict[tuple[str, int], Followed] = lake.kept.setdefault(("fates", default_min_isr), {})
+        for partition in _follow(lake, default_min_isr, [row for row in wanted if row not in known]):
+            known[partition.topic_id, partition.partition] = partition
+        partitions = (known[row] for row in wanted if row in known)
         lake.kept[key] = sorted(partitions, key=attrgetter("topic", "partition", "topic_id"))
     fates: list[Followed] = lake.kept[key]
     return fates
 
 
-def _follow(lake: Lake, default_min_isr: int, wanted: str) -> list[Followed]:
-    """The fates of the partitions that the SQL ``wanted`` selects."""
-    ((number,),) = lake.query(f"CREATE OR REPLACE TEMP TABLE loss_wanted AS {wanted}")
-    if not number:
+def _follow(lake: Lake, default_min_isr: int, wanted: Sequence[tuple[str, int]]) -> list[Followed]:
+    """The fates of the partitions ``wanted``, by topic id and number."""
+    if not wanted:
         return []
+    lake.make("loss_wanted", "topic_id VARCHAR, partition INT", wanted)
     lake.query(f"CREATE OR REPLACE TEMP TABLE loss_states AS {_states(lake)}")
     broker_events = _broker_events(lake)
     select_rests(lake, _other_directories(broker_events))
@@ -118,10 +118,10 @@ def _follow(lake: Lake, default_min_isr: int, wanted: str) -> list[Followed]:
         if not doubted:
             return partitions
         lake.query("DELETE FROM loss_rests")
-        lake.query(
-            "CREATE OR REPLACE TEMP TABLE loss_wanted AS "
-            "SELECT unnest($1::VARCHAR[]) AS topic_id, unnest($2::INT[]) AS partition",
-            [[member["topic_id"] for member in doubted], [member["partition"] for member in doubted]],
+        lake.make(
+            "loss_wanted",
+            "topic_id VARCHAR, partition INT",
+            [(member["topic_id"], member["partition"]) for member in doubted],
         )
 
 

@@ -205,7 +205,7 @@ def select_rests(lake: Lake, changes: Sequence[tuple[int, int]]) -> None:
     """
     brokers, offsets = [broker for broker, _ in changes], [offset for _, offset in changes]
     lake.query(
-        f"""
+        """
         CREATE OR REPLACE TEMP TABLE loss_rests AS
         WITH turns AS (
             SELECT topic_id, partition, from_offset, leader, leader >= 0 AND list_has_all(isr, replicas) AS whole,
@@ -217,10 +217,9 @@ def select_rests(lake: Lake, changes: Sequence[tuple[int, int]]) -> None:
                    ) AS turns
             FROM loss_states WINDOW w AS (PARTITION BY topic_id, partition ORDER BY from_offset)
             UNION ALL
-            SELECT DISTINCT topic_id, partition, changed, -1, false, NULL, true
-            FROM {lake.scan("assignments")} SEMI JOIN loss_wanted USING (topic_id, partition)
+            SELECT topic_id, partition, changed, -1, false, NULL, true
+            FROM (SELECT DISTINCT topic_id, partition, unnest(replicas) AS broker_id FROM loss_states)
             JOIN (SELECT unnest($1::INT[]) AS broker_id, unnest($2::BIGINT[]) AS changed) USING (broker_id)
-            WHERE topic_id IN (SELECT topic_id FROM loss_wanted)
         ),
         stretches AS (
             SELECT topic_id, partition, from_offset, sum(turns::INT) OVER w AS stretch,
