@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pipelines.ask.advice import Advice, few, restart_to_elect, steps_in_words
 from pipelines.ask.advice_last_copies import elect_any
 from pipelines.ask.configs import features, min_isr
-from pipelines.ask.json_values import NamedPartition, jsonable
+from pipelines.ask.json_values import NamedPartition
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, count_lost
 from pipelines.lake.ledger import time_of
@@ -197,11 +197,12 @@ class Leaderless(NamedPartition):
     from_time: datetime
     finding: str
     steps: Sequence[Advice]
+    also_in_json = ("advice",)
 
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        answer: dict[str, Any] = jsonable(self)
-        return {**answer, "advice": steps_in_words(self.steps)}
+    @property
+    def advice(self) -> str:
+        """The steps as one line."""
+        return steps_in_words(self.steps)
 
 
 def shutting_down(lake: Lake) -> set[int]:

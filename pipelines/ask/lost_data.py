@@ -213,7 +213,7 @@ class Losses:
         order = (LOST, UNREACHABLE, MAY_LACK)
         for loss in sorted((loss for kind in order for loss in self.chosen(kind)), key=attrgetter("offset")):
             # A partition can have the same loss twice: the group names it once.
-            losses_by_cause.setdefault((loss.finding, steps_in_words(loss.steps)), {}).setdefault(loss.name, loss)
+            losses_by_cause.setdefault((loss.finding, loss.advice), {}).setdefault(loss.name, loss)
         groups = [list(group.values()) for group in losses_by_cause.values()]
 
         def place(group: Sequence[DataLoss]) -> tuple[int, bool, int, int]:

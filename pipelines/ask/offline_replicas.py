@@ -223,7 +223,7 @@ class Offline:
             "partitions_led_from_offline": names("led_from_offline"),
             "partitions_all_offline": names("all_offline"),
             "partitions_under_min_isr": names("under_min_isr"),
-            "leaderless": [leaderless_partition.as_json() for leaderless_partition in self.leaderless],
+            "leaderless": jsonable(self.leaderless),
             "causes": jsonable(self.causes),
             "one_copy": None if self.one_copy is None else {"partitions": self.one_copy[0], "bytes": self.one_copy[1]},
             "unseen_disks": self.unseen_disks,

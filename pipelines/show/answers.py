@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
-from pipelines.ask.advice import steps_in_words
 from pipelines.ask.lake_status import Directory, Leaderless, Status, Troubled
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, DataLoss, Losses
 from pipelines.ask.offline_replicas import Offline, OfflineReplica
@@ -190,7 +189,7 @@ def _show_leaderless(out: Screen, answer: Offline, every: bool) -> None:
     """Partitions without a leader although their replicas are online, by reason."""
     groups: dict[tuple[str, str], list[Leaderless]] = {}
     for partition in answer.leaderless:
-        groups.setdefault((partition.finding, steps_in_words(partition.steps)), []).append(partition)
+        groups.setdefault((partition.finding, partition.advice), []).append(partition)
     shown = list(groups.values()) if every else list(groups.values())[:MOST_CAUSES]
     if shown:
         show_title(out, "Without a leader, although every replica is online")
