@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT, metadata_dir
+from tests.support.volume import sampled
 
 pytestmark = pytest.mark.spark
 
@@ -47,7 +48,9 @@ print(spark.conf.get("spark.sql.session.timeZone"), spark.sparkContext._gateway.
     assert not Path("/proc", process).exists()
 
 
-@pytest.mark.parametrize(("name", "value"), [("spark.log.level", "LOUD"), ("spark.sql.shuffle.partitions", "x")])
+@pytest.mark.parametrize(
+    ("name", "value"), sampled([("spark.log.level", "LOUD"), ("spark.sql.shuffle.partitions", "x")], 1)
+)
 def test_value_that_spark_does_not_take_is_2_and_a_line_that_names_it(tmp_path: Path, name: str, value: str) -> None:
     """Cause: Spark's own names have no check of jbod, and their errors were tracebacks of Python and Java."""
     words = [sys.executable, "-m", "pipelines.cli.main", "-q", "replay", str(metadata_dir("kafka-4.1.2"))]
