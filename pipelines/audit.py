@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 
 from jbod_model.audit import Audit, Judged, OwnWork, Verdict, compare
 from jbod_model.audit.compare import operation_of
@@ -40,7 +40,8 @@ from jbod_model.formats.requests import BrokerHeartbeatRequest
 from jbod_model.profiles import NEWEST
 from jbod_model.replay.transactions import committed
 from jbod_model.storage.properties import FILE_NAME, read_meta_properties
-from pipelines.lake.delta import delta_at, no_lake, uri_of
+from pipelines.lake.delta import uri_of
+from pipelines.lake.ledger import open_ledger
 from pipelines.lake.tables import TIME, Table, column
 from pipelines.lake.uris import LakeUri
 from pipelines.storage.objects import storage_options
@@ -84,7 +85,7 @@ _YEAR_ONE = -62_135_596_800_000
 def write_audit(lake: LakeUri, judged: Iterable[Judged]) -> int:
     """Replaces the table in the lake at ``lake`` by ``judged``, as a stream. Returns the number of rows.
 
-    Raises UsageError if there is no lake, or if it cannot be written.
+    Raises UsageError if there is no lake, or if it cannot be read or written.
     """
     written = 0
 
@@ -95,12 +96,8 @@ def write_audit(lake: LakeUri, judged: Iterable[Judged]) -> int:
             written += len(some)
             yield pa.RecordBatch.from_pylist(some, schema=AUDIT.schema)
 
-    root = uri_of(lake)
-    location = f"{root}/{AUDIT.name}"
-    try:
-        delta_at(f"{root}/ledger")
-    except (TableNotFoundError, DeltaError, OSError):
-        raise no_lake(lake) from None
+    open_ledger(lake)
+    location = f"{uri_of(lake)}/{AUDIT.name}"
     try:
         write_deltalake(
             location,

@@ -116,6 +116,19 @@ def test_the_table_has_a_row_for_each_request_that_matters_and_a_second_run_repl
     assert run("image", "--lake", lake) == 0  # the table is no part of what is published
 
 
+def test_a_lake_whose_ledger_is_damaged_is_refused_as_by_every_question(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_lake(tmp_path, read_log(metadata_dir(KAFKA)), cluster_id="JBODtestCluster0123456")
+    for commit in (tmp_path / "ledger" / "_delta_log").glob("*.json"):
+        commit.write_text("no JSON")
+    assert run("status", "--lake", tmp_path) == 2
+    problem = capsys.readouterr().err
+    assert "is gone or cannot be read" in problem
+    assert run("audit", LOG_DIR, "--requests", REQUESTS, "--lake", tmp_path) == 2
+    assert capsys.readouterr().err == problem
+
+
 def test_a_clock_that_is_not_utc_is_said_and_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     local = tmp_path / "requests.log"
     local.write_text(gzip.decompress(REQUESTS.read_bytes()).decode().replace("[2026-11-21 02:", "[2026-11-21 04:"))
