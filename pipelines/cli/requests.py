@@ -25,9 +25,23 @@ if TYPE_CHECKING:
     from pipelines.show.rows import Chosen
     from pipelines.show.text import Screen
 
+
+def _files(given: list[Path] | None) -> list[Path]:
+    """Each file once. What matches nothing stays as given."""
+    from pipelines.source.request_files import files_of
+
+    paths = (path for pattern in given or () for path in [*files_of([str(pattern)])] or [str(pattern)])
+    return [*dict.fromkeys(map(Path, paths))]
+
+
 Requests = Annotated[
     list[Path] | None,
-    typer.Option("--requests", metavar="FILE", help="A controller's request log, plain or gzipped; may be repeated."),
+    typer.Option(
+        "--requests",
+        metavar="FILE",
+        help="A controller's request log, or a glob of rotated ones; may be repeated.",
+        callback=_files,
+    ),
 ]
 StaticConfigs = Annotated[
     list[str] | None,

@@ -144,6 +144,16 @@ def file_id(path: str) -> tuple[str, bytes] | None:
     return hashlib.sha256(head[:end]).hexdigest()[:24], time[0] if time else b""
 
 
+def files_of(patterns: Iterable[str]) -> Iterator[str]:
+    """Files by name or glob. A file includes its rotations, such as ``FILE.1`` or ``FILE.2026-11-21.gz``."""
+    for pattern in patterns:
+        rotated = sorted(glob(f"{escape(pattern)}.*"))  # noqa: PTH207 - it may begin at the root
+        if Path(pattern).exists() or rotated:
+            yield from [pattern, *rotated] if Path(pattern).exists() else rotated
+        elif has_magic(pattern):
+            yield from sorted(glob(pattern, recursive=True))  # noqa: PTH207 - it may begin at the root
+
+
 class RequestFiles:
     """The logs that match paths and globs; every ``scan`` looks at them again."""
 
@@ -159,7 +169,7 @@ class RequestFiles:
     def check(self) -> None:
         """Raises UsageError for a directory, and for a path or glob that matches no file."""
         for pattern in self._patterns:
-            paths = list(self._expand([pattern]))
+            paths = list(files_of([pattern]))
             if not paths:
                 what = "matches no file" if has_magic(pattern) else "no such file"
                 raise UsageError(f"{pattern}: {what}; give a controller's request log, rotated ones as a glob")
@@ -178,7 +188,7 @@ class RequestFiles:
 
     def scan(self, known: Mapping[str, int]) -> list[LogFile]:
         """The logs, oldest first. A log in ``known`` (id -> position) is searched for under other names, too."""
-        files = self._identify(self._expand(self._patterns), {})
+        files = self._identify(files_of(self._patterns), {})
         missing = known.keys() - files.keys()
         if missing:
             files = self._identify(self._siblings(), files, only=missing)
@@ -187,7 +197,7 @@ class RequestFiles:
 
     def find(self, wanted: str) -> str | None:
         """Returns the current path of a log, None if it is gone."""
-        for paths in (self._expand(self._patterns), self._siblings()):
+        for paths in (files_of(self._patterns), self._siblings()):
             for path in paths:
                 if _id_of(path) == wanted:
                     return path
@@ -218,15 +228,6 @@ class RequestFiles:
                 self._ids.clear()
             self._ids[key] = file_id(path)
         return self._ids[key]
-
-    def _expand(self, patterns: Iterable[str]) -> Iterator[str]:
-        """Files by name. A file includes its rotations, such as ``FILE.1`` or ``FILE.2026-11-21.gz``."""
-        for pattern in patterns:
-            rotated = sorted(glob(f"{escape(pattern)}.*"))  # noqa: PTH207 - it may begin at the root
-            if Path(pattern).exists() or rotated:
-                yield from [pattern, *rotated] if Path(pattern).exists() else rotated
-            elif has_magic(pattern):
-                yield from sorted(glob(pattern, recursive=True))  # noqa: PTH207 - it may begin at the root
 
     def _siblings(self) -> Iterator[str]:
         """Files next to the given ones, to which a rotation may have moved them."""

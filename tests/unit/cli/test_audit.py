@@ -268,6 +268,23 @@ def test_several_files_in_any_order_are_one_stream(tmp_path: Path, capsys: pytes
     }
 
 
+def test_a_glob_of_request_logs_is_the_same_as_their_names_and_a_log_includes_its_rotations(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = gzip.decompress(REQUESTS.read_bytes()).decode().splitlines(keepends=True)
+    late, early = tmp_path / "requests.log", tmp_path / "requests.log.1"
+    early.write_text("".join(lines[:900]))
+    late.write_text("".join(lines[900:]))
+    answers = []
+    for names in (late, early), (tmp_path / "requests.*",), (late,):
+        assert run("audit", LOG_DIR, *(word for name in names for word in ("--requests", name)), "--json") == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0]["requests"] == 611
+    assert answers[1] == answers[2] == answers[0]
+    assert run("audit", LOG_DIR, "--requests", tmp_path / "*.gz") == 2
+    assert "*.gz: there is no such file" in capsys.readouterr().err
+
+
 def test_requests_of_another_cluster_are_counted_and_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("audit", LOG_DIR, "--requests", OLD, "--json") == 2
     answer = json.loads(capsys.readouterr().out)
