@@ -136,8 +136,22 @@ class PlanCheck:
 
     @property
     def copies(self) -> Mapping[int, int]:
-        """Broker -> replicas that it has to copy."""
-        return dict(sorted(Counter(broker for partition in self.partitions for broker in partition.adds).items()))
+        """Broker -> replicas that it has to copy. As of both counts below, partitions that are refused have none."""
+        return dict(sorted(Counter(broker for partition in self._accepted for broker in partition.adds).items()))
+
+    @property
+    def leaders_move(self) -> int:
+        """Partitions that another replica leads in the end."""
+        return sum(partition.leader_moves for partition in self._accepted)
+
+    @property
+    def disk_moves(self) -> int:
+        """Replicas that stay on their broker, and for which the file names a directory."""
+        return sum(partition.disk_moves for partition in self._accepted)
+
+    @property
+    def _accepted(self) -> Sequence[Planned]:
+        return [partition for partition in self.partitions if REFUSED not in partition.why]
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -145,9 +159,7 @@ class PlanCheck:
             **members(self, "offset", "time", "ok"),
             "findings": {finding.replace(" ", "_"): len(partitions) for finding, partitions in self.groups.items()},
             "copies": {str(broker): count for broker, count in self.copies.items()},
-            "leaders_move": sum(partition.leader_moves for partition in self.partitions),
-            "disk_moves": sum(partition.disk_moves for partition in self.partitions),
-            **members(self, "partitions", "notes", "fault"),
+            **members(self, "leaders_move", "disk_moves", "partitions", "notes", "fault"),
         }
 
 

@@ -109,10 +109,8 @@ def _show_cost(out: Screen, answer: PlanCheck) -> None:
     """How much is copied, and who leads afterwards."""
     copies = sum(answer.copies.values())
     costs = [f"{many(copies, 'replica')} to copy"] if copies else []
-    moves = sum(partition.disk_moves for partition in answer.partitions)
-    costs += [f"{many(moves, 'replica')} between disks of a broker"] if moves else []
-    led = sum(partition.leader_moves for partition in answer.partitions)
-    costs += [f"{many(led, 'leader')} to move"] if led else []
+    costs += [f"{many(answer.disk_moves, 'replica')} between disks of a broker"] if answer.disk_moves else []
+    costs += [f"{many(answer.leaders_move, 'leader')} to move"] if answer.leaders_move else []
     if costs:
         say(out, f"It has {', '.join(costs)}.")
     if answer.copies:

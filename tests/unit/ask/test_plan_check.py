@@ -71,6 +71,18 @@ def test_fenced_broker_never_copies(tmp_path: Path) -> None:
     )
 
 
+def test_what_is_refused_is_not_counted_as_work_of_the_plan(tmp_path: Path) -> None:
+    wanted = {"t_0": ([3, 9, 1], ["any", "any", "/data/b"]), "no_0": [1, 2], "u_0": [4]}
+    answer = answer_of(tmp_path, cluster(), **wanted)
+    assert [partition.name for partition in answer.groups["refused"]] == ["no-0", "t-0"]
+    assert (answer.copies, answer.leaders_move, answer.disk_moves) == ({4: 1}, 1, 0)
+    assert {key: answer.as_json()[key] for key in ("copies", "leaders_move", "disk_moves")} == {
+        "copies": {"4": 1},
+        "leaders_move": 1,
+        "disk_moves": 0,
+    }
+
+
 @pytest.mark.parametrize(("level", "swap"), [(26, "never done"), (31, "refused")])
 def test_file_with_a_broker_that_is_down_is_refused_by_the_tool(tmp_path: Path, level: int, swap: str) -> None:
     """Nothing blocked another order, or a swap beside it: the controller would do it, and the tool begins nothing."""
