@@ -97,7 +97,7 @@ class Copies:
 
 
 def time_left(works: Sequence[Work], now: datetime) -> timedelta | None:
-    """Until the rest is done, at the pace so far. None if there is no rest, or no pace.
+    """Until the rest is done, at the pace so far. None if nothing of the rest is under way, or there is no pace.
 
     The pace counts from the beginning of the oldest reassignment that is under way. If only moves between disks are
     left, whose beginning no record has, it counts from the first of the last ones that are less than PAUSE apart. If
@@ -105,7 +105,7 @@ def time_left(works: Sequence[Work], now: datetime) -> timedelta | None:
     """
     rest = [work for work in works if work.state in (UNDER_WAY, NOT_BEGUN)]
     done = sorted((work for work in works if work.state == DONE and work.copied and work.time is not None), key=_end)
-    if not rest:
+    if all(work.state == NOT_BEGUN for work in rest):
         return None
     weighed = all(work.bytes is not None for work in [*rest, *done])
     since = min((work.begun for work in rest if work.begun is not None), default=None)
@@ -200,7 +200,8 @@ class PlanWatch:
     partitions: Sequence[Watched]
     """In the order of STATES, then by topic and number."""
     left: timedelta | None
-    """Until those that are under way or not begun are done, at the pace so far. None if no pace is known."""
+    """Until those that are under way or not begun are done, at the pace so far. None if none is under way, or no pace
+    is known."""
     disks: Sequence[Emptied]
     offline: Mapping[tuple[int, str], Sequence[str]]
     """(broker, directory) -> the partitions of the files with a replica in it, which is offline while its broker

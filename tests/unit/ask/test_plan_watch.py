@@ -260,6 +260,17 @@ def test_time_left_is_that_of_the_rest_at_the_pace_since_it_began() -> None:
     assert time_left([Work("under way", begun=began)], NOW) is None
 
 
+def test_file_that_nobody_executes_has_no_time_left_although_a_partition_was_moved_before(tmp_path: Path) -> None:
+    story = Story().broker(1, "a").broker(2, "c").broker(3, "d").topic("t", {1: "a", 2: "c"}, {1: "a", 2: "c"})
+    story = end(begin(story, "t", 0, [3, 2], "d").wait(60), "t", 0, [3, 2]).wait(60)
+    answer = answer_of(tmp_path, story, t_0=[3, 2], t_1=[3, 2])
+    assert [(partition.partition, partition.state) for partition in answer.partitions] == [
+        (1, "not begun"),
+        (0, "done"),
+    ]
+    assert answer.left is None
+
+
 def test_time_left_of_moves_between_disks_counts_the_last_execution_only() -> None:
     ends = [NOW - timedelta(days=3), *(NOW - timedelta(minutes=minutes) for minutes in (40, 30, 20))]
     done = [Work("done", time=end) for end in ends]
