@@ -160,9 +160,12 @@ def partition_named(lake: Lake, name: str) -> tuple[str, int]:
     for whole in (topic, name):
         if whole in topics:
             raise UsageError(f"{name}: {whole} has the partitions {whole}-0 to {whole}-{topics[whole]}")
-    topic, number = (topic, number) if numbered else (name, "0")
+    if not numbered:
+        topic = name.rstrip("0123456789")
+        number = name[len(topic) :][:9] or "0"
     near = difflib.get_close_matches(topic, topics, 3, 0.5)
-    hint = f"did you mean {' or '.join(f'{match}-{number}' for match in near)}?" if near else _some(topics)
+    names = [f"{match}-{number if int(number) <= topics[match] else 0}" for match in near]
+    hint = f"did you mean {' or '.join(names)}?" if near else _some(topics)
     raise UsageError(f"{name}: no such partition up to offset {lake.offset}: {hint}")
 
 

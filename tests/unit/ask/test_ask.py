@@ -386,6 +386,8 @@ def test_history_of_an_offline_replica_that_is_reassigned_away_never_says_offlin
         ("order-0", "did you mean orders-0?"),
         ("order", "did you mean orders-0?"),
         ("order-s", "did you mean orders-0?"),
+        ("orders1", "did you mean orders-1?"),
+        ("order-9", "did you mean orders-0?"),
         ("orders-7", "orders has the partitions orders-0 to orders-1"),
         ("orders", "orders has the partitions orders-0 to orders-1"),
         ("orders-x", "orders has the partitions orders-0 to orders-1"),
