@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from jbod_model.errors import JbodError, UsageError, first_line_of
-from pipelines.lake.delta import is_table
+from pipelines.lake.delta import is_table, refuse_tilde
 from pipelines.lake.uris import LakeUri
 from pipelines.settings import Settings, load, read_yaml
 from pipelines.storage import objects
@@ -66,7 +66,10 @@ def read_fleet(path: Path) -> list[FleetCluster]:
     common = load()
     clusters: list[FleetCluster] = []
     for number, raw in enumerate(listed, 1):
-        clusters += _clusters(path, f"{path}: cluster {number}", raw, common)
+        try:
+            clusters += _clusters(path, raw, common)
+        except UsageError as problem:
+            raise UsageError(f"{path}: cluster {_name(raw) or number}: {problem}") from None
     if not clusters:
         raise UsageError(f"{path}: its patterns match no folder")
     for what, values in (
@@ -108,53 +111,58 @@ class FollowedFile:
             self._tell(first_line_of(problem))
 
 
-def _clusters(path: Path, where: str, raw: Any, common: Settings) -> Iterator[FleetCluster]:
+def _clusters(path: Path, raw: Any, common: Settings) -> Iterator[FleetCluster]:
     if not isinstance(raw, Mapping):
-        raise UsageError(f"{where}: is no mapping of name, log and lake")
+        raise UsageError("is no mapping of name, log and lake")
     if unknown := [key for key in raw if key not in _KEYS]:
-        raise UsageError(f"{where}: {unknown[0]}: no such key; there are {', '.join(_KEYS)}")
+        raise UsageError(f"{unknown[0]}: no such key; there are {', '.join(_KEYS)}")
     for key in ("log", "lake"):
         if not isinstance(raw.get(key), str) or not raw[key]:
-            raise UsageError(f"{where}: {key} is missing")
-        _refuse_unprintable(where, key, raw[key])
+            raise UsageError(f"{key} is missing")
+        _refuse_unprintable(key, raw[key])
     log, lake = (_placed(path, raw[key]) for key in ("log", "lake"))
-    own = _own(path, where, raw)
+    own = _own(path, raw)
     if ANY not in log:
         if not isinstance(raw.get("name"), str) or not raw["name"]:
-            raise UsageError(f"{where}: name is missing")
-        _refuse_unprintable(where, "name", raw["name"])
-        yield FleetCluster(raw["name"], log, _settings(where, own, common, lake), path)
+            raise UsageError("name is missing")
+        _refuse_unprintable("name", raw["name"])
+        yield FleetCluster(raw["name"], log, _settings(own, common, lake), path)
         return
     if log.count(ANY) != 1 or lake.count(ANY) != 1 or "name" in raw:
-        raise UsageError(f"{where}: a pattern has one {ANY} in log and in lake, which is the name, and no name")
-    for name in sorted(_matches(where, log, lake)):
-        _refuse_unprintable(where, "name", name)
-        yield FleetCluster(name, log.replace(ANY, name), _settings(where, own, common, lake.replace(ANY, name)), path)
+        raise UsageError(f"a pattern has one {ANY} in log and in lake, which is the name, and no name")
+    for name in sorted(_matches(log, lake)):
+        _refuse_unprintable("name", name)
+        yield FleetCluster(name, log.replace(ANY, name), _settings(own, common, lake.replace(ANY, name)), path)
 
 
-def _refuse_unprintable(where: str, key: str, text: str) -> None:
+def _name(raw: Any) -> str:
+    """What an error calls a cluster; empty if it has no name that can be printed."""
+    name = raw.get("name") if isinstance(raw, Mapping) else None
+    return name if isinstance(name, str) and name.isprintable() else ""
+
+
+def _refuse_unprintable(key: str, text: str) -> None:
     """Raises UsageError for a control character, or half a surrogate pair: lines and files of answers have the text."""
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in text):
-        raise UsageError(f"{where}: {key} {text!r}: has a character that cannot be printed")
+        raise UsageError(f"{key} {text!r}: has a character that cannot be printed")
 
 
 def _placed(path: Path, location: str) -> str:
+    refuse_tilde(location)
     return location if "://" in location else str(path.absolute().parent / location)
 
 
-def _own(path: Path, where: str, raw: Mapping[str, Any]) -> dict[str, Any]:
+def _own(path: Path, raw: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a cluster, as nested mappings."""
     own = raw.get("settings") or {}
     if not isinstance(own, Mapping):
-        raise UsageError(f"{where}: settings are a mapping, as in conf/jbod.yaml")
+        raise UsageError("settings are a mapping, as in conf/jbod.yaml")
     for key in ("lake", "spark"):
         if key in own:
-            raise UsageError(
-                f"{where}: settings.{key}: " + ("lake names it" if key == "lake" else "all clusters share")
-            )
+            raise UsageError(f"settings.{key}: " + ("lake names it" if key == "lake" else "all clusters share"))
     labels = raw.get("labels") or []
     if not isinstance(labels, list):
-        raise UsageError(f"{where}: labels are a list of sources, as jbod label takes them")
+        raise UsageError("labels are a list of sources, as jbod label takes them")
     own = {**own, "labels": {"sources": [str(source) for source in labels]}} if labels else dict(own)
     for section, key in _PLACES:
         within = own.get(section)
@@ -170,13 +178,13 @@ def _all_placed(path: Path, named: Any) -> Any:
     return _placed(path, named) if isinstance(named, str) else named
 
 
-def _settings(where: str, own: Mapping[str, Any], common: Settings, lake: LakeUri) -> Settings:
+def _settings(own: Mapping[str, Any], common: Settings, lake: LakeUri) -> Settings:
     if not own:
         return replace(common, lake=lake)
     try:
         return load(lake=lake, **own)
-    except (UsageError, TypeError) as problem:
-        raise UsageError(f"{where}: {problem}") from None
+    except TypeError as problem:
+        raise UsageError(str(problem)) from None
 
 
 def _is_folder(path: Path) -> bool:
@@ -187,19 +195,19 @@ def _is_folder(path: Path) -> bool:
         return True
 
 
-def _matches(where: str, log: str, lake: LakeUri) -> list[str]:
+def _matches(log: str, lake: LakeUri) -> list[str]:
     """What the star of a log's pattern stands for: folders of logs, and lakes whose log is gone.
 
     Where one of both cannot be listed, the other has the names: the replay of each says what is wrong.
     """
     if "://" in log and not objects.is_object(log):
-        raise UsageError(f"{where}: {log}: a pattern is of folders on a disk or on S3")
+        raise UsageError(f"{log}: a pattern is of folders on a disk or on S3")
     names: list[str] = []
     refused: JbodError | None = None
     try:
         names = _folders(log)
     except OSError as problem:
-        refused = UsageError(f"{where}: {log}: {problem.strerror}")
+        refused = UsageError(f"{log}: {problem.strerror}")
     except JbodError as problem:
         refused = problem
     with suppress(OSError, JbodError):

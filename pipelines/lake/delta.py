@@ -64,11 +64,16 @@ def uri_of(path: str) -> str:
     return path if "://" in path else Path(path).absolute().as_uri()
 
 
+def refuse_tilde(path: str) -> None:
+    """Raises UsageError for a path that is meant to begin at the home folder: only a shell reads it so."""
+    if path.startswith("~/"):
+        raise UsageError(f"{path}: no shell has replaced the ~: write the whole path, {Path.home()}/...")
+
+
 def refuse_misread(path: str) -> None:
     """Raises UsageError for a local path that means another one to delta-rs, which decodes the path of a log twice, and
     takes ~ for the home folder."""
-    if path.startswith("~/"):
-        raise UsageError(f"{path}: no shell has replaced the ~: write the whole path, {Path.home()}/...")
+    refuse_tilde(path)
     match = None if "://" in path else _MISREAD.search(os.path.realpath(path))
     if match is not None:
         raise UsageError(

@@ -116,9 +116,9 @@ def test_folder_whose_name_cannot_be_printed_is_refused(tmp_path: Path) -> None:
     [
         ("  {}\n", "clusters: is no list of clusters"),
         ("- just text\n", "cluster 1: is no mapping"),
-        ("- {name: a, log: x}\n", "cluster 1: lake is missing"),
+        ("- {name: a, log: x}\n", "cluster a: lake is missing"),
         ("- {log: x, lake: y}\n", "cluster 1: name is missing"),
-        ("- {name: a, log: x, lake: y, lags: 1}\n", "cluster 1: lags: no such key; there are name, log, lake"),
+        ("- {name: a, log: x, lake: y, lags: 1}\n", "cluster a: lags: no such key; there are name, log, lake"),
         ("- {name: a, log: x, lake: y}\n- {name: a, log: x, lake: z}\n", "two clusters have the name a"),
         ("- {name: a, log: x, lake: y}\n- {name: b, log: x, lake: y}\n", "two clusters have the lake "),
         ("- {name: a, log: x, lake: y}\n- {name: b, log: x, lake: z/../y}\n", "two clusters have the lake "),
@@ -126,12 +126,19 @@ def test_folder_whose_name_cannot_be_printed_is_refused(tmp_path: Path) -> None:
         ("- {log: ./*/metadata, lake: y/*}\n", "its patterns match no folder"),
         ("- {log: kafka://*, lake: y/*}\n", "a pattern is of folders"),
         ("- {log: none/*/metadata, lake: y/*}\n", "No such file or directory"),
-        ('- {name: a, log: x, lake: "a\\0b"}\n', r"cluster 1: lake 'a\x00b': has a character that cannot be printed"),
+        ('- {name: a, log: x, lake: "a\\0b"}\n', r"cluster a: lake 'a\x00b': has a character that cannot be printed"),
         ('- {log: "x\\0/*", lake: y/*}\n', r"cluster 1: log 'x\x00/*': has a character"),
         ('- {name: "\\ud800", log: x, lake: y}\n', r"cluster 1: name '\ud800': has a character"),
         ('- {name: "a\\nb", log: x, lake: y}\n', r"cluster 1: name 'a\nb': has a character"),
         ("- {name: a, log: x, lake: y, settings: {spark: {master: yarn}}}\n", "settings.spark: all clusters share"),
+        (
+            "- {name: a, log: x, lake: y, settings: {replay: {tale: wait}}}\n",
+            "cluster a: options: replay.tale: no such",
+        ),
         ("- {name: a, log: x, lake: y, settings: {replay: {tale: wait}}}\n", "did you mean tail?"),
+        ("- {name: a, log: ~/x, lake: y}\n", "cluster a: ~/x: no shell has replaced the ~: write the whole path, /"),
+        ("- {log: x/*, lake: ~/y/*}\n", "cluster 1: ~/y/*: no shell has replaced the ~"),
+        ("- {name: a, log: x, lake: y, labels: [~/z]}\n", "cluster a: ~/z: no shell has replaced the ~"),
     ],
 )
 def test_wrong_file_is_refused_with_its_name_and_the_cluster(tmp_path: Path, text: str, message: str) -> None:
