@@ -76,6 +76,8 @@ class Done:
         if self.state == STOPPED:
             if self.end_offset is None:
                 return f"{self.name}: stopped before its log was looked at; run again"
+            if self.end_offset == 0:
+                return f"{self.name}: stopped, nothing was published yet; run again to begin"
             return f"{self.name}: stopped, published up to offset {last}; run again to continue"
         return f"{self.name}: nothing new" + (f" after offset {last}" if self.end_offset else "")
 

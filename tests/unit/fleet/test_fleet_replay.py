@@ -225,6 +225,22 @@ def test_look_that_is_slow_when_the_run_is_stopped_is_no_failure(
     assert str(outcomes["b"]) == "b: stopped before its log was looked at; run again"
 
 
+def test_run_that_is_stopped_before_its_first_publication_says_that_nothing_was_published(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, load = fleet(file), Runner.load
+
+    def stopped(runner: Runner, tasks: int) -> None:
+        run.stop()
+        runner.stop()
+        load(runner, tasks)
+
+    monkeypatch.setattr(Runner, "load", stopped)
+    lines = [str(done) for done in run.round() if done.end_offset is not None]
+    assert lines
+    assert {line.partition(": ")[2] for line in lines} == {"stopped, nothing was published yet; run again to begin"}
+
+
 def test_quorum_that_answers_nothing_costs_the_others_nothing(file: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
