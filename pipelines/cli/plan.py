@@ -90,25 +90,31 @@ def made(
 
 
 def makes(aim_of: Callable[..., Aim]) -> Callable[..., None]:
-    """Makes a command of what says the goal: it has the options of ``made`` besides its own."""
-    own = [*inspect.signature(aim_of, eval_str=True).parameters.values()]
-    options = [*inspect.signature(made, eval_str=True).parameters.values()][2:]
+    """Makes a command of what says the goal: it has the options of ``made`` besides its own.
+
+    What ``aim_of`` itself refuses is refused before the cluster is read, which can take many seconds.
+    """
+    own = dict(inspect.signature(aim_of, eval_str=True).parameters)
+    options = dict([*inspect.signature(made, eval_str=True).parameters.items()][2:])
 
     def ask(query: Inquiry, **values: Any) -> Reply:
-        mine = {parameter.name: values.pop(parameter.name) for parameter in own[1:]}
-        return made(query, aim_of(query, **mine), **values)
+        aim = aim_of(query, **{name: value for name, value in values.items() if name in own})
+        return made(query, aim, **{name: values[name] for name in options})
 
     ask.__name__, ask.__doc__ = aim_of.__name__, aim_of.__doc__
-    ask.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
+    ask.__signature__ = inspect.Signature([*(own | options).values()])  # type: ignore[attr-defined]
     return question(STEPS)(ask)
 
 
 @makes
 def drain(query: Inquiry, place: Place) -> Aim:
     """Empty a disk: onto the others of its broker, else onto other brokers. Or a whole broker. Exit code 1: no plan."""
+    from pipelines.ask.whatif_places import find_place
     from pipelines.plan.goals import drain as goal
     from pipelines.plan.goals import find
 
+    if ":" not in place:
+        find_place(query.lake, place)
     return lambda it: goal(it, find(it, query.lake, place))
 
 
@@ -128,10 +134,13 @@ def balance(
     _: Inquiry,
     broker: Annotated[int | None, typer.Argument(metavar="BROKER", help="Only the disks of this broker.")] = None,
     by: Annotated[Measure, _of_plan(help="What is to be even.")] = Measure.bytes,
+    sizes: Sizes = None,
 ) -> Aim:
     """Even all disks of all brokers at once, or those of one broker, with as few bytes moved as it can."""
     from pipelines.plan.goals import balance as goal
+    from pipelines.plan.goals import refuse_without_sizes
 
+    refuse_without_sizes(by, sized=bool(sizes))
     return lambda it: goal(it, broker, by)
 
 

@@ -141,10 +141,7 @@ def fill(it: Problem, place: Place) -> Goal:
 
 def balance(it: Problem, broker: int | None, by: str) -> Goal:
     """Evens all disks of the cluster, or those of one broker."""
-    if by == BYTES and not it.sized:
-        raise UsageError(
-            "balance needs sizes: give --sizes FILE (what kafka-log-dirs --describe printed), or --by replicas"
-        )
+    refuse_without_sizes(by, sized=it.sized)
     pool, where, mine = _measured(it), "the cluster", np.ones(len(it.disks), bool)
     title = "become the first of their partitions, so that brokers lead as many" if by == LEADERS else "move"
     if broker is not None:
@@ -158,6 +155,14 @@ def balance(it: Problem, broker: int | None, by: str) -> Goal:
     if pool.sum() < 2:
         raise UsageError(f"{where}: fewer than two of its disks can be compared: {_closed(it, mine)}")
     return replace(Goal.of(it, title, f"even {where}"), takes=pool & (it.disks.state == OPEN), gives=pool, even=by)
+
+
+def refuse_without_sizes(by: str, *, sized: bool) -> None:
+    """Raises UsageError for a balance of bytes of which nothing says how many there are."""
+    if by == BYTES and not sized:
+        raise UsageError(
+            "balance needs sizes: give --sizes FILE (what kafka-log-dirs --describe printed), or --by replicas"
+        )
 
 
 def repair(it: Problem) -> Goal:

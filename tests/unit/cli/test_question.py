@@ -195,6 +195,27 @@ def test_plan_that_is_written_to_a_folder_is_not_watched(lake: str, capsys: pyte
     assert leave(capsys, *words) == (2, "", message)
 
 
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["balance"], "balance needs sizes: give --sizes FILE"),
+        (["drain", "77"], "77: broker 77 is not registered at offset 200"),
+    ],
+)
+def test_plan_that_needs_another_option_or_broker_is_refused_before_the_cluster_is_read(
+    lake: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    problem: str,
+) -> None:
+    """Cause: on a large cluster it read for 4 to 15 s before it looked at its options."""
+    monkeypatch.setattr("pipelines.plan.answer.problem", lambda *_: pytest.fail("it reads the cluster"))
+    code, output, message = leave(capsys, "plan", *words, "--lake", lake, *AT)
+    assert (code, output) == (2, "")
+    assert message.startswith(f"jbod: {problem}")
+
+
 @pytest.mark.parametrize("question", [" ".join(QUESTIONS[table.name]) for table in TABLES if table.reasons])
 def test_reason_that_a_question_never_gives_is_refused_with_the_list(
     lake: str, capsys: pytest.CaptureFixture[str], question: str
