@@ -118,3 +118,11 @@ def test_readme_says_which_commands_take_which_options() -> None:
     assert rows == {"--format", "--sort", "--limit", "--watch"}
     assert {name for name in commands if state <= taken[name]} == commands - no_state
     assert {name for name in commands if rows <= taken[name]} == commands - no_state - no_rows
+
+
+def test_options_of_disks_have_a_word_where_the_command_is_described() -> None:
+    """Cause: --metadata-dir, --node-id and --cluster-id were in its help only."""
+    (command,) = (each for name, each in get_command(main.application()).commands.items() if name == "disks")  # type: ignore[attr-defined]
+    text = (ROOT / "docs" / "spec" / "storage.md").read_text(encoding="utf-8")
+    common = {"--json", "--quiet", "-q", "--verbose", "-v", "-c", "directories"}
+    assert not [option for parameter in command.params for option in {*parameter.opts} - common if option not in text]
