@@ -185,6 +185,7 @@ class QuorumClient:
         self.leader_epoch = 0
         self.leader: int | None = None
         self._bootstrap = tuple(addresses)
+        self._random = random.Random()
         self._security = security
         self._stop = stop
         self._patience = patience
@@ -326,7 +327,7 @@ class QuorumClient:
             if waited > _TELL_AFTER and not has_told:
                 has_told = True
                 self._notice(f"no leader for {waited:.0f} s, asking on: {_no_leader(answers)}")
-            self._wait(pause * random.uniform(0.5, 1.5))
+            self._wait(pause * self._random.uniform(0.5, 1.5))
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _count(self, fault: Fault) -> None:
@@ -339,7 +340,7 @@ class QuorumClient:
     def _connect(self) -> Connection:
         """Connects to the next address that may be the leader's. Of those without news, in a random order."""
         if not self._next:
-            self._next = random.sample(self._bootstrap, len(self._bootstrap))
+            self._next = self._random.sample(self._bootstrap, len(self._bootstrap))
         address = self._next.pop(0)
         self._connection = Connection(address, self._security, self._stop, _CONNECT_SECONDS, known=self._has_led)
         return self._connection

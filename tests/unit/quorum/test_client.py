@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import threading
 import time
@@ -164,6 +165,15 @@ def test_nobody_at_the_address_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert "cannot be reached (Connection refused)" in refusal(reader(f"kafka://127.0.0.1:{port}", patience=0.2))
+
+
+def test_client_that_asks_again_draws_no_number_from_the_generator_of_the_process() -> None:
+    """Cause: Hypothesis warned of strategies in other threads, while a client of an earlier test still asked."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    before = random.getstate()
+    refusal(reader(f"kafka://127.0.0.1:{port}", patience=0.5))
+    assert random.getstate() == before
 
 
 def test_quorum_without_a_majority_is_told_with_the_answer_of_each_controller(
