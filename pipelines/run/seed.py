@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 CHECKPOINT = "_checkpoint"
 OF_REQUESTS = "_checkpoint_requests"
 NEXT = "_checkpoint.new"
+_POSITION = "seed.json"
+"""Beside the folder of the states, so that a seed is missed whose folder is gone."""
 _STAMP = "stamp.json"
 _KEYS = f"keys-{VERSION}"
 
@@ -40,7 +42,7 @@ def write_seed(home: str, states: Mapping[int, bytes], position: Position) -> No
         with fs.open_output_stream(f"{folder}/{shard:04d}") as sink:
             sink.write(state)
     sizes = {f"{shard:04d}": len(state) for shard, state in states.items()}
-    with fs.open_output_stream(f"{folder}/position.json") as sink:
+    with fs.open_output_stream(f"{root}/{NEXT}/{_POSITION}") as sink:
         sink.write(json.dumps({**asdict(position), "sizes": sizes}).encode())
 
 
@@ -182,7 +184,7 @@ def _lines(fs: pafs.FileSystem, path: str, first: int) -> list[Any]:
 
 def seed_position(home: str) -> Position | None:
     """The position of the checkpoint's seed, None if it has none."""
-    text = _seed_file(home, "position.json")
+    text = _read(home, _POSITION)
     if text is None:
         return None
     fields = json.loads(text)
@@ -198,20 +200,21 @@ def _seed_is_whole(home: str) -> bool:
     fs, root = filesystem_of(home)
     folder = f"{root}/{CHECKPOINT}/seed"
     there = {info.base_name: info.size for info in fs.get_file_info(pafs.FileSelector(folder, allow_not_found=True))}
-    if not there:
+    position = _read(home, _POSITION)
+    if not there and position is None:
         return True
-    sizes: dict[str, int] = json.loads(_seed_file(home, "position.json") or "{}")["sizes"]
+    sizes: dict[str, int] = json.loads(position or "{}")["sizes"]
     return sizes.items() <= there.items()
 
 
 def seed_state(home: str, shard: int) -> bytes | None:
     """The state of a shard in the checkpoint's seed, None if it has none."""
-    return _seed_file(home, f"{shard:04d}")
+    return _read(home, f"seed/{shard:04d}")
 
 
-def _seed_file(home: str, name: str) -> bytes | None:
+def _read(home: str, name: str) -> bytes | None:
     fs, root = filesystem_of(home)
-    path = f"{root}/{CHECKPOINT}/seed/{name}"
+    path = f"{root}/{CHECKPOINT}/{name}"
     if fs.get_file_info(path).type != pafs.FileType.File:
         return None
     with fs.open_input_stream(path) as source:

@@ -26,7 +26,15 @@ from pipelines.lake.written_lake import Identity
 from pipelines.run.options import Replay
 from pipelines.run.rollback import reconcile
 from pipelines.run.runner import Runner
-from pipelines.run.seed import CHECKPOINT, OF_REQUESTS, checkpoint_fits, is_readable, mark_keys, write_seed
+from pipelines.run.seed import (
+    CHECKPOINT,
+    OF_REQUESTS,
+    checkpoint_fits,
+    is_readable,
+    mark_keys,
+    take_seed,
+    write_seed,
+)
 from pipelines.run.stage_options import Job
 from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner
@@ -271,6 +279,17 @@ def test_checkpoint_whose_states_have_other_keys_does_not_fit(tmp_path: Path) ->
     next((tmp_path / CHECKPOINT).glob("keys-*")).unlink()
     mark_keys(str(tmp_path))
     assert not checkpoint_fits(str(tmp_path), 300)
+
+
+def test_checkpoint_that_began_with_a_seed_which_is_gone_does_not_fit(tmp_path: Path) -> None:
+    """Cause: shards to which nothing had happened since began empty, and the next replay blamed the log."""
+    lake = str(tmp_path)
+    write_seed(lake, {0: b"a", 1: b"b"}, Position(200))
+    take_seed(lake)
+    written(tmp_path)
+    assert checkpoint_fits(lake, 300)
+    shutil.rmtree(tmp_path / CHECKPOINT / "seed")
+    assert not checkpoint_fits(lake, 300)
 
 
 def test_checkpoint_of_a_lake_without_a_publication_is_not_resumed(tmp_path: Path, log: Path) -> None:

@@ -114,7 +114,7 @@ def test_lake_whose_seed_lacks_the_state_of_a_shard_is_continued_from_its_record
         (seed / "0001").rename(seed / "0000")
         (seed / "other").rename(seed / "0001")
     else:
-        (seed / "position.json").unlink()
+        (lake / CHECKPOINT / "seed.json").unlink()
     loaded(write(log, [(1, [record]) for record in records]), lake)
     assert differences(rows_of(lake), expected_rows(Reference().add(read_log(log, "log")))) == []
 
