@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 from annotated_types import Ge, Gt, Le
 
-from jbod_model.errors import UsageError
+from jbod_model.errors import UsageError, first_line_of
 from pipelines.start.process import Trick
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ def _is_nested(kind: Any) -> bool:
 
 
 def _from_json(text: str) -> Any:
-    with suppress(ValueError):  # another text is refused later, unless it is a valid value
+    with suppress(ValueError, RecursionError):  # another text is refused later, unless it is a valid value
         return json.loads(text)
     return text
 
@@ -336,10 +336,10 @@ def read_yaml(file: Path, what: str = "settings") -> dict[str, Any]:
         content = _parsed(file.read_text(encoding="utf-8"))
     except OSError as problem:
         raise UsageError(f"{file}: cannot read the {what}: {problem.strerror}") from None
-    except (YAMLError, UnicodeDecodeError) as problem:
+    except (YAMLError, ValueError, OverflowError, AttributeError) as problem:  # ValueError: February 30
         mark = getattr(problem, "problem_mark", None)
         where = f" line {mark.line + 1}:" if mark else ""
-        wrong = getattr(problem, "problem", None) or "no UTF-8 text"
+        wrong = getattr(problem, "problem", None) or first_line_of(problem)
         raise UsageError(f"{file}:{where} not valid YAML: {wrong}") from None
     except RecursionError:
         raise UsageError(f"{file}: {what} are nested too deeply") from None

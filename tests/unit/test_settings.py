@@ -75,6 +75,9 @@ def test_settings_files_later_ones_win(monkeypatch: pytest.MonkeyPatch, tmp_path
         ("spark: 7", "bad.yaml: spark: 7 is invalid"),
         ("lake: [", "bad.yaml: line 1: not valid YAML"),
         pytest.param("[" * 20_000, "bad.yaml: settings are nested too deeply", id="deep"),  # was a traceback
+        ("lake: 2026-02-30", "bad.yaml: not valid YAML: day is out of range for month"),
+        (f"replay: {{load_bytes: {'9' * 5000}}}", "bad.yaml: not valid YAML: Exceeds the limit"),
+        ('lake: !!timestamp "x"', "bad.yaml: not valid YAML: "),
         ("- lake", "bad.yaml: settings are a mapping of names to values, not a list"),
     ],
 )
@@ -174,6 +177,9 @@ def test_settings_variables_of_lists_and_sections_are_json(
 def test_settings_variable_with_broken_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JBOD_LABELS__SOURCES", "[a")
     with pytest.raises(UsageError, match=r"^JBOD_LABELS__SOURCES: labels\.sources: '\[a' is invalid"):
+        load()
+    monkeypatch.setenv("JBOD_LABELS__SOURCES", "[" * 20_000)  # was a traceback
+    with pytest.raises(UsageError, match=r"^JBOD_LABELS__SOURCES: labels\.sources: '\[\["):
         load()
 
 
