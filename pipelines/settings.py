@@ -378,7 +378,7 @@ def _source(keys: list[str], files: dict[Path, dict[str, Any]], options: Mapping
     for file in reversed(files):
         if _has(files[file], keys):
             return str(file)
-    return "settings"
+    return _source(keys[:-1], files, options) if len(keys) > 1 else "settings"  # an element of a list, for instance
 
 
 def _has(content: object, keys: list[str]) -> bool:
