@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from jbod_model.errors import JbodError, UsageError
+from jbod_model.errors import JbodError, UsageError, first_line_of
 from pipelines.quorum.messages import (
     API_VERSIONS,
     DESCRIBE_CLUSTER,
@@ -287,7 +287,7 @@ class Connection:
         try:
             opened = socket.create_connection(self.address, timeout=self._left())
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError as problem:
+        except (OSError, ValueError) as problem:  # ValueError: a name that DNS cannot have
             raise Fault(str(self.address), f"cannot be reached ({_text(problem)})") from None
         if security.context is None:
             return opened
@@ -381,7 +381,7 @@ def _tls(problem: ssl.SSLError) -> str:
     return f"TLS fails ({reason or type(problem).__name__})"
 
 
-def _text(problem: OSError) -> str:
+def _text(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
         return "no answer in time"
-    return problem.strerror or type(problem).__name__
+    return getattr(problem, "strerror", None) or first_line_of(problem)

@@ -198,3 +198,8 @@ def test_stop_ends_a_wait_for_a_server_that_says_nothing() -> None:
         with pytest.raises(Halted):
             reader(url, stop=stopped.__len__).fetch(1, None)
         assert time.monotonic() - began < 2
+
+
+@pytest.mark.parametrize("node", ["a..b:9093", f"{'x' * 64}:9093"])
+def test_name_that_no_host_has_is_told(node: str) -> None:
+    assert f"{node}: cannot be reached (" in refusal(reader(f"kafka://{node}", patience=0.0))  # was a traceback
