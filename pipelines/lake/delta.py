@@ -371,6 +371,11 @@ def _sql_type(kind: Any) -> str:
     return _SQL_TYPES[kind.type]
 
 
+_OF_FILES = (duckdb.InvalidInputException, duckdb.BinderException)
+"""Errors that a file causes, although they are of a class of mistakes in SQL. Binder: it has the columns of another
+table."""
+
+
 @contextmanager
 def reading(lake: LakeUri) -> Iterator[None]:
     """Raises UsageError if a file that the block reads is damaged or gone. DuckDB also opens files to create a view."""
@@ -381,7 +386,7 @@ def reading(lake: LakeUri) -> Iterator[None]:
             raise fault from None
         if isinstance(problem, JbodError):
             raise
-        if isinstance(problem, duckdb.ProgrammingError) and not isinstance(problem, duckdb.InvalidInputException):
+        if isinstance(problem, duckdb.ProgrammingError) and not isinstance(problem, _OF_FILES):
             raise
         what = first_line_of(problem)
         raise UsageError(

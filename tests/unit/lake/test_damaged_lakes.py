@@ -200,6 +200,17 @@ def test_damaged_pages_of_a_table_are_reported_in_one_line(sound: Path, tmp_path
         assert code == 0 or (code, err.count("\n"), err[:5]) == (2, 1, "jbod:"), err
 
 
+def test_file_of_another_table_in_the_place_of_one_is_reported_in_one_line(sound: Path, tmp_path: Path) -> None:
+    """It was a traceback."""
+    lake = tmp_path / "lake"
+    shutil.copytree(sound, lake)
+    for file in _data(lake / "brokers"):
+        shutil.copy(_data(lake / "partitions")[0], file)
+    code, _, err = left(lake, "status")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "a file of the lake is damaged or gone (Binder Error" in err
+
+
 def test_image_of_a_damaged_lake_prints_no_part_of_an_object(sound: Path, tmp_path: Path) -> None:
     shutil.copytree(sound, tmp_path / "lake")
     no_data(tmp_path / "lake" / "partitions")
