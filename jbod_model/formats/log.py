@@ -169,7 +169,8 @@ class LogReader:
             if not is_last and self.log.segments[index + 1].base_offset <= start:
                 continue  # the snapshot covers all of it
             if expected is not None and segment.base_offset != expected:
-                raise MalformedLog(file, expected, f"the log continues at {segment.base_offset}: a segment is missing")
+                what = "a segment is missing" if segment.base_offset > expected else "segments overlap"
+                raise MalformedLog(file, expected, f"the log continues at {segment.base_offset}: {what}")
             expected = segment.base_offset
             for batch in self._read_segment(segment, is_last=is_last):
                 header = batch.header

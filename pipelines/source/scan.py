@@ -369,12 +369,11 @@ class Scan:
         for index, segment in enumerate(wanted):
             known = self._files.get(segment.path)
             if known is None:
-                if self.next_offset >= 0 and segment.base_offset != self.next_offset:
-                    raise MalformedLog(
-                        segment.path,
-                        self.next_offset,
-                        f"gap: offset {self.next_offset} is missing before {segment.base_offset}",
-                    )
+                end, begin = self.next_offset, segment.base_offset
+                if end >= 0 and begin != end:
+                    gap = f"gap: offset {end} is missing before {begin}"
+                    overlap = f"overlap: the segment before it has the offsets from {begin} to {end - 1}, too"
+                    raise MalformedLog(segment.path, end, gap if begin > end else overlap)
                 known = self._files[segment.path] = _File(segment)
                 if self.next_offset < 0:
                     self.next_offset = segment.base_offset

@@ -158,6 +158,19 @@ def test_planner_hands_out_all_before_damaged_bytes_then_refuses(tmp_path: Path,
         assert refused != (planner.scan.tail is not None or kept == total)
 
 
+def test_segment_that_overlaps_the_one_before_is_refused(tmp_path: Path) -> None:
+    """It was called a gap: the segments of two logs in one directory seemed to lack a file."""
+    log_dir = whole(tmp_path / "log", 1)
+    copy(log_dir / LOG / f"{0:020d}.log", log_dir / LOG / f"{49:020d}.log")
+    planner = Planner(LogDir(str(log_dir)))
+    position = planner.advance(planner.begin())
+    assert position.offset == 50
+    with pytest.raises(
+        MalformedLog, match=r"049\.log: offset 50: overlap: .* has the offsets from 49 to 49, too: take"
+    ):
+        planner.advance(position)
+
+
 def settled_end(log_dir: Path) -> int:
     """Offset after the last record that is in no open transaction, by the plain reader."""
     end, opened = 0, None

@@ -217,6 +217,7 @@ def test_history_out_of_order_is_refused(tmp_path: Path) -> None:
         return caught.value.problem
 
     assert problem((0, 0, 1), (3, 3, 1)) == "the log continues at 3: a segment is missing"
+    assert problem((0, 0, 1), (1, 1, 1)) == "the log continues at 1: segments overlap"
     assert problem((0, 0, 1), (2, 3, 1)) == "the next batch starts at 3"
     assert problem((0, 0, 2), (2, 2, 1)) == "epoch 1 follows epoch 2"
     assert problem((0, 1, 1)) == "the next batch starts at 1"
