@@ -95,7 +95,7 @@ def _count_replicas(path: str, pattern: re.Pattern[str]) -> int:
         return sum(
             1 for entry in Path(path).iterdir() if pattern.match(entry.name) and entry.name != "__cluster_metadata-0"
         )
-    except OSError:
+    except (OSError, ValueError):
         return 0
 
 

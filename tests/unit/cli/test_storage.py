@@ -161,3 +161,11 @@ def test_disks_of_a_server_config_include_the_metadata_directory(tmp_path: Path)
     assert result.exit_code == 1
     assert report["metadata_directory_path"] == f"{tmp_path}/metadata"
     assert [problem["directory_path"] for problem in report["problems"]] == [f"{tmp_path}/metadata"]
+
+
+def test_log_dir_that_no_file_system_has_is_a_problem(tmp_path: Path) -> None:
+    """It was a traceback."""
+    config = tmp_path / "server.properties"
+    config.write_text("node.id=2\nlog.dirs=/data\\u0000x\n")
+    result = run("disks", "--config", config)
+    assert (result.exit_code, "is not a path" in result.output) == (1, True)
