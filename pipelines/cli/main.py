@@ -178,6 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if (fault := _fault_of_s3(words, problem)) is not None:
             _refuse(str(fault), 3 if isinstance(fault, Retriable) else 2)
         _refuse(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem))
+    except UnicodeEncodeError as problem:  # Arrow, delta-rs and Spark take no other path
+        _refuse(f"{ascii(problem.object)[1:-1]}: is no text in UTF-8: name a link to it whose path is")
     except Exception as problem:
         if _damaged_table(problem):
             _refuse(f"a file of a table is damaged ({first_line_of(problem)}): restore it, or rebuild the lake")

@@ -182,6 +182,8 @@ def test_log_in_place_of_a_lake_is_said_to_be_one(
         (["offline", "--at-offset", "3", "--at-time", "2026-01-01"], "--at-offset and --at-time: give one of them"),
         (["status", "--at-time", "yesterday"], "--at-time yesterday: not a time: write 2026-11-21T02:21:05Z"),
         (["--conf", "nowhere.yaml", "status"], "nowhere.yaml: cannot read the settings"),
+        (["status", "--lake", "lak\udcff"], "lak\\udcff/records: is no text in UTF-8: name a link"),  # was a traceback
+        (["status", "--log", "/no\udcff"], "/no\\udcff: is no text in UTF-8"),
         (["dump", "nowhere.log"], "nowhere.log: No such file or directory"),
         (["dump", "."], ".: a directory: name the files in it, *.log or *.checkpoint"),
     ],
