@@ -15,7 +15,7 @@ from pipelines.fold.events import SliceIds
 from pipelines.fold.shard import Step, untouched
 from pipelines.fold.state import ShardState
 from pipelines.formats import arrow_arrays as arrow
-from pipelines.formats.kernels import columns_of, copy, njit
+from pipelines.formats.kernels import columns_of, take_lists
 from pipelines.formats.partitions import (
     ADDING,
     DIRECTORIES,
@@ -31,15 +31,6 @@ from pipelines.formats.partitions import (
 )
 from pipelines.formats.records import Records, type_names
 from pipelines.lake import tables
-
-
-@njit(cache=True, nogil=True)
-def _gather(data: Any, starts: Any, sizes: Any, out: Any, ends: Any) -> None:
-    fill = 0
-    for i in range(len(starts)):
-        copy(out, fill, data, starts[i], sizes[i])
-        fill += sizes[i]
-        ends[i + 1] = fill
 
 
 def record_rows(records: Records, kept: np.ndarray, snapshot: int | None, named: SliceIds | None = None) -> pa.Table:
@@ -75,11 +66,9 @@ def record_rows(records: Records, kept: np.ndarray, snapshot: int | None, named:
 
 def values_of(records: Records, rows: np.ndarray) -> pa.Array:
     """Record values of some rows: binary[n]."""
-    sizes = (records.value_ends - records.value_starts)[rows]
-    out = np.empty(int(sizes.sum()), np.uint8)
-    ends = np.zeros(len(rows) + 1, np.int32)
-    _gather(records.data, records.value_starts[rows], sizes, out, ends)
-    return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(out)])
+    sizes = records.value_ends - records.value_starts
+    values, ends = take_lists(records.data, records.value_starts, sizes, rows)
+    return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(values)])
 
 
 # Indexed by the numbers of the fold.

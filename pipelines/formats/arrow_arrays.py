@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.formats.kernels import load_i64, njit
+from pipelines.formats.kernels import njit
 
 
 def column(numbers: np.ndarray, there: np.ndarray | None = None) -> pa.Array:
@@ -89,10 +89,10 @@ _LENGTH = 22
 
 
 @njit(cache=True, nogil=True)
-def _encode(data: Any, pairs: Any, out: Any) -> None:
+def _encode(words: Any, pairs: Any, out: Any) -> None:
     bits = np.uint64(4095)
     for i in range(len(out)):
-        high, low = np.uint64(load_i64(data, 16 * i)), np.uint64(load_i64(data, 16 * i + 8))
+        high, low = words[i, 0], words[i, 1]
         middle = (high << np.uint64(60)) | (low >> np.uint64(4))
         for k in range(5):
             shift = np.uint64(52 - 12 * k)
@@ -105,6 +105,6 @@ def id_texts(ids: np.ndarray, bits: pa.Buffer | None = None) -> pa.Array:
     """Texts of ids (uint64[n, 2], bytes as in memory): string[n]. ``bits``: Arrow's validity bitmap."""
     count = len(ids)
     texts = np.empty((count, _LENGTH // 2), np.uint16)
-    _encode(np.ascontiguousarray(ids).view(np.uint8).reshape(-1), _PAIRS, texts)
+    _encode(np.ascontiguousarray(ids).view(">u8").astype(np.uint64), _PAIRS, texts)
     ends = np.arange(0, _LENGTH * count + 1, _LENGTH, dtype=np.int32)
     return pa.Array.from_buffers(pa.string(), count, [bits, pa.py_buffer(ends), pa.py_buffer(texts)])

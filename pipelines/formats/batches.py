@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from jbod_model.errors import MalformedLog
 from jbod_model.formats.batch import LAST_TIME, MAX_BATCH_BYTES, compression_problem
-from pipelines.formats.kernels import load_i16, load_i32, load_i64, njit
+from pipelines.formats.kernels import load_i16, load_i32, load_i64, load_u32, njit
 
 HEADER_BYTES = 61
 CODEC_BITS = 0x07
@@ -109,7 +109,7 @@ def _scan(data: Any, at: int, floor: int, headers: Any) -> tuple[int, int, int]:
         header.epoch = load_i32(data, at + 12)
         header.attributes = attributes
         header.timestamp = timestamp
-        header.crc = np.uint32(load_i32(data, at + 17))
+        header.crc = load_u32(data, at + 17)
         rows += 1
         at += size
         floor = base + count

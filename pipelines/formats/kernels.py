@@ -8,10 +8,9 @@ columns are values with a start and a length per row.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -93,35 +92,37 @@ def _with_attributes(argument: Any) -> Any:
     return _Rows(argument) if structured else argument
 
 
-if TYPE_CHECKING or not are_plain():
-    from pipelines.formats.compiled_loads import copy, load_i16, load_i32, load_i64, load_u64_raw
-else:
+@njit(inline="always")
+def load_u32(data: Any, at: int) -> int:
+    """A number of four bytes, big-endian as all numbers of Kafka, without a sign."""
+    return int(data[at]) << 24 | int(data[at + 1]) << 16 | int(data[at + 2]) << 8 | int(data[at + 3])
 
-    def _loader(size: int) -> Callable[[np.ndarray, int], np.int64]:
-        def load(array: np.ndarray, index: int) -> np.int64:
-            return np.int64(int.from_bytes(array[index : index + size].tobytes(), "big", signed=True))
 
-        return load
+@njit(inline="always")
+def load_i16(data: Any, at: int) -> int:
+    """A number of two bytes."""
+    return ((int(data[at]) << 8 | int(data[at + 1])) ^ 0x8000) - 0x8000
 
-    load_i16, load_i32, load_i64 = _loader(2), _loader(4), _loader(8)
 
-    def load_u64_raw(array: np.ndarray, index: int) -> np.uint64:
-        """Eight bytes as they lie in memory."""
-        return np.uint64(int.from_bytes(array[index : index + 8].tobytes(), sys.byteorder))
+@njit(inline="always")
+def load_i32(data: Any, at: int) -> int:
+    """A number of four bytes."""
+    return (load_u32(data, at) ^ 0x80000000) - 0x80000000
 
-    def copy(target: np.ndarray, at: int, source: np.ndarray, start: int, count: int) -> None:
-        """target[at : at + count] = source[start : start + count], two arrays."""
-        target[at : at + count] = source[start : start + count]
+
+@njit(inline="always")
+def load_i64(data: Any, at: int) -> int:
+    """A number of eight bytes."""
+    return load_i32(data, at) << 32 | load_u32(data, at + 4)
 
 
 __all__ = [
-    "copy",
     "helper",
     "inlined",
     "load_i16",
     "load_i32",
     "load_i64",
-    "load_u64_raw",
+    "load_u32",
     "njit",
     "uvarint",
     "varint",
@@ -220,8 +221,7 @@ def _take(values: Any, starts: Any, sizes: Any, rows: Any, ends: Any) -> Any:
         count = ends[i + 1] - fill
         if count > 0:
             start = starts[rows[i]]
-            for k in range(count):
-                taken[fill + k] = values[start + k]
+            taken[fill : fill + count] = values[start : start + count]
     return taken
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from jbod_model.formats.records import API_KEY_OF, PartitionChangeRecord, PartitionRecord
 from jbod_model.replay.registrations import KEEP_RECOVERY_STATE, NO_LEADER_CHANGE
-from pipelines.formats.kernels import helper, inlined, load_i32, load_u64_raw, njit, uvarint
+from pipelines.formats.kernels import helper, inlined, load_i32, njit, uvarint
 from pipelines.formats.programs import BAD_LENGTH, BAD_TAG, BAD_VARINT, OK, SHORT, compact
 
 PARTITION, PARTITION_CHANGE = API_KEY_OF[PartitionRecord], API_KEY_OF[PartitionChangeRecord]
@@ -62,8 +62,8 @@ def _ints(data: Any, at: int, count: int, values: Any, fill: int) -> int:
 @njit(inline="always")
 def _ids(data: Any, at: int, count: int, ids: Any, fill: int) -> int:
     for k in range(count):
-        ids[fill + k, 0] = load_u64_raw(data, at + 16 * k)
-        ids[fill + k, 1] = load_u64_raw(data, at + 16 * k + 8)
+        for place in range(16):
+            ids[fill + k, place] = data[at + 16 * k + place]
     return at + 16 * count
 
 
@@ -181,8 +181,7 @@ def _read_all(bodies: Bodies, list_of_tag: Any, rows: PartitionRows) -> int:
         if end - at < 20:
             return row
         rows.partitions[row] = load_i32(bodies.data, at)
-        rows.topics[row, 0] = load_u64_raw(bodies.data, at + 4)
-        rows.topics[row, 1] = load_u64_raw(bodies.data, at + 12)
+        _ids(bodies.data, at + 4, 1, rows.topics, row)
         _set_empty(rows, row)
         at, status = at + 20, OK
         if bodies.types[row] == PARTITION:
@@ -227,16 +226,16 @@ def read_partition_rows(bodies: Bodies) -> tuple[PartitionRows, int]:
     n = len(bodies.starts)
     room = int((bodies.ends - bodies.starts).sum())
     rows = PartitionRows(
-        topics=np.empty((n, 2), np.uint64),
+        topics=np.empty((n, 16), np.uint8),
         partitions=np.empty(n, np.int32),
         scalars=np.empty((4, n), np.int32),
         ints=np.empty((INT_LISTS, room // 4 + 1), np.int32),
         int_ends=np.empty((INT_LISTS, n + 1), np.int32),
-        directory_ids=np.empty((room // 16 + 1, 2), np.uint64),
+        directory_ids=np.empty((room // 16 + 1, 16), np.uint8),
         directory_ends=np.empty(n + 1, np.int32),
         present=np.empty((INT_LISTS + 1, n), np.bool_),
     )
     rows.int_ends[:, 0] = 0
     rows.directory_ends[0] = 0
     done = _read(bodies, TAG_TABLE, rows)
-    return rows, done
+    return rows._replace(topics=rows.topics.view(np.uint64), directory_ids=rows.directory_ids.view(np.uint64)), done
