@@ -6,6 +6,8 @@ intervals that began or ended during the batch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +18,9 @@ from pipelines.fold import offline as o
 from pipelines.fold import tables as c
 from pipelines.fold.partitions import place_of, same_list, size_of
 from pipelines.fold.shard import Step
-from pipelines.fold.state import Moments
-from pipelines.fold.tables import Lists, wider, wider_flat
+from pipelines.fold.tables import Lists, wider
 from pipelines.formats import arrow_arrays as arrow
-from pipelines.formats.kernels import helper, mix, njit
+from pipelines.formats.kernels import helper, njit, take_lists
 from pipelines.formats.partitions import DIRECTORIES, ISR, LEADER, REPLICAS
 from pipelines.lake import tables
 
@@ -29,75 +30,21 @@ ASSIGNMENT, OFFLINE, LEADS, IN_SYNC = range(4)
 C_PART, C_BROKER, C_MOMENT, C_WHAT, C_BEFORE, C_AFTER, C_WHY = range(7)
 
 
-@njit(cache=True, nogil=True)
-def number_texts(table: Any, rows: Any, what: int, first: Any, values: Any, starts: Any, sizes: Any) -> Any:
-    """Replaces the leaders or the in-sync sets in changes by numbers of texts, from ``first`` on. Returns the distinct
-    leaders, or a reference to each distinct set.
-
-    A reference of -1 and below -2 is null (number -1), EMPTY is an empty list. A leader of -1 is null.
+def number_texts(table: np.ndarray, what: int, first: int, named: Callable[[np.ndarray], pa.Array]) -> pa.Array:
+    """Replaces the leaders or the in-sync sets in changes by numbers from ``first`` on, and nulls by -1. Returns the
+    distinct ones. ``named``: the leaders or sets that some values before and after changes name.
     """
-    room = np.int64(64)
-    numbers = np.full(room, -1, np.int32)
-    distinct, hashes = np.empty(64, np.int32), np.empty(64, np.int64)
-    count = 0
-    for row in range(rows):
-        if table[row, C_WHAT] != what:
-            continue
-        for column in (C_BEFORE, C_AFTER):
-            given = np.int64(table[row, column])
-            if given < c.EMPTY or given == -1:
-                table[row, column] = -1
-                continue
-            word = given if what == LEADS else _hash_of(values, starts, sizes, given)
-            at = word & (room - 1)
-            while numbers[at] >= 0 and not _same_text(what, values, starts, sizes, distinct[numbers[at]], given):
-                at = (at + 1) & (room - 1)
-            number = numbers[at]
-            if number < 0:
-                distinct, hashes = wider_flat(distinct, count + 1), wider_flat(hashes, count + 1)
-                distinct[count], hashes[count] = given, word
-                numbers[at] = number = np.int32(count)
-                count += 1
-                if 2 * count > room:
-                    room *= 2
-                    numbers = _placed(hashes, count, room)
-            table[row, column] = first + number
-    return distinct[:count].copy()
+    rows = np.flatnonzero(table[:, C_WHAT] == what)
+    numbered = named(table[rows, C_BEFORE : C_AFTER + 1].reshape(-1)).dictionary_encode()
+    numbers = numbered.indices.fill_null(-1 - first).to_numpy() + np.int32(first)
+    table[rows, C_BEFORE : C_AFTER + 1] = numbers.reshape(-1, 2)
+    return numbered.dictionary
 
 
-@helper
-def _same_text(what: int, values: Any, starts: Any, sizes: Any, known: Any, given: Any) -> Any:
-    return known == given if what == LEADS else same_list(values, starts, sizes, np.int64(known), given)
-
-
-@njit(cache=True, nogil=True)
-def _placed(hashes: Any, count: Any, room: Any) -> Any:
-    """A table of ``room`` places (a power of 2) with the numbers below ``count``, each from its hash's place on."""
-    numbers = np.full(room, -1, np.int32)
-    for number in range(count):
-        at = hashes[number] & (room - 1)
-        while numbers[at] >= 0:
-            at = (at + 1) & (room - 1)
-        numbers[at] = number
-    return numbers
-
-
-@helper
-def _hash_of(values: Any, starts: Any, sizes: Any, reference: Any) -> Any:
-    word = np.uint64(0)
-    if reference >= 0:
-        for k in range(sizes[reference]):
-            word = mix(word, np.uint64(values[starts[reference] + k] + 1))
-    return np.int64(word >> np.uint64(2))
-
-
-def list_texts(lists: Lists, references: np.ndarray) -> pa.Array:
-    """The distinct in-sync sets as texts, ``[1,2]``. They are few."""
-    starts, sizes = lists.starts[ISR].take(references, mode="clip"), lists.sizes[ISR].take(references, mode="clip")
-    sizes = np.where(references < 0, 0, np.maximum(sizes, 0))
-    values = lists.values
-    pairs = zip(starts.tolist(), sizes.tolist(), strict=True)
-    return arrow.texts([f"[{','.join(map(str, values[a : a + n].tolist()))}]" for a, n in pairs])
+def in_sync_sets(lists: Lists, references: np.ndarray) -> pa.Array:
+    """The in-sync sets as bytes, int32 each. A reference of -1 and below -2 is null, EMPTY is an empty set."""
+    values, ends = take_lists(lists.values, lists.starts[ISR], lists.sizes[ISR], references)
+    return arrow.pieces(values, ends, (references >= c.EMPTY) & (references != c.ABSENT))
 
 
 WHATS = ("assignment", "offline", "leader", "isr")
@@ -272,14 +219,13 @@ def _of_versions(step: Step, directories: pa.Array) -> tuple[np.ndarray, pa.Arra
     """Assignments, leaders and in-sync sets; and the texts: directories, reasons, leaders, in-sync sets."""
     lists = step.lists
     table, count = _changes(lists, step.versions, len(step.parts), step.old, step.moments, step.absent_directory)
+    table = table[:count]
     leaders = len(directories) + len(o.REASONS)
-    sets = lists.values, lists.starts[ISR], lists.sizes[ISR]
-    led = t.number_texts(table, count, t.LEADS, leaders, *sets)
-    distinct = t.number_texts(table, count, t.IN_SYNC, leaders + len(led), *sets)
-    texts = pa.concat_arrays(
-        [directories, arrow.texts(o.REASONS), arrow.column(led).cast(pa.string()), t.list_texts(lists, distinct)]
-    )
-    return table[:count], texts
+    led = t.number_texts(table, t.LEADS, leaders, arrow.nullable)
+    sets = t.number_texts(table, t.IN_SYNC, leaders + len(led), partial(t.in_sync_sets, lists))
+    # They are few.
+    listed = [f"[{','.join(map(str, np.frombuffer(each, np.int32).tolist()))}]" for each in sets.to_pylist()]
+    return table, pa.concat_arrays([directories, arrow.texts(o.REASONS), led.cast(pa.string()), arrow.texts(listed)])
 
 
 def _of_intervals(step: Step, reasons: int) -> _ChangeColumns:
@@ -330,59 +276,25 @@ def _of_intervals(step: Step, reasons: int) -> _ChangeColumns:
 
 def _joined(step: Step, table: np.ndarray, spans: _ChangeColumns) -> _ChangeColumns:
     """The changes of versions in ``table`` and those of intervals, in the order of the offsets."""
-    order = np.empty(0, np.int64)
-    if not _in_order(table, step.moments.offsets):  # a topic was removed
-        order = np.argsort(step.moments.offsets[table[:, t.C_MOMENT]], kind="stable")
-    n = len(table) + len(spans.offsets)
-    out = _ChangeColumns(*(np.empty(n, column.dtype) for column in spans))
-    _join(table, order, step.moments, step.batches, step.parts, spans, out)
-    return out
-
-
-@njit(cache=True, nogil=True)
-def _in_order(table: Any, offsets: Any) -> bool:
-    falls = 0
-    for row in range(1, len(table)):
-        falls += offsets[table[row, t.C_MOMENT]] < offsets[table[row - 1, t.C_MOMENT]]
-    return falls == 0
-
-
-@njit(cache=True, nogil=True)
-def _join(
-    table: Any, order: Any, moments: Moments, batches: Any, parts: Any, spans: _ChangeColumns, out: _ChangeColumns
-) -> None:
-    """Merges the rows of ``table``, in ``order`` if it has any, with those of ``spans``."""
-    done, joined = 0, 0
-    for row in range(len(out.offsets)):
-        if done < len(table):
-            at = order[done] if len(order) else done
-            moment = table[at, t.C_MOMENT]
-            offset = moments.offsets[moment]
-        if done == len(table) or (joined < len(spans.offsets) and spans.offsets[joined] < offset):
-            out.offsets[row] = spans.offsets[joined]
-            out.batches[row] = spans.batches[joined]
-            out.times[row] = spans.times[joined]
-            out.snapshot[row] = spans.snapshot[joined]
-            out.what[row] = spans.what[joined]
-            out.topic[row] = spans.topic[joined]
-            out.number[row] = spans.number[joined]
-            out.broker[row] = spans.broker[joined]
-            out.directory[row] = spans.directory[joined]
-            out.before[row] = spans.before[joined]
-            out.after[row] = spans.after[joined]
-            out.why[row] = spans.why[joined]
-            joined += 1
-        else:
-            out.offsets[row] = offset
-            out.batches[row] = batches[moment]
-            out.times[row] = moments.times[moment]
-            out.snapshot[row] = moments.snapshot[moment]
-            out.what[row] = table[at, t.C_WHAT]
-            out.topic[row] = parts[table[at, t.C_PART], c.P_TOPIC]
-            out.number[row] = parts[table[at, t.C_PART], c.P_NUMBER]
-            out.broker[row] = table[at, t.C_BROKER]
-            out.directory[row] = _NONE
-            out.before[row] = table[at, t.C_BEFORE]
-            out.after[row] = table[at, t.C_AFTER]
-            out.why[row] = table[at, t.C_WHY]
-            done += 1
+    part, broker, moment, what, before, after, why = table.T
+    of_versions = _ChangeColumns(
+        offsets=step.moments.offsets[moment],
+        batches=step.batches[moment],
+        times=step.moments.times[moment],
+        snapshot=step.moments.snapshot[moment],
+        what=what,
+        topic=step.parts[part, c.P_TOPIC],
+        number=step.parts[part, c.P_NUMBER],
+        broker=broker,
+        directory=np.full(len(table), _NONE, np.int32),
+        before=before,
+        after=after,
+        why=why,
+    )
+    order = np.argsort(np.concatenate([of_versions.offsets, spans.offsets]), kind="stable")
+    return _ChangeColumns(
+        *(
+            np.concatenate([mine.astype(theirs.dtype, copy=False), theirs]).take(order)
+            for mine, theirs in zip(of_versions, spans, strict=True)
+        )
+    )

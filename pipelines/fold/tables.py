@@ -207,20 +207,8 @@ class Folded(NamedTuple):
     partition_count: int
 
 
-@njit(cache=True, nogil=True)
-def _split(table: Any, begin: int, end: int, offsets: Any, ended: Any, still: Any) -> Any:
-    closed, left = np.int64(0), np.int64(0)
-    for i in range(len(table)):
-        to = table[i, end]
-        # Branch-free: the branch would be unpredictable.
-        ended[closed] = still[left] = i
-        left += np.int64(to == OPEN)
-        closed += np.int64(to != OPEN and offsets[max(to, 0)] != offsets[table[i, begin]])
-    return closed, left
-
-
 def ended_and_open(table: np.ndarray, begin: int, end: int, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The rows of a table that ended, without those that are true at no offset, and those that are open."""
-    ended, still = np.empty(len(table) + 1, np.intp), np.empty(len(table) + 1, np.intp)
-    closed, left = _split(table, begin, end, offsets, ended, still)
-    return ended[:closed], still[:left]
+    still = table[:, end] == OPEN
+    ended = ~still & (offsets[table[:, begin]] != offsets[table[:, end]])
+    return np.flatnonzero(ended), np.flatnonzero(still)

@@ -1,10 +1,15 @@
-"""Leaders and in-sync sets get one number for each distinct one, also after the tables of numbers have grown."""
+"""Leaders and in-sync sets get one number for each distinct one, also if there are thousands."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
 from pipelines.fold import changes as t
+from pipelines.fold.tables import EMPTY, Lists
+from pipelines.formats import arrow_arrays as arrow
+from pipelines.formats.partitions import INT_LISTS, ISR
 
 ROWS = 5_000
 
@@ -19,8 +24,7 @@ def test_thousands_of_leaders_have_one_number_each() -> None:
     chance = np.random.default_rng(858)
     change_rows = changes(t.LEADS, chance.integers(-1, 1_500, ROWS), chance.integers(-1, 1 << 30, ROWS))
     table = change_rows.copy()
-    no_sets = np.empty(0, np.int32)
-    distinct = t.number_texts(table, ROWS, t.LEADS, 7, no_sets, no_sets, no_sets)
+    distinct = np.array(t.number_texts(table, t.LEADS, 7, arrow.nullable).to_pylist())
     assert len(distinct) == len(set(distinct.tolist())) > 5_000
     for column in (t.C_BEFORE, t.C_AFTER):
         none = change_rows[:, column] < 0
@@ -30,13 +34,20 @@ def test_thousands_of_leaders_have_one_number_each() -> None:
 
 def test_hundreds_of_in_sync_sets_have_one_number_each_by_content() -> None:
     chance = np.random.default_rng(858)
-    lists = [chance.integers(0, 12, size).astype(np.int32) for size in chance.integers(0, 4, 3_000)]
-    sizes = np.array([len(in_sync_set) for in_sync_set in lists], np.int32)
-    starts = (np.cumsum(sizes) - sizes).astype(np.int32)
-    change_rows = changes(t.IN_SYNC, chance.integers(-1, len(lists), ROWS), chance.integers(0, len(lists), ROWS))
+    listed = [chance.integers(0, 12, size).astype(np.int32) for size in chance.integers(0, 4, 3_000)]
+    sizes = np.tile(np.array([len(in_sync_set) for in_sync_set in listed], np.int32), (INT_LISTS, 1))
+    starts = (np.cumsum(sizes[ISR]) - sizes).astype(np.int32)
+    none = np.empty(0, np.int32)
+    lists = Lists(np.concatenate(listed), starts, sizes, none, none, none)
+    change_rows = changes(t.IN_SYNC, chance.integers(-9, len(listed), ROWS), chance.integers(0, len(listed), ROWS))
     table = change_rows.copy()
-    distinct = t.number_texts(table, ROWS, t.IN_SYNC, 3, np.concatenate(lists), starts, sizes)
-    assert len(distinct) == len({tuple(lists[index]) for index in distinct}) > 500
+    distinct = t.number_texts(table, t.IN_SYNC, 3, partial(t.in_sync_sets, lists)).to_pylist()
+    assert len(distinct) == len(set(distinct)) > 500
     for column in (t.C_BEFORE, t.C_AFTER):
-        for before, number in zip(change_rows[:, column].tolist(), table[:, column].tolist(), strict=True):
-            assert number == -1 if before < 0 else tuple(lists[distinct[number - 3]]) == tuple(lists[before])
+        for reference, number in zip(change_rows[:, column].tolist(), table[:, column].tolist(), strict=True):
+            if reference == EMPTY:
+                assert distinct[number - 3] == b""
+            elif reference < 0:
+                assert number == -1
+            else:
+                assert distinct[number - 3] == listed[reference].tobytes()
