@@ -6,11 +6,10 @@ Streams are as Spark 4.2 calls them (pipelines.source.limits).
 from __future__ import annotations
 
 import json
-import os
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from jbod_model.errors import LogChanged, crossing
 from pipelines.source.limits import LimitedReader, ReadAllAvailable, ReadLimit, ReadMaxRows
-from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import SLICES, LogOptions
 from pipelines.source.positions import Position, Slice
 from pipelines.start.process import choose_kernels
@@ -116,7 +114,6 @@ class StreamReader(LimitedReader):
         self._options = options
         self._planner: Planner | None = None
         self._ends = False
-        self._folder: str | None = None
         self._mirror: Mirror | None = None
         self._opened: ExitStack | None = None
         """Holds the mirror as long as this process lives, which is as long as the query."""
@@ -157,18 +154,10 @@ class StreamReader(LimitedReader):
         max_records = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         position = Position(**start)
         self._catch_up()
-        if self._ends or not self._options.wait_seconds:
-            return asdict(self._next(position, max_records))
-        patience = time.monotonic() + self._options.wait_seconds
-        # The sizes come first: a record that is appended after them changes them.
-        seen = self._sizes()
-        end = self._next(position, max_records)
-        while end == position and time.monotonic() < patience:
+        patience = time.monotonic() + (0 if self._ends else self._options.wait_seconds)
+        while (end := self._next(position, max_records)) == position and time.monotonic() < patience:
             time.sleep(LOOK_SECONDS)
             self._catch_up()
-            sizes = self._sizes()
-            if sizes != seen:
-                seen, end = sizes, self._next(position, max_records)
         return asdict(end)
 
     def _catch_up(self) -> None:
@@ -176,15 +165,6 @@ class StreamReader(LimitedReader):
         self._plan()
         while self._mirror is not None and not self._mirror.step(0):
             pass
-
-    def _sizes(self) -> list[tuple[str, int]]:
-        """Names and sizes of the log's files, by one system call a file. Files that go meanwhile have no size."""
-        if self._folder is None:
-            self._folder = LogDir(self._options.path).root
-        sizes = []
-        with suppress(OSError), os.scandir(self._folder) as entries:
-            sizes += [(entry.path, entry.stat().st_size) for entry in entries]
-        return sizes
 
     def _next(self, position: Position, max_records: int | None) -> Position:
         """The end of the next micro-batch, or ``position`` if there is nothing new.
