@@ -86,9 +86,9 @@ def decode(job: Job) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordB
         for batch in batches:
             for sequence, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 try:
-                    yield rows_batch(job, list(decode_slice(job, sequence, Slice.of(json.loads(text)))))
+                    yield rows_batch(list(decode_slice(job, sequence, Slice.of(json.loads(text)))))
                 except JbodError as problem:
-                    yield rows_batch(job, [error_row(problem)])
+                    yield rows_batch([error_row(problem)])
 
     return run
 
@@ -114,10 +114,9 @@ class ShardProcessor(StatefulProcessor):
 
         from jbod_model.errors import JbodError
         from pipelines.fold.machine import Row
-        from pipelines.run.stage_options import keys_of
         from pipelines.run.stages import error_row, fold_shard
 
-        shard = DRIVER if key[0] == DRIVER else keys_of(self._job.shards + 1).index(key[0])
+        shard = int(key[0])
         incoming: list[Row] = [
             (shard, int(sequence), kind, bytes(payload))
             for frame in rows

@@ -1,7 +1,7 @@
 """The two stages that run on the executors: decode slices, and fold shards. Between them Spark only moves bytes.
 
-Rows between the stages: ``key`` int32 (that of the shard: pipelines.run.stage_options), ``sequence`` int64 (the slice's
-place in the batch), ``kind``, ``payload``.
+Rows between the stages: ``key`` int32 (the shard, -1 for the driver), ``sequence`` int64 (the slice's place in the
+batch), ``kind``, ``payload``.
 
 Both stages write Parquet files on the executors and send their names to the driver, which commits them. What they
 report is a class for each kind of report, and crosses Spark pickled: the driver and the executors run the same jbod.
@@ -47,7 +47,7 @@ from pipelines.fold.rows import TableRows, record_rows
 from pipelines.formats.records import Records, unknown_kinds
 from pipelines.lake.tables import BY_NAME
 from pipelines.lake.uris import LakeUri
-from pipelines.run.stage_options import Job, keys_of
+from pipelines.run.stage_options import Job
 from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
 
@@ -160,12 +160,9 @@ def error_row(problem: JbodError) -> Row:
     return report_row(Refusal(problem))
 
 
-def rows_batch(job: Job, rows: Sequence[Row]) -> pa.RecordBatch:
+def rows_batch(rows: Sequence[Row]) -> pa.RecordBatch:
     """Rows (at least one) as a batch of STAGE_SCHEMA."""
-    # The last key is for rows without a shard, which are for the driver.
-    keys = (*keys_of(job.shards + 1), -1)
-    shards, *others = zip(*rows, strict=True)
-    return pa.record_batch([[keys[shard] for shard in shards], *others], schema=STAGE_SCHEMA)
+    return pa.record_batch([*zip(*rows, strict=True)], schema=STAGE_SCHEMA)
 
 
 # -- decode -----------------------------------------------------------------------------------------------------------
