@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,10 @@ from pipelines.fold import offline as o
 from pipelines.fold import tables as c
 from pipelines.fold.partitions import place_of, same_list, size_of
 from pipelines.fold.shard import Step
+from pipelines.fold.state import Moments
 from pipelines.fold.tables import Lists, wider
 from pipelines.formats import arrow_arrays as arrow
-from pipelines.formats.kernels import helper, njit, take_lists
+from pipelines.formats.kernels import columns_of, helper, njit, take_lists
 from pipelines.formats.partitions import DIRECTORIES, ISR, LEADER, REPLICAS
 from pipelines.lake import tables
 
@@ -167,47 +168,34 @@ def _changes(lists: Lists, versions: Any, parts: Any, old: Any, moments: Any, de
     return out, at
 
 
-class _ChangeColumns(NamedTuple):
-    """Changes in columns, one entry a row; -1 is null. ``before`` and ``after`` are numbers of texts."""
-
-    offsets: np.ndarray
-    batches: np.ndarray
-    times: np.ndarray
-    snapshot: np.ndarray
-    what: np.ndarray
-    topic: np.ndarray
-    number: np.ndarray
-    broker: np.ndarray
-    directory: np.ndarray
-    before: np.ndarray
-    after: np.ndarray
-    why: np.ndarray
-
-
 def change_rows(step: Step, topic_ids: pa.Array, names: pa.Array, directories: pa.Array, generation: int) -> pa.Table:
     """Rows of ``changes`` for a step, in log order."""
     table, texts = _of_versions(step, directories)
-    changes = _joined(step, table, _of_intervals(step, len(directories)))
-    topics = arrow.column(changes.topic)
-    some = bool(len(changes.directory)) and int(changes.directory.max()) >= 0
-    n = len(changes.offsets)
+    spans, span_directories, moments, batches = _of_intervals(step, len(directories))
+    joined = np.concatenate([table, spans])
+    order = np.argsort(moments.offsets[joined[:, C_MOMENT]], kind="stable")
+    part, broker, moment, what, before, after, why = columns_of(joined, order)
+    offsets, times, snapshot = moments.at(moment)
+    topics = arrow.column(step.parts[part, c.P_TOPIC])
+    directory = np.concatenate([np.full(len(table), _NONE, np.int32), span_directories])[order]
+    n = len(order)
     return pa.table(
         [
-            arrow.column(changes.offsets),
-            arrow.column(changes.batches),
-            arrow.column(changes.times).view(tables.TIME),
-            pa.DictionaryArray.from_arrays(arrow.column(changes.what), arrow.texts(WHATS)),
+            arrow.column(offsets),
+            arrow.column(batches[moment]),
+            arrow.column(times).view(tables.TIME),
+            pa.DictionaryArray.from_arrays(arrow.column(what.astype(np.int8)), arrow.texts(WHATS)),
             pa.DictionaryArray.from_arrays(topics, topic_ids),
             pa.DictionaryArray.from_arrays(topics, names),
-            arrow.column(changes.number),
-            arrow.nullable(changes.broker),
-            pa.DictionaryArray.from_arrays(arrow.nullable(changes.directory), directories)
-            if some
+            arrow.column(step.parts[part, c.P_NUMBER]),
+            arrow.nullable(broker),
+            pa.DictionaryArray.from_arrays(arrow.nullable(directory), directories)
+            if directory.max(initial=_NONE) >= 0
             else pa.nulls(n, pa.string()),
-            pa.DictionaryArray.from_arrays(arrow.nullable(changes.before), texts),
-            pa.DictionaryArray.from_arrays(arrow.nullable(changes.after), texts),
-            pa.DictionaryArray.from_arrays(arrow.nullable(changes.why), arrow.texts(WHYS)),
-            arrow.column(changes.snapshot),
+            pa.DictionaryArray.from_arrays(arrow.nullable(before), texts),
+            pa.DictionaryArray.from_arrays(arrow.nullable(after), texts),
+            pa.DictionaryArray.from_arrays(arrow.nullable(why.astype(np.int8)), arrow.texts(WHYS)),
+            arrow.column(snapshot),
             arrow.column(np.zeros(n, np.bool_)),
             arrow.column(np.full(n, generation, np.int32)),
         ],
@@ -228,8 +216,9 @@ def _of_versions(step: Step, directories: pa.Array) -> tuple[np.ndarray, pa.Arra
     return table, pa.concat_arrays([directories, arrow.texts(o.REASONS), led.cast(pa.string()), arrow.texts(listed)])
 
 
-def _of_intervals(step: Step, reasons: int) -> _ChangeColumns:
-    """Replicas that went offline, came back or have another reason (R-EVENT-3), by broker."""
+def _of_intervals(step: Step, reasons: int) -> tuple[np.ndarray, np.ndarray, Moments, np.ndarray]:
+    """Replicas that went offline, came back or have another reason (R-EVENT-3): the changes int32[n, 7], the directory
+    of each, and the moments of the step and of these changes, with the base offset of the batch of each."""
     spans = step.intervals
     spans = spans[spans[:, o.O_TO] != spans[:, o.O_FROM]]
     began = spans[spans[:, o.O_FROM] >= step.first_offset]
@@ -258,43 +247,20 @@ def _of_intervals(step: Step, reasons: int) -> _ChangeColumns:
     kept = np.flatnonzero(last & (before != after))
     offsets = offsets[kept]
     batches, snapshot = step.batches_at(offsets)
-    return _ChangeColumns(
-        offsets=offsets,
-        batches=batches,
-        times=times[kept],
-        snapshot=snapshot,
-        what=np.full(len(kept), t.OFFLINE, np.int8),
-        topic=step.parts[part[kept], c.P_TOPIC],
-        number=step.parts[part[kept], c.P_NUMBER],
-        broker=broker[kept],
-        directory=directory[kept],
-        before=before[kept],
-        after=after[kept],
-        why=np.where(snapshot, RESYNC, _NONE).astype(np.int8),
+    known = step.moments
+    columns = (
+        part[kept],
+        broker[kept],
+        np.arange(len(kept)) + len(known.offsets),
+        np.full(len(kept), t.OFFLINE),
+        before[kept],
+        after[kept],
+        np.where(snapshot, RESYNC, _NONE),
     )
-
-
-def _joined(step: Step, table: np.ndarray, spans: _ChangeColumns) -> _ChangeColumns:
-    """The changes of versions in ``table`` and those of intervals, in the order of the offsets."""
-    part, broker, moment, what, before, after, why = table.T
-    of_versions = _ChangeColumns(
-        offsets=step.moments.offsets[moment],
-        batches=step.batches[moment],
-        times=step.moments.times[moment],
-        snapshot=step.moments.snapshot[moment],
-        what=what,
-        topic=step.parts[part, c.P_TOPIC],
-        number=step.parts[part, c.P_NUMBER],
-        broker=broker,
-        directory=np.full(len(table), _NONE, np.int32),
-        before=before,
-        after=after,
-        why=why,
+    moments = Moments(
+        np.concatenate([known.offsets, offsets]),
+        np.concatenate([known.times, times[kept]]),
+        np.concatenate([known.snapshot, snapshot]),
     )
-    order = np.argsort(np.concatenate([of_versions.offsets, spans.offsets]), kind="stable")
-    return _ChangeColumns(
-        *(
-            np.concatenate([mine.astype(theirs.dtype, copy=False), theirs]).take(order)
-            for mine, theirs in zip(of_versions, spans, strict=True)
-        )
-    )
+    spans = np.stack(columns, axis=1).astype(np.int32)
+    return spans, directory[kept].astype(np.int32), moments, np.concatenate([step.batches, batches])
