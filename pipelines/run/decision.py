@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from jbod_model.errors import UsageError
 from pipelines.lake.uris import LakeUri, home_of
-from pipelines.start.process import choose_kernels_of_replay, log_files
+from pipelines.start.process import choose_kernels, log_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,7 +77,7 @@ def decide(
     is_new = "://" not in wanted.lake and not any(Path(wanted.lake, "ledger").glob("*.parquet"))
     # A log that is followed grows, requests are many, and a lake may have a larger state than its log.
     if is_new and wanted.follow_seconds is None and not wanted.requests and session is None:
-        choose_kernels_of_replay([wanted.log_dir])
+        choose_kernels([wanted.log_dir])
     loads = _is_large(wanted, spark, load_bytes) and (is_new or _is_only_loaded(wanted))
     if is_new:
         _check(wanted)

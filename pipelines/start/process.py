@@ -112,28 +112,20 @@ def _glibc(function: str, *arguments: int) -> bool:
 MOST_BYTES = 1 << 20
 MOST_RECORDS = 4_000
 """Up to about this number of records, plain functions take less time than the import of numba and its cache."""
-MOST_OF_REPLAY = 1_500
-"""The same for a replay: its workers share what their parent has loaded. Without a cache, MOST_RECORDS holds."""
 _HEADER_BYTES = 61
 _KERNELS = "pipelines.formats.kernels"
 
 
-def choose_kernels(logs: Sequence[str], most: int = MOST_RECORDS) -> None:
+def choose_kernels(logs: Sequence[str]) -> None:
     """Decides for this process, before a module with kernels is imported, by the size of the logs in local folders.
 
-    Kernels are plain up to ``most`` records. If such a module is imported already, or a log is not in a local folder,
-    kernels are compiled.
+    Kernels are plain up to MOST_RECORDS. If such a module is imported already, or a log is not in a local folder,
+    kernels are compiled. The workers of a replay follow (pipelines.spark.session).
     """
-    if is_on("plain") and _KERNELS not in sys.modules and _are_small(logs, most):
+    if is_on("plain") and _KERNELS not in sys.modules and _are_small(logs):
         os.environ[PLAIN] = "1"
     else:
         os.environ.pop(PLAIN, None)
-
-
-def choose_kernels_of_replay(logs: Sequence[str]) -> None:
-    """Decides for a replay, whose workers follow (pipelines.spark.session): compiling takes half a minute."""
-    are_kept = any(Path(__file__).parents[1].glob("fold/__pycache__/*.nbi"))  # by numba, beside the modules
-    choose_kernels(logs, MOST_OF_REPLAY if are_kept else MOST_RECORDS)
 
 
 def are_plain() -> bool:
@@ -141,12 +133,12 @@ def are_plain() -> bool:
     return os.environ.get(PLAIN) == "1"
 
 
-def _are_small(logs: Sequence[str], most: int) -> bool:
+def _are_small(logs: Sequence[str]) -> bool:
     try:
         files = [path for log in logs for path in log_files(Path(log))]
         if sum(path.stat().st_size for path in files) > MOST_BYTES:
             return False
-        return bool(files) and sum(_records(path.read_bytes()) for path in files) <= most
+        return bool(files) and sum(_records(path.read_bytes()) for path in files) <= MOST_RECORDS
     except OSError:
         return False  # the planner reports it
 

@@ -124,20 +124,6 @@ def test_kernels_are_plain_for_few_records_in_few_bytes(
     assert process.are_plain() is plain
 
 
-@pytest.mark.parametrize(("kept", "plain"), [(True, False), (False, True)])
-def test_kernels_of_a_replay_are_plain_for_more_records_if_no_compiled_ones_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool, plain: bool
-) -> None:
-    monkeypatch.setenv(PLAIN, "")
-    cache = tmp_path / "fold" / "__pycache__"
-    cache.mkdir(parents=True)
-    (cache / "shard.step-1.py311.nbi").touch() if kept else None
-    monkeypatch.setattr(process, "__file__", str(tmp_path / "start" / "process.py"))
-    monkeypatch.delitem(sys.modules, "pipelines.formats.kernels", raising=False)
-    process.choose_kernels_of_replay([_log(tmp_path, process.MOST_OF_REPLAY + 1)])
-    assert process.are_plain() is plain
-
-
 @pytest.mark.parametrize(("words", "plain"), [([], True), (["--follow"], False), (["--requests", "r.log"], False)])
 def test_replay_has_plain_kernels_if_it_ends_with_a_small_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], plain: bool
