@@ -356,13 +356,19 @@ class Planner:
 
 
 def lines_of_end(planner: Planner) -> tuple[Tail | None, list[str]]:
-    """The incomplete batch at the end of the log that a planner has scanned, and a line for what waits there."""
-    log = planner.log
+    """The incomplete batch at the end of the log that a planner has scanned, and a line for all that waits there."""
+    log, begin, lines = planner.log, planner.scan.transactions.open_from, []
+    if begin is not None:
+        lines.append(
+            f"{log.log_dir}: the transaction at offset {begin} has not ended: it is read, with all after it, when it "
+            "ends"
+        )
     if planner.scan.tail is not None:
         tail = planner.scan.tail
-        return tail, [
+        lines.append(
             f"{log.log_dir}: the log ends within a batch at offset {tail.offset}: {tail.path} has {tail.size} bytes "
             "of it; it is read when it is complete"
-        ]
+        )
+        return tail, lines
     empty = [segment for segment in planner.segments[-1:] if segment.size == 0]
-    return None, [f"{segment.path}: is empty; it is read when it has records" for segment in empty]
+    return None, [*lines, *(f"{segment.path}: is empty; it is read when it has records" for segment in empty)]

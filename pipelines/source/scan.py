@@ -17,58 +17,54 @@ from jbod_model.errors import LogChanged, MalformedLog, ReplayViolation
 from jbod_model.formats import codec
 from jbod_model.formats.batch import MAX_BATCH_BYTES, is_time, read_batch
 from jbod_model.formats.control_records import SnapshotFooterRecord, SnapshotHeaderRecord
-from pipelines.formats.batches import BATCH_DTYPE, CONTROL_BIT, HEADER_BYTES, scan, scan_sound, verify
-from pipelines.formats.kernels import njit, uvarint, varint, zero
+from pipelines.formats.batches import (
+    BATCH_DTYPE,
+    CONTROL_BIT,
+    HEADER_BYTES,
+    scan,
+    scan_sound,
+    value_of_record,
+    verify,
+)
+from pipelines.formats.kernels import njit, uvarint
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
 from pipelines.source.positions import Position, Tail
 from pipelines.storage.objects import is_object
 
 BEGIN, END, ABORT = 23, 24, 25
+UNREADABLE = -1
+"""A record that may be a marker: of a later version, or malformed. Any type below 0 is."""
 
 
 @njit(cache=True, nogil=True)
 def _walk(data: Any, at: int, end: int, base: int, records: int, marks: Any, count: int) -> int:
-    """Appends the markers of one batch to ``marks`` after the first ``count`` rows; returns the new count.
+    """Appends the markers of one batch to ``marks`` after the first ``count`` rows, and what may be one; returns the
+    new count.
 
     A separate function with one condition per ``if``: otherwise numba's code is four times slower.
     """
     for k in range(records):
-        length, at, fine = varint(data, at, end)
-        if not fine or length < 6 or length > end - at:
-            return count
-        stop = at + length
-        at = zero(data, at + 1, stop, 10)  # attributes, timestamp delta
-        if at < 0:
-            return count
-        delta, at, fine = varint(data, at, stop)
-        if not fine or delta != k:
-            return count
-        key, at, fine = varint(data, at, stop)
-        if not fine or key >= 0:
-            return count
-        size, at, fine = varint(data, at, stop)
-        if not fine or size <= 0 or size > stop - at:
-            return count
-        if zero(data, at + size, stop, 5) != stop:
-            return count
-        start = at
-        frame, at = uvarint(data, at, stop)
-        kind, at = uvarint(data, at, stop)
-        version, at = uvarint(data, at, stop)
-        if frame == 1 and BEGIN <= kind <= ABORT and version == 0:
+        start, size, at = value_of_record(data, at, end, k)
+        frame = kind = version = 0
+        if at >= 0:
+            frame, after = uvarint(data, start, at)
+            kind, after = uvarint(data, after, at)
+            version, after = uvarint(data, after, at)
+        if frame != 1 or kind < 0 or BEGIN <= kind <= ABORT:
             if count < len(marks):
                 marks[count, 0] = base + k
-                marks[count, 1] = kind
+                marks[count, 1] = kind if frame == 1 and version == 0 else UNREADABLE
                 marks[count, 2] = start
                 marks[count, 3] = start + size
             count += 1
-        at = stop
+        if at < 0:
+            return count
     return count
 
 
 @njit(cache=True, nogil=True)
 def _find_markers(data: Any, headers: Any, marks: Any) -> int:
-    """Writes offset, type and value of each marker to ``marks``. The decoder reports malformed frames."""
+    """Writes offset, type and place of each marker to ``marks``. A malformed frame ends its batch."""
     count = 0
     for b in range(len(headers)):
         header = headers[b]
@@ -93,6 +89,7 @@ def is_idle(data: np.ndarray, headers: np.ndarray) -> np.ndarray:
 
 def markers(data: np.ndarray, headers: np.ndarray, file: str) -> list[tuple[int, int]]:
     """(offset, record type) of every transaction marker in the batches of ``headers``, which are verified already.
+    The type of a record that may be one is below 0.
 
     Raises MalformedLog for a marker that the plain codec refuses. The workers check all other records.
     """
@@ -102,8 +99,9 @@ def markers(data: np.ndarray, headers: np.ndarray, file: str) -> list[tuple[int,
         marks = np.empty((count, 4), np.int64)
         _find_markers(data, headers, marks)
     rows = marks[:count].tolist()
-    for offset, _, start, end in rows:
-        codec.decode(data[start:end].tobytes(), file=file, offset=offset)
+    for offset, kind, start, end in rows:
+        if kind >= 0:
+            codec.decode(data[start:end].tobytes(), file=file, offset=offset)
     return [(offset, kind) for offset, kind, _, _ in rows]
 
 
@@ -122,6 +120,10 @@ class MarkerState:
                 self._add(offset, kind)
 
     def _add(self, offset: int, kind: int) -> None:
+        if kind < 0:
+            if self._begin is not None:  # outside of a transaction the workers say what is wrong with it
+                self._violate(offset, f"the transaction of offset {self._begin} has a record that cannot be read")
+            return
         if kind == BEGIN:
             if self._begin is not None:
                 self._violate(offset, f"BeginTransactionRecord while that of offset {self._begin} is open (R-TXN-1)")
@@ -137,6 +139,11 @@ class MarkerState:
 
     def _violate(self, offset: int, problem: str) -> None:
         self.violation = ReplayViolation(offset, problem)
+
+    @property
+    def open_from(self) -> int | None:
+        """Offset of the begin of a transaction that has not ended, None if there is none."""
+        return self._begin
 
     def outside(self, end: int) -> int:
         """Returns ``end``, or the begin of the transaction around it: no part of it is visible yet (R-TXN-4)."""

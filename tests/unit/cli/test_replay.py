@@ -97,6 +97,15 @@ def test_empty_segment_is_told(run: Run, tmp_path: Path, log_dir: Path) -> None:
     assert "replayed offsets 0 to 5" in out
 
 
+def test_transaction_that_has_not_ended_is_told(run: Run, tmp_path: Path, log_dir: Path) -> None:
+    """What follows its begin was left out without a word."""
+    write(log_dir, [(1, [NOOP]), (1, [r.BeginTransactionRecord()]), (1, [NOOP])])
+    line = f"jbod: {log_dir}: the transaction at offset 1 has not ended: it is read, with all after it, when it ends\n"
+    for _ in range(2):
+        assert run("replay", log_dir, "--lake", tmp_path / "lake")[::2] == (0, line)
+    assert run("status", log_dir)[::2] == (0, line)
+
+
 # WHEN SPARK STARTS EARLY
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
 from jbod_model.formats import records as r
-from jbod_model.formats.batch import Batch, read_batch, write_batch
+from jbod_model.formats.batch import Batch, crc32c, read_batch, write_batch
 from jbod_model.formats.codec import decode, encode
 from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.formats.records import Record, VersionedRecord
@@ -28,6 +28,7 @@ from tests.support import local
 from tests.support.paths import metadata_dir
 from tests.support.tables import differences, rows_of
 from tests.support.volume import rare, sampled
+from tests.support.written import TIME
 from tests.unit.run.test_rollback import PLACED, retained, write
 from tests.unit.run.test_rollback import Batch as Written
 
@@ -248,6 +249,35 @@ def test_history_is_published_up_to_the_batch_or_transaction_that_is_illegal(
             Runner(wanted).load()
         assert refused.value.offset == offset
         assert [row["log_offset"] for row in rows_of(tmp_path / "lake")["records"]] == list(range(end))
+
+
+NOOP_VALUE, END_VALUE = (encode(VersionedRecord(record, 0)) for record in (NOOP, END))
+
+
+@pytest.mark.parametrize(
+    ("values", "old", "new", "offset"),
+    [
+        ([b"\1\x18\1\0"], b"", b"", 2),
+        ([b"\2\x18\0\0"], b"", b"", 2),
+        ([b"\1\xff\xff\xff\xff\x1f\0\0"], b"", b"", 2),
+        ([NOOP_VALUE, END_VALUE], b"\x14\0\0\2", b"\x14\0\0\4", 3),
+    ],
+    ids=["later version", "frame of the value", "type of the value", "frame of the record"],
+)
+def test_record_that_may_end_a_transaction_and_cannot_be_read_is_refused(
+    tmp_path: Path, values: list[bytes], old: bytes, new: bytes, offset: int
+) -> None:
+    """The transaction counted as open: all after its begin was left out of every answer, without a word."""
+    path = write(tmp_path, [(1, [NOOP]), (1, [BEGIN])]) / LOG / f"{0:020d}.log"
+    batch = write_batch(values, base_offset=2, epoch=1, timestamp=TIME)
+    covered = batch[21:].replace(old, new, 1) if old else batch[21:]
+    after = write_batch([NOOP_VALUE], base_offset=2 + len(values), epoch=1, timestamp=TIME)
+    path.write_bytes(path.read_bytes() + batch[:17] + crc32c(covered).to_bytes(4, "big") + covered + after)
+    planner = Planner(LogDir(str(tmp_path)))
+    position = planner.advance(planner.begin())
+    assert position.offset == 1
+    with pytest.raises(ReplayViolation, match=f"offset {offset}: the transaction of offset 1 has a record that cannot"):
+        planner.advance(position)
 
 
 def test_damaged_snapshot_is_refused_and_the_lake_keeps_all_rows(tmp_path: Path) -> None:
