@@ -5,7 +5,7 @@ A verdict; what a next start does to replicas in directories that do not come ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import replace
 
 from jbod_model.restart import DECIDING, Harm
@@ -273,8 +273,8 @@ def show_plan(out: Screen, answer: RestartPlan, chosen: Chosen, every: bool = Fa
         say(out, "After each batch wait until every replica is in sync again: --next does.", "dim")
     if answer.impossible:
         show_title(out, "In no batch")
-        for group in _by_finding(answer):
-            say(out, f"  {listed([*map(str, group)])}: {_reason(answer, group[0])}", hang=4)
+        for reason, ids in _by_reason(answer.impossible).items():
+            say(out, f"  {listed(ids)}: {reason}", hang=4)
     if chosen.line:
         say(out)
         show_selection(out, chosen)
@@ -321,14 +321,10 @@ def _name(node: PlannedNode) -> str:
     return f"{node.node_id}{what}"
 
 
-def _by_finding(answer: RestartPlan) -> list[list[int]]:
-    groups: dict[str, list[int]] = {}
-    for node in answer.impossible:
-        groups.setdefault(node.finding, []).append(node.node_id)
-    return [*groups.values()]
-
-
-def _reason(answer: RestartPlan, node: int) -> str:
-    (planned_node,) = [planned_node for planned_node in answer.impossible if planned_node.node_id == node]
-    names = planned_node.reasons[0].names if planned_node.reasons else ()
-    return planned_node.finding + (f" ({listed(names, 4)})" if names else "")
+def _by_reason(impossible: Iterable[PlannedNode]) -> dict[str, list[str]]:
+    """The nodes of each reason, which names partitions."""
+    groups: dict[str, list[str]] = {}
+    for node in impossible:
+        names = node.reasons[0].names if node.reasons else ()
+        groups.setdefault(node.finding + (f" ({listed(names, 4)})" if names else ""), []).append(str(node.node_id))
+    return groups

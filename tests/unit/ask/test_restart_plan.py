@@ -258,6 +258,17 @@ def test_command_shows_the_plan_and_json_has_the_documented_names(tmp_path: Path
     assert [node["node_id"] for node in answer["impossible"]] == [3]
 
 
+def test_nodes_that_no_batch_can_have_are_named_with_their_own_partitions(tmp_path: Path) -> None:
+    """Brokers 1 and 2 were both named with t-0, which only broker 1 has."""
+    story = Story().broker(1, "a").broker(2, "b").topic("t", {1: "a"}, {2: "b"})
+    lake = story.lake(tmp_path)
+    _, output = run("--lake", str(tmp_path), "--at-offset", str(lake.offset))
+    assert output.splitlines()[-2:] == [
+        "  1: 1 partition has one replica (t-0)",
+        "  2: 1 partition has one replica (t-1)",
+    ]
+
+
 # AGAINST THE MODEL
 
 
