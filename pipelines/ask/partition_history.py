@@ -187,15 +187,16 @@ class _Wording:
         """The directory's id, or the meaning of a reserved one."""
         return self.names.get(directory, directory)
 
-    def replica_changed(self, broker: int, old: str, new: str, after: State) -> str:
-        """What happened to the replica whose directory is ``new`` since the state ``after``."""
+    def replica_changed(self, broker: int, old: str, new: str, after: State, place: str | None) -> str:
+        """What happened to the replica whose directory is ``new`` since the state ``after``. ``place``: the last
+        directory before that a record named."""
         was, now = self.names.get(old), self.names.get(new)
         if now == "lost":
             return f"replica on {broker}: the broker reported that its directory failed (LOST; was {self.name(old)})"
         if now is not None:
             return f"replica on {broker}: its directory is no longer known ({now}; was {self.name(old)})"
-        if was == "lost":
-            return f"replica on {broker} recreated empty in {new} (its data was in a directory that failed: LOST)"
+        if was == "lost" and place not in (None, new):  # otherwise its log may be there (R-COPY-13)
+            return f"replica on {broker} recreated empty in {new} (its data was in {place}, which failed: LOST)"
         if was is not None:
             return f"replica on {broker} is in {new} (was {was})"
         meaning = self.meanings.get((after.topic_id, broker, after.from_offset), MOVED)
@@ -228,13 +229,18 @@ def _loss_events(
 def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) -> Iterator[HistoryEvent]:
     """``missed``: offsets where a snapshot replaced records that were deleted before they were read."""
     before: State | None = None
+    places: dict[int, str | None] = {}
     for state in states:
         if before is not None and (before.to_offset, before.topic_id) != (state.from_offset, state.topic_id):
             yield from _removed(before, missed)
-            before = None
-        changes = _created(state, names) if before is None else _changes(before, state, names)
+            before, places = None, {}
+        changes = _created(state, names) if before is None else _changes(before, state, names, places)
         for change in changes:
             yield HistoryEvent(state.from_offset, state.from_time, change)
+        places = {
+            broker: places.get(broker) if directory in names.names else directory
+            for broker, directory in zip(state.replicas, state.directories, strict=True)
+        }
         before = state
     if before is not None:
         yield from _removed(before, missed)
@@ -256,8 +262,8 @@ def _created(state: State, names: _Wording) -> Iterator[str]:
     yield f"{verb} as topic {state.topic_id}: replicas {where}; leader {_leader(state.leader)}"
 
 
-def _changes(before: State, after: State, names: _Wording) -> list[str]:
-    changes = list(_replica_changes(before, after, names))
+def _changes(before: State, after: State, names: _Wording, places: Mapping[int, str | None]) -> list[str]:
+    changes = list(_replica_changes(before, after, names, places))
     if (before.leader, before.leader_epoch) != (after.leader, after.leader_epoch):
         kept = "stays" if before.leader == after.leader else f"{_leader(before.leader)} ->"
         changes.append(f"leader {kept} {_leader(after.leader)} (leader epoch {after.leader_epoch})")
@@ -268,7 +274,8 @@ def _changes(before: State, after: State, names: _Wording) -> list[str]:
     return changes or [f"nothing but the partition epoch: {before.partition_epoch} -> {after.partition_epoch}"]
 
 
-def _replica_changes(before: State, after: State, names: _Wording) -> Iterator[str]:
+def _replica_changes(before: State, after: State, names: _Wording, places: Mapping[int, str | None]) -> Iterator[str]:
+    """``places``: the directory of each replica that a record named last."""
     old = dict(zip(before.replicas, before.directories, strict=True))
     new = dict(zip(after.replicas, after.directories, strict=True))
     for broker in old:
@@ -278,7 +285,7 @@ def _replica_changes(before: State, after: State, names: _Wording) -> Iterator[s
         if broker not in old:
             yield f"replica on {broker} added in {names.name(directory)}"
         elif old[broker] != directory:
-            yield names.replica_changed(broker, old[broker], directory, after)
+            yield names.replica_changed(broker, old[broker], directory, after, places[broker])
     if before.replicas != after.replicas and set(old) == set(new):
         yield f"replicas in another order: {_ints(before.replicas)} -> {_ints(after.replicas)}"
 

@@ -296,6 +296,20 @@ def test_replica_whose_old_disk_is_back_before_anybody_led_is_in_it_again(tmp_pa
     assert losses(lake).losses == []
 
 
+def test_replica_that_was_lost_and_is_in_its_directory_again_is_not_called_empty(tmp_path: Path) -> None:
+    """R-COPY-13: history said "recreated empty in" at the offset where "a complete copy is back"."""
+    story = one_copy().assign("t", 0, 1, "lost").broker(1, "ab", process=2).assign("t", 0, 1, "a")
+    lines = [event.what for event in history(story.lake(tmp_path), "t-0").events]
+    assert f"replica on 1 is in {disk('a')} (was lost)" in lines
+    assert "a complete copy is back: the data is no longer lost" in lines
+
+
+def test_replica_that_was_lost_and_is_in_another_directory_is_empty_there(tmp_path: Path) -> None:
+    story = one_copy().assign("t", 0, 1, "lost").broker(1, "b", process=2).assign("t", 0, 1, "b")
+    lines = [event.what for event in history(story.lake(tmp_path), "t-0").events]
+    assert f"replica on 1 recreated empty in {disk('b')} (its data was in {disk('a')}, which failed: LOST)" in lines
+
+
 def test_replica_whose_old_disk_is_back_after_somebody_led_is_empty_in_it(tmp_path: Path) -> None:
     story = recreated().broker(1, "a", process=3).assign("t", 0, 1, "a")
     assert [move.outcome for move in moves(story.lake(tmp_path))] == ["recreated", "recreated"]
