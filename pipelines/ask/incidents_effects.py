@@ -184,14 +184,21 @@ class _Begins:
 
 def _story_of(loss: DataLoss, stories: Sequence[Story], begins: Mapping[_Place, _Begins]) -> int | None:
     """The incident that took away the last complete copy: the newest one at its directory, as long as the directory is
-    away; otherwise the newest one at the directory or its broker."""
+    away. If its replica was recreated before its process registered without the directory (R-COPY-12), the next one
+    there. Otherwise the newest one at the directory or its broker."""
     for copy in loss.copies:
         places = [(copy.broker_id, directory) for directory in (*copy.directories, None)]
         newest = [number for place in places if place in begins for number in begins[place].newest(loss)]
         of_directory = [number for number in newest if stories[number].directory_id is not None]
         away = [number for number in of_directory if _back_offset(stories[number]) >= loss.offset]
-        if at := away or newest:
-            return max(at)
+        there = [number for place in places[:-1] if place in begins for number in begins[place].numbers]
+        later = [number for number in there if stories[number].since > loss.offset and copy.given_up == "recreated"]
+        if away:
+            return max(away)
+        if later:
+            return min(later)
+        if newest:
+            return max(newest)
     return None
 
 

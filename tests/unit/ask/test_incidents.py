@@ -38,6 +38,7 @@ from tests.support.lakes import write_lake
 from tests.support.logs import Entry
 from tests.support.request_lakes import JoinedLake, request_lines
 from tests.support.volume import lines_run
+from tests.unit.check.story import Story
 
 
 def summary(incident: Incident) -> tuple[object, ...]:
@@ -563,3 +564,19 @@ def test_unclean_election_of_a_disk_that_came_back_is_blamed_on_the_newer_loss_o
 def test_unclean_election_long_before_a_failure_does_not_belong_to_it(tmp_path: Path) -> None:
     partitions_of = lacking(tmp_path, (*ALONE, UNCLEAN, change(1, A)), 5, 6)
     assert partitions_of == {("broker 1: directory failed", 6): []}
+
+
+def test_loss_by_a_replica_that_is_recreated_before_its_process_registers_belongs_to_the_directory(
+    tmp_path: Path,
+) -> None:
+    """R-COPY-12: the loss stands before the registration without the directory, and no incident had it."""
+    story = Story().broker(1, "ab").broker(2, "c").topic("t", {1: "a", 2: "c"}, {1: "a"}).change("t", 0, isr=(1,))
+    story.fence(1).fence(1, up=True).assign("t", 1, 1, "d").assign("t", 0, 1, "d").change("t", 0, leader=-1)
+    story.change("t", 0, leader=2, isr=(2,), leader_recovery_state=1).wait(15).broker(1, "bd", process=2)
+    losers = {incident.what: list(incident.data_lost) for incident in incidents(story.lake(tmp_path))}
+    assert losers == {
+        "broker 1: lost": [],
+        "broker 1: directory not registered": [],
+        "broker 1: restarted": [],
+        "broker 1: directory gone": ["t-0", "t-1"],
+    }
