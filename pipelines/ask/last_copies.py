@@ -303,7 +303,8 @@ class LastCopies:
         ``broker`` is back.
 
         The replica is in a list (R-ACT-1), or is the last known leader. It is the broker's own, or is online while
-        nobody leads (R-ACT-5). A broker that was killed leaves the lists when it registers.
+        nobody leads (R-ACT-5). A broker that was killed leaves the lists when it registers, and one that is not
+        registered leaves the eligible leaders.
         """
         partitions_of: dict[ElectedInstead, list[str]] = {}
         elsewhere = (shape for shape in self._without_leader if broker not in _brokers(shape[0]))
@@ -311,7 +312,8 @@ class LastCopies:
             last, state = last_copies(fate), fate.state
             if state is None:
                 continue
-            named = (*state.isr, *state.eligible_leader_replicas)
+            eligible = (other for other in state.eligible_leader_replicas if other != broker or broker in fate.brokers)
+            named = (*state.isr, *eligible)
             for copy in fate.copies.values():
                 ready = state.leader < 0 if is_online(fate, copy) else copy.broker_id == broker
                 others = [other for other in named if other != broker or copy.broker_id == broker]

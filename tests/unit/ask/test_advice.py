@@ -279,6 +279,19 @@ def test_last_copy_is_saved_before_its_killed_broker_starts_if_the_last_known_le
     assert "and if broker 1 was killed, the controller elects broker 2, which lacks writes" in steps[0].text
 
 
+def test_unregistered_broker_that_is_an_eligible_leader_starts_without_a_last_copy_saved_from_another(
+    tmp_path: Path,
+) -> None:
+    """It said that the controller elects broker 2, which leaves the eligible leaders when it registers again."""
+    story = Story().broker(1, "a").broker(2, "c").topic("t", {1: "a", 2: "c"}).fence(2).unregister(2).fence(1)
+    eligible = r.PartitionChangeRecord(
+        topic_id=topic_id("t"), partition_id=0, isr=(), leader=-1, eligible_leader_replicas=(1, 2)
+    )
+    lake = story.append(eligible, 2).lake(tmp_path)
+    steps = [step for cause in offline(lake).causes for step in cause.steps]
+    assert [(step.action, step.broker_id) for step in steps] == [(Action.START, 1), (Action.REASSIGN, 2)]
+
+
 def test_last_copy_is_saved_before_any_broker_starts_if_its_replica_was_recreated_and_nobody_leads(
     tmp_path: Path,
 ) -> None:
