@@ -150,7 +150,7 @@ def _leads(leader: int | None) -> str:
 
 
 class AtRisk(NamedTuple):
-    """A partition whose complete copies are all offline. Nothing is lost while their disks live."""
+    """A partition whose complete copies are offline, or cannot be elected. Nothing is lost while their disks live."""
 
     topic: str
     topic_id: str
@@ -458,12 +458,8 @@ def _at_risk(lake: Lake, partitions: Sequence[Followed], places: Places) -> list
     at_risk = []
     tiered: frozenset[str] | None = None
     for partition in partitions:
-        last = {
-            copy.broker_id
-            for copy in last_copies(partition.shape)
-            if copy.given_up is None and not may_be_online(partition.shape, copy)
-        }
-        if last:
+        last = {copy.broker_id: copy for copy in last_copies(partition.shape) if copy.given_up is None}
+        if any(not may_be_online(partition.shape, copy) for copy in last.values()):
             tiered = tiered_topics(lake) if tiered is None else tiered
             here = [copy for broker, copy in sorted(partition.copies.items()) if broker in last]
             before = [

@@ -79,9 +79,10 @@ def show_losses(out: Screen, answer: Losses, time: datetime, every: bool = False
     if held or answer.perhaps:
         show_title(out, "Do not wipe")
     for copies, members in held:
-        single_copy = len(copies) == 1 or not members[0].certain
-        where = (" and " if members[0].certain else " or ").join(copy.where for copy in copies)
-        holds = "holds the only complete copy" if single_copy else "hold the only complete copies"
+        single_copy = len({copy.broker_id for copy in copies}) == 1
+        where = (" or " if single_copy else " and ").join(copy.where for copy in copies)
+        may = "" if members[0].certain else "may "
+        holds = "holds the only complete copy" if single_copy else f"{may}hold the only complete copies"
         names = listed([partition.name for partition in members])
         say(out, f"  {where} {holds} of {many(len(members), 'partition')}: {names}", hang=4)
         tiered = [partition.name for partition in members if partition.tiered]

@@ -257,11 +257,12 @@ def _show_last(out: Screen, answer: WhatIf) -> None:
         )
     for (certain, where), names in groups.items():
         places = (" and " if certain else " or ").join(where)
-        hold = "hold the last complete copies" if certain and len(where) > 1 else "holds the last complete copy"
+        several = certain and len(where) > 1
+        hold = "hold the last complete copies" if several else "holds the last complete copy"
+        why = "of which none is in use: if those disks are" if several else "offline already: if that disk is"
         say(
             out,
-            f"{places} {hold} of {many(len(names), 'partition')}, offline already: if that disk is dead "
-            "or wiped, the data is gone:",
+            f"{places} {hold} of {many(len(names), 'partition')}, {why} dead or wiped, the data is gone:",
             "bold red",
         )
         say(out, f"  {listed(names)}")

@@ -26,7 +26,7 @@ from pipelines.settings import CheckSettings, Settings
 from tests.support.paths import KAFKAS
 from tests.support.tampering import Row, tamper
 from tests.support.volume import sampled
-from tests.unit.check.story import Story, disk
+from tests.unit.check.story import Story, disk, topic_id
 
 
 def one_copy() -> Story:
@@ -202,6 +202,22 @@ def test_copy_whose_disk_is_offline_is_at_risk_and_not_lost(tmp_path: Path) -> N
     assert [(copy.broker_id, copy.directory_id, copy.place) for copy in partition.copies] == [
         (1, str(disk("a")), "offline")
     ]
+
+
+def test_copy_that_is_online_and_in_no_list_is_at_risk_beside_the_one_that_is_offline(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said "directory a of broker 1 holds the only complete copy", and to elect the complete one of broker 2."""
+    story = Story().broker(1, "a").broker(2, "c").topic("t", {1: "a", 2: "c"}).fence(1)
+    eligible = r.PartitionChangeRecord(
+        topic_id=topic_id("t"), partition_id=0, isr=(), leader=-1, eligible_leader_replicas=(1,)
+    )
+    (partition,) = losses_of(story.append(eligible, 2), tmp_path).at_risk
+    assert [(copy.broker_id, copy.place) for copy in partition.copies] == [(1, "offline"), (2, "online")]
+    with pytest.raises(SystemExit):
+        main.main(["offline", "--lake", str(tmp_path)])
+    hold = f"directory {disk('a')} of broker 1 and directory {disk('c')} of broker 2 hold the only complete copies of"
+    assert hold in " ".join(capsys.readouterr().out.split())
 
 
 def test_unregistered_broker_is_to_be_started_again(tmp_path: Path) -> None:
