@@ -158,15 +158,16 @@ class LastCopies:
         first = wait_and_keep(broker, sorted(new), sorted(old), sorted(undecided)) if undecided else []
         away = self.away.get(broker, {})
         held = {place: names for place, members in away.items() if (names := sorted({*members} - undecided))}
+        before = [*self.before_start(broker, running=running)]
         if not held:
-            return [*first, *self.before_start(broker, running=running)] if first else []
+            return [*before, *first] if first else []
         names = sorted({name for members in held.values() for name in members})
         directories = sorted(directory for directory in held if directory)
         twice = sorted({name for directory in directories for name in self.twice(broker, directory)})
         restart, unplaced = OperatorAction(kind="restart", broker_id=broker), self._unplaced(broker)
         return [
+            *before,
             *first,
-            *self.before_start(broker, running=running),
             read_first(broker, directories, names, self.shared, unplaced),
             *self._taken_out(broker, directories),
             bring_back(broker, directories, names, running=running, twice=twice, placed=not unplaced),

@@ -154,6 +154,17 @@ def test_unclean_elections_are_forbidden_before_a_killed_broker_with_the_last_co
     assert actions(steps) == [Action.FORBID_UNCLEAN, Action.START, Action.ELECT]
 
 
+def test_unclean_elections_are_forbidden_before_the_registration_of_a_broker_that_reported_its_last_copy_is_awaited(
+    tmp_path: Path,
+) -> None:
+    """It said to wait until the broker registers first: with that the follower that lacks writes is elected."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))
+    steps = only_steps(
+        offline(unclean_on(story.fence(1).change("t", 0, leader=-1).assign("t", 0, 1, "e")).lake(tmp_path))
+    )
+    assert actions(steps) == [Action.FORBID_UNCLEAN, Action.LOOK, Action.LOOK, Action.REPLACE]
+
+
 def test_last_copy_that_is_online_and_in_no_list_is_saved_before_another_broker_starts(tmp_path: Path) -> None:
     """R-ACT-1: it said to mount a disk again, whose replica was elected and lacked the writes of the other."""
     story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))
