@@ -259,13 +259,15 @@ class LastCopies:
             yield forbid_unclean(hit, f"while broker {broker} restarts, a replica that lacks writes would lead")
 
     def _elections(self, broker: int, names: Sequence[str]) -> Iterator[Advice]:
-        """Elections of the best copies that are online, for the partitions whose last copies a broker has."""
+        """Elections of the best copies that are online, for the partitions without a leader whose last copies a broker
+        has. While one leads, Kafka refuses an unclean election as not needed."""
         wanted = set(names)
         members_of: dict[UncleanElection, list[Member]] = {}
         for fate, members in self._on(broker):
+            if fate.state is None or fate.state.leader >= 0:
+                continue
             hit = [member for member in members if _name(member) in wanted]
-            replicas = () if fate.state is None else fate.state.replicas
-            there = [fate.copies[replica] for replica in replicas if replica != broker and replica in fate.copies]
+            there = [fate.copies[other] for other in fate.state.replicas if other != broker and other in fate.copies]
             online = [copy for copy in there if is_online(fate, copy)]
             best = min(online, key=lambda copy: get_args(Level).index(copy.level), default=None)
             if hit and best is not None and best.level != "empty":

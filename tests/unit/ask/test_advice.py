@@ -191,6 +191,14 @@ def test_election_is_advised_of_the_best_copy_online_and_names_what_kafka_elects
     assert ("Kafka would elect broker 1, which has less" in step.text) == (first == 1)
 
 
+def test_unclean_election_is_not_advised_while_a_replica_leads(tmp_path: Path) -> None:
+    """The controller answers ELECTION_NOT_NEEDED: the leader of the log is in a directory that is offline."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,)).left(1, "b")
+    assert actions(only_steps(offline(story.lake(tmp_path / "led")))) == KEPT
+    unled = story.change("t", 0, leader=-1).lake(tmp_path / "unled")
+    assert Action.ELECT in actions(only_steps(offline(unled)))
+
+
 def test_unclean_elections_are_forbidden_before_any_broker_restarts_where_nobody_leads(tmp_path: Path) -> None:
     """The controller looks at every partition without a leader when a broker is unfenced, with or without a replica."""
     story = two_copies().broker(3, "ef")
