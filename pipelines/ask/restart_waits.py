@@ -167,8 +167,8 @@ class Blocking:
             FAULT: "jbod safe-to-restart says how the controller would fail",
             QUORUM: "jbod quorum shows the voters",
             LAST_COPY: f"first see which disk holds the data of {few(names)}: jbod offline",
-            RETURN: f"{add}; or, if no step forbids it, stop the broker in order, and take every directory that is not "
-            "online or is blank out of log.dirs before it starts",
+            RETURN: f"{add} where one leads: without a leader nothing is copied; or, if no step forbids it, stop the "
+            "broker in order, and take every directory that is not online or is blank out of log.dirs before it starts",
             ELECTION: f"jbod offline says which disk or broker has every write of {few(names)}, and how to bring it "
             "back; where unclean.leader.election.enable is true, set it to false until then",
         }[self.reason]

@@ -201,6 +201,10 @@ def test_directory_that_failed_makes_the_return_unclean_after_its_replicas_were_
     lake = story.lake(tmp_path / "stopped")
     answer = safe_to_restart(lake, [1])
     assert (answer.verdict, reasons(answer)) == ("not safe", {"return": ()})
+    # R-ACT-6: it said to add a replica, to which nothing is copied.
+    assert answer.blocking[0].end.startswith(
+        "add a replica of t-0 on another broker (kafka-reassign-partitions) where one leads: without a leader nothing "
+    )
     assert [(start.gone, start.without_leader) for start in answer.starts[0].starts] == [
         ([], ["t-0"]),
         ([], ["t-0"]),
