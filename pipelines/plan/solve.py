@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelines.ask.plan_check import brokers_in_words
 from pipelines.ask.restart_columns import Flags, Numbers
-from pipelines.plan.goals import LEADERS, REPLICAS, Goal, visible
+from pipelines.plan.goals import BYTES, LEADERS, REPLICAS, Goal, visible
 from pipelines.plan.kernels import NO_BROKER, NO_RACK, NO_ROOM, ClusterArrays, even, lead, settle
 from pipelines.plan.problem import OPEN, Bytes, Loads, Problem
 
@@ -226,16 +226,19 @@ def _even(it: Problem, goal: Goal, cluster: ClusterArrays) -> None:
 
 
 def least(it: Problem, goal: Goal, after: float) -> float:
-    """What any plan has to move that leaves the disks no further apart than ``after``, or than is even enough."""
+    """What any plan has to move that leaves the disks no further apart than ``after``, or than is even enough. Leaders
+    and replicas move whole."""
     if not goal.even:
         return 0.0
     if goal.even == LEADERS:
         pool = _brokers(it, goal)
         number = _first_replicas(it, np.zeros(len(it.place), np.int64)).astype(np.float64)
-        return narrowest(number, np.ones(len(number)), pool, pool, after).bound
-    began = _cluster(it, goal, it.place, it.bytes)
-    width = max(after, _tolerance(it, began, goal.gives | began.takes))
-    return narrowest(began.load, began.fit, goal.gives, began.takes, width).bound
+        bound = narrowest(number, np.ones(len(number)), pool, pool, after).bound
+    else:
+        began = _cluster(it, goal, it.place, it.bytes)
+        width = max(after, _tolerance(it, began, goal.gives | began.takes))
+        bound = narrowest(began.load, began.fit, goal.gives, began.takes, width).bound
+    return bound if goal.even == BYTES else float(np.ceil(round(bound, 6)))
 
 
 def _tolerance(it: Problem, cluster: ClusterArrays, pool: Flags) -> float:

@@ -146,6 +146,15 @@ def test_balance_of_leaders_copies_nothing(tmp_path: Path) -> None:
     assert {*map(str, targets(answer).values())} == {"{2: 'any', 1: 'any'}"}
 
 
+def test_balance_of_leaders_that_are_not_divisible_by_the_brokers_moves_the_least_possible(tmp_path: Path) -> None:
+    """It said "20 % more than the least possible (2)" of two leaders that move: the bound was 1.67."""
+    cluster = Cluster({1: Broker(1), 2: Broker(1), 3: Broker(1)})
+    for number in range(8):
+        cluster.put(f"t-{number}", {1: 0, 2: 0, 3: 0})
+    answer = made(tmp_path, cluster, lambda it: balance(it, None, "leaders"), sized=False)
+    assert (answer.spread, answer.partitions, answer.bound) == ((8, 1), 5, 5)
+
+
 def test_balance_of_leaders_with_a_first_replica_down_elsewhere_elects_only_the_partitions_of_its_files(
     tmp_path: Path,
 ) -> None:
