@@ -172,7 +172,10 @@ def _about_replicas(lake: Lake, place: Place, held: Sequence[Held], last: LastCo
         _reason(
             [replica for replica in held if replica.kind == "unassigned" and not replica.arriving],
             f"{{}} of broker {broker} in no directory yet (UNASSIGNED): they may be in this one",
-            look(f"wait for broker {broker} to report where they are; if they stay, look at its log"),
+            look(
+                f"wait for broker {broker} to report where they are; if they stay, its next restart reports them: "
+                f"jbod safe-to-restart {broker}"
+            ),
         ),
         _reason(
             [replica for replica in held if replica.kind == "migrating"],

@@ -77,6 +77,13 @@ def test_replica_in_no_known_directory_of_the_broker_blocks(tmp_path: Path, dire
     assert reason.startswith(finding)
 
 
+def test_replica_that_is_not_reported_is_reported_at_the_next_restart_of_its_broker(tmp_path: Path) -> None:
+    """It said to look at the log of the broker: Kafka reports no replica that joined an existing partition (B-01)."""
+    image = one_topic(partition((1, KAFKA_IDS.unassigned), (2, C)), registered=REGISTERED)
+    (reason,) = [reason for reason in ask(tmp_path, image).reasons if "UNASSIGNED" in reason.finding]
+    assert reason.advice.endswith("if they stay, its next restart reports them: jbod safe-to-restart 1")
+
+
 def test_replica_in_no_known_directory_of_another_broker_does_not_matter(tmp_path: Path) -> None:
     image = one_topic(partition((1, B), (2, KAFKA_IDS.unassigned)), registered=REGISTERED)
     assert ask(tmp_path, image).safe
