@@ -426,13 +426,17 @@ def _unreadable(level: int) -> Blocker:
     )
 
 
+_RELEASE_OPTION = LEVELS["4.0-IV0"]
+"""The first metadata.version whose tools know --release-version: those of 3.9.1 do not (FeatureCommand)."""
+
+
 def _raise(at: Sequence[FeatureLevel], wanted: Mapping[str, int] | None, release: bool, to: str) -> str | None:
     """The command that raises the requested levels; without a request, the levels that all nodes support and releases
     set."""
     upgrade = f"kafka-features.sh --bootstrap-server {to} upgrade"
     if wanted is not None:
         level = wanted.get(METADATA_VERSION, 0)
-        if level in LEVEL_NAMES and release:
+        if level in LEVEL_NAMES and release and level >= _RELEASE_OPTION:
             return f"{upgrade} --release-version {LEVEL_NAMES[level]}"
         options = [f"--feature {feature}={level}" for feature, level in wanted.items()]
         return f"{upgrade} {' '.join(options)}" if options else None

@@ -99,6 +99,14 @@ def test_feature_that_a_node_does_not_name_is_supported_at_level_0() -> None:
     assert missing.finding == "does not support group.version"
 
 
+def test_release_before_4_is_raised_by_its_level() -> None:
+    """It printed --release-version, which kafka-features.sh of 3.9.1 does not know."""
+    command = of_log("kafka-3.7.2", "3.9").command
+    assert command == "kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature metadata.version=21"
+    newer = of_log("kafka-3.7.2", "4.0").command
+    assert newer == "kafka-features.sh --bootstrap-server HOST:PORT upgrade --release-version 4.0-IV3"
+
+
 # MADE UP
 
 
