@@ -117,19 +117,22 @@ def start_or_reassign(broker: int) -> Advice:
     return Advice(Action.REASSIGN, text, broker, every_disk=True)
 
 
-def repair_or_replace(broker: int, directory: str) -> Advice:
+def repair_or_replace(broker: int, directory: str, *, running: bool) -> Advice:
     """The directory failed, and has no last copy."""
-    text = (
-        "find that disk (kafka-log-dirs.sh --describe has an error for its path) and look at the kernel log and its "
-        "mount; repair or replace it, then restart the broker"
-    )
-    return Advice(Action.REPLACE, text + restart_costs(broker), broker, (directory,))
+    find, then, costs = f"the log of broker {broker} has its path", "start", ""
+    if running:
+        find, then, costs = "kafka-log-dirs.sh --describe has an error for its path", "restart", restart_costs(broker)
+    look_at = f"find that disk ({find}) and look at the kernel log and its mount"
+    text = f"{look_at}; repair or replace it, then {then} the broker{costs}"
+    return Advice(Action.REPLACE, text, broker, (directory,))
 
 
-def mount_or_reassign(broker: int, directory: str, twice: Sequence[str]) -> Advice:
+def mount_or_reassign(broker: int, directory: str, twice: Sequence[str], *, running: bool) -> Advice:
     """The broker came back without the directory, which has no last copy."""
-    text = "mount that disk again on its broker, or let replicas be rebuilt by reassigning them"
-    return Advice(Action.BRING_BACK, text + leave_one_folder(twice, ()), broker, (directory,))
+    then, costs = ("restart", restart_costs(broker)) if running else ("start", "")
+    mount = f"mount that disk again and {then} broker {broker}{leave_one_folder(twice, ())}{costs}"
+    text = f"{mount}; or let replicas be rebuilt by reassigning them"
+    return Advice(Action.BRING_BACK, text, broker, (directory,))
 
 
 def put_back(broker: int, directory: str, holder: int) -> Advice:
@@ -172,8 +175,8 @@ def find_failed(broker: int) -> Advice:
 def compare_and_mount(broker: int, directory: str) -> Advice:
     """The lake does not know that the broker ever had the directory."""
     text = (
-        "compare the id with the meta.properties of the broker's disks (jbod disks); mount that disk, or reassign the "
-        "replicas"
+        "compare the id with the meta.properties of the broker's disks (jbod disks); mount that disk and restart the "
+        "broker, or reassign the replicas"
     )
     return Advice(Action.BRING_BACK, text, broker, (directory,))
 

@@ -183,9 +183,9 @@ class _State:
                 return [see_if_back(broker)]
             return self.last.about_fenced(broker, in_order=kind == "broker stopped")
         if kind == "directory failed":
-            ordinary = repair_or_replace(broker, directory)
+            ordinary = repair_or_replace(broker, directory, running=running)
         elif kind == "directory gone":
-            ordinary = mount_or_reassign(broker, directory, self.last.twice(broker, directory))
+            ordinary = mount_or_reassign(broker, directory, self.last.twice(broker, directory), running=running)
         elif kind == "directory not registered":
             ordinary = wait_for_registration(broker, directory)
         else:

@@ -418,12 +418,12 @@ def _about_directory(
             else f"directory {directory} of broker {broker} failed at offset {end.offset}, and broker {broker} {state} "
             "besides"
         )
-        ordinary = repair_or_replace(broker, directory)
+        ordinary = repair_or_replace(broker, directory, running=running)
         return finding, last.about_directory(broker, ordinary, running=running)
     finding = f"broker {broker} came back without directory {directory}"
     if not running:
         finding += f" at offset {end.offset}, and {state} besides"
-    ordinary = mount_or_reassign(broker, directory, last.twice(broker, directory))
+    ordinary = mount_or_reassign(broker, directory, last.twice(broker, directory), running=running)
     return finding, last.about_directory(broker, ordinary, running=running)
 
 

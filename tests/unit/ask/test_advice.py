@@ -85,6 +85,28 @@ def test_failed_disk_without_a_last_copy_may_be_replaced(tmp_path: Path) -> None
     assert not steps[0].forbidden
 
 
+def test_failed_disk_of_a_broker_that_is_fenced_is_found_in_its_log_and_the_broker_started(tmp_path: Path) -> None:
+    """It sent to kafka-log-dirs.sh, which a broker that is down does not answer, and said to restart it."""
+    steps = offline(elsewhere().fence(1).lake(tmp_path)).causes[0].steps
+    assert [step.text for step in steps] == [
+        "find that disk (the log of broker 1 has its path) and look at the kernel log and its mount; repair or replace "
+        "it, then start the broker"
+    ]
+
+
+def test_disk_that_is_mounted_again_needs_a_start_of_its_broker(tmp_path: Path) -> None:
+    """It said only to mount it: a broker that runs does not look at it."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).broker(1, "b", process=2)
+    lake = story.change("t", 0, isr=(2,), leader=2).lake(tmp_path / "runs")
+    (step,) = only_steps(offline(lake))
+    assert step.text.startswith("mount that disk again and restart broker 1; before the restart, ask jbod safe-to-rest")
+    assert [incident.advice for incident in incidents(lake) if incident.directory_id and incident.going_on] == [
+        step.text
+    ]
+    (cause, *_) = offline(story.fence(1).lake(tmp_path / "fenced")).causes
+    assert cause.advice.startswith("mount that disk again and start broker 1; or let replicas be rebuilt")
+
+
 def test_check_incidents_and_removal_keep_the_last_copy_as_offline_does(tmp_path: Path) -> None:
     """Each said to replace the disk, or to take it out of log.dirs "which recreates them"."""
     lake = one_copy().lake(tmp_path)
