@@ -60,14 +60,14 @@ MEANINGS: Mapping[str, str] = {
     check.NOTHING: "are as the file says already",
 }
 ADVICE: Mapping[str, str] = {
-    check.REFUSED: "Take them out of the file, or correct it.",
-    check.NO_COPY: "First bring their disk or broker back: jbod offline says how. Until then do not reassign them.",
-    check.UNCLEAN: "First bring back a replica that was in sync, or forbid unclean elections: jbod offline says more.",
-    check.STUCK: "Start these brokers, or move what is in a directory that is not online, first; or name others.",
-    check.UNDER_MIN_ISR: "Bring the replicas of the file into sync first, or name brokers that run.",
-    check.DIRECTORY: "Name a directory that is online and not cordoned, or any.",
-    check.NO_ROOM: "Run the file in parts, name other disks, or let jbod plan drain or balance make the steps.",
-    check.CANCEL: "Bring the other replicas of before into sync first, or do not cancel them once that broker is down.",
+    check.REFUSED: "take them out of the file, or correct it.",
+    check.NO_COPY: "first bring their disk or broker back: jbod offline says how. Until then do not reassign them.",
+    check.UNCLEAN: "first bring back a replica that was in sync, or forbid unclean elections: jbod offline says more.",
+    check.STUCK: "start these brokers, or move what is in a directory that is not online, first; or name others.",
+    check.UNDER_MIN_ISR: "bring the replicas of the file into sync first, or name brokers that run.",
+    check.DIRECTORY: "name a directory that is online and not cordoned, or any.",
+    check.NO_ROOM: "run the file in parts, name other disks, or let jbod plan drain or balance make the steps.",
+    check.CANCEL: "bring the other replicas of before into sync first, or do not cancel them once that broker is down.",
 }
 
 
@@ -89,7 +89,7 @@ def show_plan_check(out: Screen, answer: PlanCheck, chosen: Chosen, every: bool 
         _show_why(out, (partition.why[finding] for partition in partitions), every)
     _show_cost(out, answer)
     show_fault(out, answer.fault)
-    show_steps(out, (ADVICE[finding] for finding in answer.groups if finding in ADVICE))
+    show_steps(out, (f"{finding}: {ADVICE[finding]}" for finding in answer.groups if finding in ADVICE))
     rows = chosen.rows if every or chosen.line else [partition for partition in chosen.rows if partition.findings]
     if rows:
         show_chosen(out, chosen, _PLANNED, rows, every or chosen.wanted.orders)

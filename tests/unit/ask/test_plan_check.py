@@ -335,6 +335,8 @@ def test_command_has_the_exit_code_and_says_what_to_do(tmp_path: Path) -> None:
     assert run.exit_code == 1, run.output
     assert "1 partition would never be done:" in run.output
     assert "broker 3 cannot copy: fenced, or shutting down" in run.output
+    # Of several findings, it left open which "them" each step is about.
+    assert "1. never done: start these brokers, or move what is in a directory that is not online" in run.output
     answer = json.loads(CliRunner().invoke(application(), [*line, "--json"]).stdout)
     assert (answer["ok"], answer["findings"], answer["partitions"][0]["blocks"]) == (False, {"never_done": 1}, True)
     run = CliRunner().invoke(application(), ["plan", "check", file(tmp_path, t_0=[1, 4]), *line[3:]])
