@@ -179,12 +179,12 @@ def show_next_starts(out: Screen, answer: NextStarts, every: bool = False) -> No
 def _case(outcome: StartOutcome) -> str:
     """``if a blank disk takes the place of D``"""
     conditions = [
-        text.format(" and ".join(directories))
-        for text, directories in (
-            ("if {} comes back with its id", outcome.back),
-            ("if a blank disk takes the place of {}", outcome.blank),
-            ("if {} is taken out of log.dirs", outcome.gone),
-            ("if {} stays in log.dirs and cannot be read", outcome.broken),
+        (singular if len(directories) == 1 else plural).format(" and ".join(directories))
+        for singular, plural, directories in (
+            ("if {} comes back with its id", "if {} come back with their ids", outcome.back),
+            ("if a blank disk takes the place of {}", "if blank disks take the places of {}", outcome.blank),
+            ("if {} is taken out of log.dirs", "if {} are taken out of log.dirs", outcome.gone),
+            ("if {} stays in log.dirs and cannot be read", "if {} stay in log.dirs and cannot be read", outcome.broken),
         )
         if directories
     ]

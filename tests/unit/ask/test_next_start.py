@@ -181,6 +181,15 @@ def test_text_says_the_case_the_cost_and_the_steps(tmp_path: Path) -> None:
     assert text.index("Before the start") > text.index("solo-0")
 
 
+def test_text_about_several_directories_agrees_with_them(tmp_path: Path) -> None:
+    """It said "if A and B comes back with its id"."""
+    story = Story().broker(1, "abc").topic("solo", {1: "a"}).left(1, "bc").left(1, "c")
+    text = shown(next_starts(story.lake(tmp_path), 1))
+    both = f"{A} and {disk('b')}" if str(disk("b")) > A else f"{disk('b')} and {A}"
+    assert f"if {both} come back with their ids:" in text
+    assert f"if {both} are taken out of log.dirs:" in text
+
+
 def test_json_names_what_is_given_up(tmp_path: Path) -> None:
     answer = jsonable(next_starts(failed().lake(tmp_path), 1))
     assert answer["starts"][1]["gives_up"] == [
