@@ -118,13 +118,14 @@ def _keep(place: Place, last: LastCopies) -> list[Advice]:
 
 
 def _about_last_offline(place: Place, last: LastCopies) -> list[Reason]:
-    """The last copies that the removal gives up while they are offline."""
+    """The last copies that the removal gives up while they are offline, or online and in no list (R-ACT-1)."""
     names = _gives_up(place, last)
     if not names:
         return []
     what = _count(names, "partition")
-    finding = f"without it broker {place.broker_id} gives up the last complete copy of {what}, which is offline"
-    return [Reason(True, finding, _keep(place, last), tuple(names))]
+    finding = f"without it broker {place.broker_id} gives up the last complete copy of {what}, which is not in use"
+    steps = _keep(place, last) or look("keep it: jbod offline says what brings a complete copy into use again")
+    return [Reason(True, finding, steps, tuple(names))]
 
 
 def _about_last(place: Place, held: Sequence[Held], known: set[str]) -> list[Reason]:

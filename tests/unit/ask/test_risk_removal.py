@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
+from jbod_model.formats.records import PartitionChangeRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.image import Image
 from pipelines.ask.lost_data import losses
@@ -23,7 +24,7 @@ from pipelines.cli.main import application, main
 from pipelines.lake.names import Statement
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, lake_of, one_topic, partition
-from tests.unit.check.story import Story, disk
+from tests.unit.check.story import Story, disk, topic_id
 
 A, B, C = Uuid(1, 1000), Uuid(1, 1001), Uuid(2, 1000)
 REGISTERED = brokers((A, B), (C,))
@@ -75,6 +76,17 @@ def test_replica_in_no_known_directory_of_the_broker_blocks(tmp_path: Path, dire
     image = one_topic(partition((1, directory), (2, C)), partition((1, B)), registered=REGISTERED)
     (reason,) = blocking(ask(tmp_path, image))
     assert reason.startswith(finding)
+
+
+def test_last_copy_that_is_online_and_in_no_list_is_kept(tmp_path: Path) -> None:
+    """It said that this copy, of an online directory, is offline, and had no step about it."""
+    story = Story().broker(1, "a").broker(2, "cd").topic("t", {1: "a", 2: "c"}).fence(1)
+    eligible = PartitionChangeRecord(
+        topic_id=topic_id("t"), partition_id=0, isr=(), leader=-1, eligible_leader_replicas=(1,)
+    )
+    reason = safe_to_remove(story.append(eligible, 2).lake(tmp_path), f"2:{disk('c')}").reasons[0]
+    assert reason.finding == "without it broker 2 gives up the last complete copy of 1 partition, which is not in use"
+    assert reason.advice == "keep it: jbod offline says what brings a complete copy into use again"
 
 
 def test_replica_that_is_not_reported_is_reported_at_the_next_restart_of_its_broker(tmp_path: Path) -> None:

@@ -356,7 +356,7 @@ def test_disk_of_an_unregistered_broker_comes_with_advice_that_can_be_followed(
 ) -> None:
     answer = safe_to_remove(Lake.open(cluster_lakes["kafka-4.1.2"]), "3:DKz")
     held, blocking, gone = answer.reasons
-    assert held.finding == "without it broker 3 gives up the last complete copy of 2 partitions, which is offline"
+    assert held.finding == "without it broker 3 gives up the last complete copy of 2 partitions, which is not in use"
     assert held.partitions == ("solo-2", "solo-7")
     assert held.advice.startswith("start broker 3 again with the same disks")
     assert blocking.finding == "21 replicas in it, 21 with no other replica online"
