@@ -374,19 +374,22 @@ def _with_since(lake: Lake, blocking: Sequence[Blocking]) -> list[Blocking]:
         return list(blocking)
     changes = lake.query(
         f"""
-        SELECT broker_id, arg_max(fenced, from_offset), epoch_us(max(from_time)) FROM (
-            SELECT *, lag(fenced) OVER (PARTITION BY broker_id ORDER BY from_offset) AS was
-            FROM {lake.until("brokers")}
-        ) WHERE was IS DISTINCT FROM fenced AND list_contains($1, broker_id) GROUP BY broker_id ORDER BY broker_id
+        SELECT broker_id, arg_max(state, from_offset), epoch_us(max(from_time)) FROM (
+            SELECT *, lag(state) OVER (PARTITION BY broker_id ORDER BY from_offset) AS was FROM (
+                SELECT *, CASE WHEN fenced THEN 'is down' WHEN in_controlled_shutdown THEN 'is shutting down'
+                          ELSE '' END AS state
+                FROM {lake.until("brokers")}
+            )
+        ) WHERE was IS DISTINCT FROM state AND list_contains($1, broker_id) GROUP BY broker_id ORDER BY broker_id
         """,
         [brokers],
     )
     sentences = {}
-    for broker, fenced, micros in changes:
+    for broker, state, micros in changes:
         since = time_of(micros)
         ago = (lake.time - since).total_seconds()
-        if fenced:
-            sentences[broker] = f"broker {broker} is down since {since:%Y-%m-%d %H:%M:%S} UTC"
+        if state:
+            sentences[broker] = f"broker {broker} {state} since {since:%Y-%m-%d %H:%M:%S} UTC"
         elif ago <= _SHORT_TIME:
             sentences[broker] = f"broker {broker} came back {ago:,.0f} s before"
     return [

@@ -214,6 +214,15 @@ def test_directory_that_failed_makes_the_return_unclean_after_its_replicas_were_
     assert safe_to_restart(lake, [1], gone=[str(disk("b"))]).verdict == "safe"
 
 
+def test_broker_in_controlled_shutdown_is_not_said_to_have_come_back(tmp_path: Path) -> None:
+    """It said "while broker 2 is down (broker 2 came back 0 s before)"."""
+    story = Story().broker(1, "a").broker(2, "c").topic("t", {1: "a", 2: "c"})
+    stopping = BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=story.epochs[2], in_controlled_shutdown=1)
+    lake = story.change("t", 0, isr=(1,)).append(stopping, 1).lake(tmp_path)
+    (reason,) = safe_to_restart(lake, [1]).blocking
+    assert reason.since[0].startswith("broker 2 is shutting down since ")
+
+
 def test_blank_disk_makes_the_return_unclean(tmp_path: Path) -> None:
     """R-RESTART-3: no disk that is blank has the mark of a shutdown in order."""
     story = Story().broker(1, "ab").topic("t", {1: "a"})
