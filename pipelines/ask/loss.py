@@ -303,8 +303,7 @@ def _superseded(lake: Lake) -> tuple[list[int], list[int]]:
         WHERE next_time = from_time AND NOT from_snapshot
         """
     )
-    batch = lake.batches(sorted({offset for pair in rows for offset in pair})) if rows else {}
-    pairs = [(offset, following) for offset, following in rows if batch.get(offset, -1) == batch.get(following)]
+    pairs = lake.of_one_append(rows)
     return [offset for offset, _ in pairs], [following for _, following in pairs]
 
 

@@ -38,6 +38,7 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
     """
     select_brokers(lake)
     _select_moved(lake)
+    replaced = ", ".join(map(str, [-1, *_replaced(lake)]))
     return f"""(
         WITH changed AS (
             SELECT n.topic, n.topic_id, n.partition, n.replica_index, n.broker_id, o.directory_id AS source,
@@ -86,6 +87,7 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
                 FROM (SELECT topic_id, partition, leader, from_offset, to_offset FROM {lake.until("partitions")}
                       SEMI JOIN moved_{lake.offset} USING (topic_id, partition)) p
                 WHERE p.topic_id = n.topic_id AND p.partition = n.partition AND p.leader >= 0
+                  AND p.from_offset NOT IN ({replaced})
                   AND p.from_offset < n.at_offset AND (p.to_offset IS NULL OR p.to_offset > o.since)
             )
         )
@@ -122,6 +124,18 @@ def _select_moved(lake: Lake) -> None:
             """
         )
         lake.made.add(kept)
+
+
+def _replaced(lake: Lake) -> list[int]:
+    """The offsets of leaders that never led: a later record of the same append replaces them (R-LOSS-10)."""
+    pairs = lake.query(
+        f"""
+        SELECT p.from_offset, p.to_offset FROM {lake.until("partitions")} p
+        SEMI JOIN moved_{lake.offset} USING (topic_id, partition)
+        WHERE p.leader >= 0 AND p.to_time = p.from_time AND NOT p.from_snapshot
+        """
+    )
+    return [offset for offset, _ in lake.of_one_append(pairs)]
 
 
 SOON = timedelta(minutes=10)

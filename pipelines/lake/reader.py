@@ -223,6 +223,11 @@ class Lake:
         )
         return dict(rows)
 
+    def of_one_append(self, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The pairs of offsets whose records are of one batch."""
+        batch = self.batches(sorted({offset for pair in pairs for offset in pair})) if pairs else {}
+        return [(first, second) for first, second in pairs if batch.get(first, -1) == batch.get(second)]
+
     def setting_records(self) -> str:
         """SQL for at least the records up to this offset that hold settings: features, configurations, snapshots."""
         return self.records()

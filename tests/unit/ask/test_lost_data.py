@@ -326,6 +326,21 @@ def test_replica_that_was_lost_and_is_in_another_directory_is_empty_there(tmp_pa
     assert f"replica on 1 recreated empty in {disk('b')} (its data was in {disk('a')}, which failed: LOST)" in lines
 
 
+def test_replica_whose_old_disk_is_back_is_in_it_again_although_an_append_elected_it_and_took_it_back(
+    tmp_path: Path,
+) -> None:
+    """R-LOSS-10: history said "recreated empty in" and "a complete copy is back" at one offset."""
+    story = one_copy().broker(1, "b", process=2).assign("t", 0, 1, "b").change("t", 0, leader=1)
+    elected, unled = story.entries[-1], story.change("t", 0, leader=-1).entries[-1]
+    story.entries[-1] = replace(unled, time=elected.time, batch_offset=elected.batch_offset)
+    lake = story.broker(1, "a", process=3).assign("t", 0, 1, "a").lake(tmp_path)
+    assert [move.outcome for move in moves(lake)] == ["recreated", "returned"]
+    assert losses(lake).losses == []
+    story.entries[unled.offset] = unled
+    story.lake(tmp_path / "apart")
+    assert [move.outcome for move in moves(Lake.open(tmp_path / "apart"))] == ["recreated", "recreated"]
+
+
 def test_replica_whose_old_disk_is_back_after_somebody_led_is_empty_in_it(tmp_path: Path) -> None:
     story = recreated().broker(1, "a", process=3).assign("t", 0, 1, "a")
     assert [move.outcome for move in moves(story.lake(tmp_path))] == ["recreated", "recreated"]
