@@ -112,8 +112,8 @@ def start(broker: int, *, in_order: bool, last: Sequence[str], shared: Collectio
     )
     if last:
         text += (
-            f"; broker {broker} has {complete_copies_of(last, shared)}: start it with all its disks and the "
-            "same log.dirs, and replace or format none of them"
+            f"; broker {broker} has {complete_copies_of(last, shared)}: start it with every disk that it registered "
+            "last and the same log.dirs, and replace or format none of these"
         )
     return Advice(Action.START, text, broker, partitions=tuple(last), every_disk=bool(last))
 

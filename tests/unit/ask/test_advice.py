@@ -238,7 +238,7 @@ def test_broker_whose_disk_with_the_last_copy_is_back_starts_with_all_its_disks(
     story.broker(1, "b", process=2).assign("t", 0, 1, "b").broker(1, "ab", process=3, fenced=True)
     (step,) = [step for cause in offline(story.lake(tmp_path)).causes for step in cause.steps if step.every_disk]
     assert (step.action, step.broker_id, step.partitions) == (Action.START, 1, ("t-0",))
-    assert "start it with all its disks and the same log.dirs" in step.text
+    assert "start it with every disk that it registered last and the same log.dirs" in step.text
 
 
 def readded() -> Story:
@@ -483,11 +483,25 @@ def test_loss_before_the_broker_was_unregistered_says_since_when_the_rest_is_unr
     assert first.finding.endswith(f"; unreachable since offset {second.offset}")
 
 
+def test_failed_disk_of_a_stopped_broker_may_be_replaced_and_the_registered_one_with_the_last_copy_not(
+    tmp_path: Path,
+) -> None:
+    """The second step forbade what the first one said: "replace or format none of" all its disks."""
+    story = Story().broker(1, "ab").broker(2, "c").topic("t", {1: "a", 2: "c"}).topic("u", {1: "b"})
+    story.left(1, "b").change("t", 0, isr=(2,), leader=2).fence(1).change("u", 0, leader=-1)
+    replace, start = (step for cause in offline(story.lake(tmp_path)).causes for step in cause.steps)
+    assert (replace.action, replace.directories) == (Action.REPLACE, (str(disk("a")),))
+    assert (start.action, start.partitions) == (Action.START, ("u-0",))
+    assert start.text.endswith(
+        "every disk that it registered last and the same log.dirs, and replace or format none of these"
+    )
+
+
 def test_stopped_broker_with_the_last_copy_starts_with_all_its_disks(tmp_path: Path) -> None:
     story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1)
     (step,) = only_steps(offline(story.lake(tmp_path)))
     assert (step.action, step.every_disk) == (Action.START, True)
-    assert "start it with all its disks" in step.text
+    assert "start it with every disk that it registered last" in step.text
 
 
 def test_disk_that_is_back_with_the_last_copy_is_not_replaced_while_its_broker_is_fenced(tmp_path: Path) -> None:

@@ -35,7 +35,10 @@ def advice(story: Story, path: Path, check: str) -> str:
 def test_broker_that_is_down_with_one_disk_left_keeps_the_last_copy_on_it(tmp_path: Path) -> None:
     """It said to replace the disks: only those of a disk that the broker lacks were kept."""
     text = advice(fenced(), tmp_path, "B-16")
-    assert "start it with all its disks and the same log.dirs, and replace or format none of them" in text
+    assert (
+        "start it with every disk that it registered last and the same log.dirs, and replace or format none of these"
+        in text
+    )
     assert "then replace" not in text
 
 
