@@ -22,7 +22,8 @@ from tests.support.tables import in_force, rows_of
 from tests.support.volume import amount, exhaustive, sampled
 from tests.unit.run.test_rollback import write
 
-PUBLICATIONS = 50
+PUBLICATIONS, BATCHES = amount(16, 50), amount(12, 4)
+"""At least so many publications, of so many batches of the log each."""
 KEY = [name for name in CHANGES.key if name not in ("generation", "retraction")]
 D = {broker: (Uuid(broker, 1), Uuid(broker, 2)) for broker in (1, 2, 3)}
 
@@ -96,7 +97,9 @@ def test_consumer_has_each_event_once_over_publications_rollbacks_optimize_and_r
     log, lake, target = tmp_path / "log", tmp_path / "lake", tmp_path / "target"
 
     def replay(*parts: tuple[int, Sequence[Sequence[Record]]]) -> None:
-        local.replay(write(log, [(epoch, records) for epoch, batches in parts for records in batches]), lake, most=4)
+        local.replay(
+            write(log, [(epoch, records) for epoch, batches in parts for records in batches]), lake, most=BATCHES
+        )
 
     first, second, third = (history(seed, steps, 3) for seed, steps in ((1, 60), (2, 90), (3, 120)))
     replay((1, first))
