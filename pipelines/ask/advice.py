@@ -102,6 +102,11 @@ def restart_costs(broker: int) -> str:
     return f"; before the restart, ask jbod safe-to-restart {broker} what it costs other partitions"
 
 
+def start_again(broker: int, *, running: bool) -> tuple[str, str]:
+    """What a step says to do with the broker, and its end."""
+    return ("restart", restart_costs(broker)) if running else ("start", "")
+
+
 # CAUSES
 
 
@@ -119,9 +124,12 @@ def start_or_reassign(broker: int) -> Advice:
 
 def repair_or_replace(broker: int, directory: str, *, running: bool) -> Advice:
     """The directory failed, and has no last copy."""
-    find, then, costs = f"the log of broker {broker} has its path", "start", ""
-    if running:
-        find, then, costs = "kafka-log-dirs.sh --describe has an error for its path", "restart", restart_costs(broker)
+    then, costs = start_again(broker, running=running)
+    find = (
+        "kafka-log-dirs.sh --describe has an error for its path"
+        if running
+        else f"the log of broker {broker} has its path"
+    )
     look_at = f"find that disk ({find}) and look at the kernel log and its mount"
     text = f"{look_at}; repair or replace it, then {then} the broker{costs}"
     return Advice(Action.REPLACE, text, broker, (directory,))
@@ -129,7 +137,7 @@ def repair_or_replace(broker: int, directory: str, *, running: bool) -> Advice:
 
 def mount_or_reassign(broker: int, directory: str, twice: Sequence[str], *, running: bool) -> Advice:
     """The broker came back without the directory, which has no last copy."""
-    then, costs = ("restart", restart_costs(broker)) if running else ("start", "")
+    then, costs = start_again(broker, running=running)
     mount = f"mount that disk again and {then} broker {broker}{leave_one_folder(twice, ())}{costs}"
     text = f"{mount}; or let replicas be rebuilt by reassigning them"
     return Advice(Action.BRING_BACK, text, broker, (directory,))

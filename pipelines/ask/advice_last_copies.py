@@ -12,7 +12,7 @@ from pipelines.ask.advice import (
     few,
     folders,
     leave_one_folder,
-    restart_costs,
+    start_again,
     wait_for_registration,
 )
 
@@ -76,11 +76,12 @@ def bring_back(
     """
     disks = "" if placed else " and all its disks readable"
     it = "it" if len(directories) < 2 else "them"
+    then, costs = start_again(broker, running=running)
     text = (
         f"bring {it} back with the same directory id (the disk itself, or all its files with meta.properties on a new "
-        f"one), and {'restart' if running else 'start'} broker {broker} with the same log.dirs{disks}: "
+        f"one), and {then} broker {broker} with the same log.dirs{disks}: "
         f"{'the copy is' if len(names) == 1 else 'the copies are'} then in use again{leave_one_folder(twice, names)}"
-        f"{restart_costs(broker) if running else ''}"
+        f"{costs}"
     )
     newer = tuple(name for name in twice if name in names)
     return Advice(
