@@ -67,8 +67,7 @@ def record_rows(records: Records, kept: np.ndarray, snapshot: int | None, named:
 def values_of(records: Records, rows: np.ndarray) -> pa.Array:
     """Record values of some rows: binary[n]."""
     sizes = records.value_ends - records.value_starts
-    values, ends = take_lists(records.data, records.value_starts, sizes, rows)
-    return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(ends), pa.py_buffer(values)])
+    return arrow.pieces(*take_lists(records.data, records.value_starts, sizes, rows))
 
 
 # Indexed by the numbers of the fold.

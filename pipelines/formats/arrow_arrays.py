@@ -28,10 +28,14 @@ def nullable(numbers: np.ndarray) -> pa.Array:
     return column(numbers, numbers >= 0)
 
 
-def pieces(numbers: np.ndarray, ends: np.ndarray, there: np.ndarray) -> pa.Array:
+def pieces(numbers: np.ndarray, ends: np.ndarray, there: np.ndarray | None = None) -> pa.Array:
     """Pieces of the numbers as bytes, null where ``there`` is false: binary[n]. ``ends`` int32[n + 1] of the pieces."""
-    parts = [_bits(there), pa.py_buffer(ends * np.int32(numbers.itemsize)), pa.py_buffer(numbers)]
-    return pa.Array.from_buffers(pa.binary(), len(there), parts)
+    parts = [
+        None if there is None else _bits(there),
+        pa.py_buffer(ends * np.int32(numbers.itemsize)),
+        pa.py_buffer(numbers),
+    ]
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, parts)
 
 
 def texts(values: Sequence[str]) -> pa.Array:
