@@ -227,17 +227,17 @@ def settings_in_force() -> list[Setting]:
     return settings
 
 
-def load(files: Iterable[str | os.PathLike[str]] | None = None, **options: Any) -> Settings:
+def load(files: Iterable[str | os.PathLike[str]] | None = None, source: str = "options", /, **options: Any) -> Settings:
     """The settings of the files found, ``files`` in order, the environment and ``options`` (nested mappings).
 
     Without ``files``, those that JBOD_CONF lists are read. An option that is None counts as not given. Raises
-    UsageError that names file and key of an invalid value.
+    UsageError that names file and key of an invalid value, and ``source`` if it is that of an option.
     """
     named = named_files() if files is None else [Path(file) for file in files]
-    return _validated({file: read_yaml(file) for file in existing_files(named)}, _without_none(options))
+    return _validated({file: read_yaml(file) for file in existing_files(named)}, _without_none(options), source)
 
 
-def _validated(contents: dict[Path, dict[str, Any]], given: dict[str, Any]) -> Settings:
+def _validated(contents: dict[Path, dict[str, Any]], given: dict[str, Any], source: str = "options") -> Settings:
     """The settings of the content of files, in order, the environment and the ``given`` options.
 
     pydantic loads slowly. So nothing is validated where nothing but the lake is set, which is any text.
@@ -253,7 +253,7 @@ def _validated(contents: dict[Path, dict[str, Any]], given: dict[str, Any]) -> S
     try:
         return TypeAdapter(Settings).validate_python(merged)
     except ValidationError as problem:
-        raise UsageError(_explain(problem, contents, given)) from None
+        raise UsageError(_explain(problem, contents, given, source)) from None
 
 
 def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
@@ -357,7 +357,9 @@ def _without_none(options: Mapping[str, Any]) -> dict[str, Any]:
     return cleaned
 
 
-def _explain(problem: ValidationError, files: dict[Path, dict[str, Any]], options: Mapping[str, Any]) -> str:
+def _explain(
+    problem: ValidationError, files: dict[Path, dict[str, Any]], options: Mapping[str, Any], source: str
+) -> str:
     """The first error as one line: the source of the value, its key, what is wrong."""
     first = problem.errors()[0]
     keys = [str(key) for key in first["loc"]]
@@ -365,12 +367,12 @@ def _explain(problem: ValidationError, files: dict[Path, dict[str, Any]], option
         wrong = "no such setting" + _suggestion(keys)
     else:
         wrong = f"{repr(first['input'])[:60]} is invalid: {first['msg'][:1].lower()}{first['msg'][1:]}"
-    return f"{_source(keys, files, options)}: {'.'.join(keys)}: {wrong}"
+    return f"{_source(keys, files, options, source)}: {'.'.join(keys)}: {wrong}"
 
 
-def _source(keys: list[str], files: dict[Path, dict[str, Any]], options: Mapping[str, Any]) -> str:
+def _source(keys: list[str], files: dict[Path, dict[str, Any]], options: Mapping[str, Any], given: str = "") -> str:
     if _has(options, keys):
-        return "options"
+        return given
     for name, text in os.environ.items():
         own = name.lower().removeprefix("jbod_").split("__")
         if name.startswith("JBOD_") and own == keys[: len(own)] and _has(_from_json(text), keys[len(own) :]):
@@ -378,7 +380,9 @@ def _source(keys: list[str], files: dict[Path, dict[str, Any]], options: Mapping
     for file in reversed(files):
         if _has(files[file], keys):
             return str(file)
-    return _source(keys[:-1], files, options) if len(keys) > 1 else "settings"  # an element of a list, for instance
+    return (
+        _source(keys[:-1], files, options, given) if len(keys) > 1 else "settings"
+    )  # an element of a list, for instance
 
 
 def _has(content: object, keys: list[str]) -> bool:

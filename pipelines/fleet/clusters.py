@@ -182,7 +182,7 @@ def _settings(own: Mapping[str, Any], common: Settings, lake: LakeUri) -> Settin
     if not own:
         return replace(common, lake=lake)
     try:
-        return load(lake=lake, **own)
+        return load(None, "settings", lake=lake, **own)
     except TypeError as problem:
         raise UsageError(str(problem)) from None
 

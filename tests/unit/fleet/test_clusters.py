@@ -133,9 +133,10 @@ def test_folder_whose_name_cannot_be_printed_is_refused(tmp_path: Path) -> None:
         ("- {name: a, log: x, lake: y, settings: {spark: {master: yarn}}}\n", "settings.spark: all clusters share"),
         (
             "- {name: a, log: x, lake: y, settings: {replay: {tale: wait}}}\n",
-            "cluster a: options: replay.tale: no such",
+            "cluster a: settings: replay.tale: no such",
         ),
         ("- {name: a, log: x, lake: y, settings: {replay: {tale: wait}}}\n", "did you mean tail?"),
+        ("- {name: a, log: x, lake: y, settings: {files: [z]}}\n", "cluster a: settings: files: no such setting"),
         ("- {name: a, log: ~/x, lake: y}\n", "cluster a: ~/x: no shell has replaced the ~: write the whole path, /"),
         ("- {log: x/*, lake: ~/y/*}\n", "cluster 1: ~/y/*: no shell has replaced the ~"),
         ("- {name: a, log: x, lake: y, labels: [~/z]}\n", "cluster a: ~/z: no shell has replaced the ~"),
