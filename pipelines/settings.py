@@ -37,6 +37,10 @@ class Pattern:
         return handler.generate_schema(Annotated[source, Field(pattern=self.pattern)])
 
 
+PathText = Annotated[str, Pattern(r"^[^\x00]*$")]
+"""A path or URI: no system has a file with the character 0 in its name."""
+
+
 class _Section:
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
@@ -56,7 +60,7 @@ class ReplaySettings(_Section):
     load_bytes: Annotated[int, Ge(0)] = 67_108_864
     """A log of this size is loaded without Spark into a lake that Spark has not continued, if Spark would run on this
     machine; 0: never."""
-    checkpoints: str = ""
+    checkpoints: PathText = ""
     """The folder for Spark's checkpoints of lakes on S3, the user's cache if empty. Not on S3, which cannot rename."""
 
 
@@ -64,7 +68,7 @@ class ReplaySettings(_Section):
 class QuorumSettings(_Section):
     """How controllers are asked for their log."""
 
-    command_config: str = ""
+    command_config: PathText = ""
     """A properties file of Kafka's clients, for TLS and SASL (docs/mirror.md)."""
 
 
@@ -145,7 +149,7 @@ class CheckSettings(_Section):
     """A disk that is full within this number of days fills too fast."""
     losses_accepted_until: Annotated[int, Ge(-1)] = -1
     """Lost data up to this offset is accepted: it is shown, but no longer fails a check."""
-    expectations: str = ""
+    expectations: PathText = ""
     """The folder for suites, results and Data Docs of --validate, LAKE/expectations if empty."""
     engine: Literal["auto", "duckdb", "spark"] = "auto"
     """What --validate decides rules with: DuckDB in this process, or Spark; auto: Spark above 5,000,000 rows."""
@@ -155,7 +159,7 @@ class CheckSettings(_Section):
 class Labels(_Section):
     """Names of directories (docs/asking.md)."""
 
-    sources: list[str] = field(default_factory=list)
+    sources: list[PathText] = field(default_factory=list)
     """Mounted disks, server.properties, output of kafka-log-dirs and files of labels. Each replay reads them again."""
 
 
@@ -163,7 +167,7 @@ class Labels(_Section):
 class Settings(_Section):
     """All settings. Immutable."""
 
-    lake: str = "lake"
+    lake: PathText = "lake"
     replay: ReplaySettings = ReplaySettings()
     quorum: QuorumSettings = QuorumSettings()
     requests: RequestSettings = RequestSettings()

@@ -75,6 +75,8 @@ def test_settings_files_later_ones_win(monkeypatch: pytest.MonkeyPatch, tmp_path
         ("spark: 7", "bad.yaml: spark: 7 is invalid"),
         ("labels: {sources: [a, 5]}", "bad.yaml: labels.sources.1: 5 is invalid"),
         ("spark: {fast_start: [home, 5]}", "bad.yaml: spark.fast_start.bool: ['home', 5] is invalid"),
+        ('lake: "a\\0b"', r"bad.yaml: lake: 'a\x00b' is invalid: string should match"),  # was a traceback
+        ('labels: {sources: ["a\\0b"]}', r"bad.yaml: labels.sources.0: 'a\x00b' is invalid"),
         ("lake: [", "bad.yaml: line 1: not valid YAML"),
         pytest.param("[" * 20_000, "bad.yaml: settings are nested too deeply", id="deep"),  # was a traceback
         ("lake: 2026-02-30", "bad.yaml: not valid YAML: day is out of range for month"),
