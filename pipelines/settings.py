@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 from annotated_types import Ge, Gt, Le
 
 from jbod_model.errors import UsageError, first_line_of
-from pipelines.start.process import Trick
+from pipelines.start.process import TRICKS, Trick
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -35,6 +35,18 @@ class Pattern:
         from pydantic import Field
 
         return handler.generate_schema(Annotated[source, Field(pattern=self.pattern)])
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a value of several types may be: an error says it, instead of why the value is not of the first type."""
+
+    text: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """The schema of pydantic with this message."""
+        message = f"input should be {self.text}"
+        return {**handler(source), "custom_error_type": "choice", "custom_error_message": message}
 
 
 PathText = Annotated[str, Pattern(r"^[^\x00]*$")]
@@ -99,7 +111,7 @@ class Spark(_Section):
     remote: Annotated[str, Pattern(_REMOTE)] = ""
     """A server of Spark Connect (docs/spark.md): then ``master`` and settings of the JVM have no effect."""
     driver_memory: Annotated[str, Pattern(r"^[1-9][0-9]*[kmgt]$")] = "1g"
-    fast_start: bool | tuple[Trick, ...] = True
+    fast_start: Annotated[bool | tuple[Trick, ...], Choice(f"true, false or a list of {', '.join(TRICKS)}")] = True
     """Start-up tricks: all, none, or a list of names (docs/architecture.md)."""
     java_options: str = (
         "-XX:+UseSerialGC -Xms64m -XX:MetaspaceSize=160m -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"

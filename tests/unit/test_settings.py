@@ -74,7 +74,16 @@ def test_settings_files_later_ones_win(monkeypatch: pytest.MonkeyPatch, tmp_path
         ),
         ("spark: 7", "bad.yaml: spark: 7 is invalid"),
         ("labels: {sources: [a, 5]}", "bad.yaml: labels.sources.1: 5 is invalid"),
-        ("spark: {fast_start: [home, 5]}", "bad.yaml: spark.fast_start.bool: ['home', 5] is invalid"),
+        (
+            "spark: {fast_start: [home, 5]}",
+            "bad.yaml: spark.fast_start: ['home', 5] is invalid: input should be true, false or a list of plain, "
+            "process, home, archive, workers, jvm",
+        ),
+        (
+            "spark: {fast_start: some}",
+            "bad.yaml: spark.fast_start: 'some' is invalid: input should be true, false or a list of plain, "
+            "process, home, archive, workers, jvm",
+        ),
         ('lake: "a\\0b"', r"bad.yaml: lake: 'a\x00b' is invalid: string should match"),  # was a traceback
         ('labels: {sources: ["a\\0b"]}', r"bad.yaml: labels.sources.0: 'a\x00b' is invalid"),
         ("lake: [", "bad.yaml: line 1: not valid YAML"),
