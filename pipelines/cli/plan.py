@@ -107,40 +107,46 @@ def makes(aim_of: Callable[..., Aim]) -> Callable[..., None]:
 
 
 @makes
-def drain(query: Inquiry, place: Place) -> Aim:
+def drain(query: Inquiry, place: Place, sizes: Sizes = None) -> Aim:
     """Empty a disk: onto the others of its broker, else onto other brokers. Or a whole broker. Exit code 1: no plan."""
     from pipelines.ask.whatif_places import find_place
     from pipelines.plan.goals import drain as goal
     from pipelines.plan.goals import find
 
-    if ":" not in place:
-        find_place(query.lake, place)
+    if ":" not in place or not sizes:  # which may say its path
+        find_place(query.lake, place, listed=True)
     return lambda it: goal(it, find(it, query.lake, place))
 
 
 @makes
-def fill(query: Inquiry, disk: Disk) -> Aim:
+def fill(query: Inquiry, disk: Disk, sizes: Sizes = None) -> Aim:
     """Fill a disk from the fullest: those of its broker, or of all brokers if it is the first. Exit code 1: no plan."""
+    from pipelines.ask.whatif_places import find_place
     from pipelines.plan.goals import fill as goal
     from pipelines.plan.goals import find
 
     if ":" not in disk:
         raise UsageError(f"{disk}: no directory: write BROKER:DIR, with an id or the beginning of one, or a path")
+    if not sizes:
+        find_place(query.lake, disk, listed=True)
     return lambda it: goal(it, find(it, query.lake, disk))
 
 
 @makes
 def balance(
-    _: Inquiry,
+    query: Inquiry,
     broker: Annotated[int | None, typer.Argument(metavar="BROKER", help="Only the disks of this broker.")] = None,
     by: Annotated[Measure, _of_plan(help="What is to be even.")] = Measure.bytes,
     sizes: Sizes = None,
 ) -> Aim:
     """Even all disks of all brokers at once, or those of one broker, with as few bytes moved as it can."""
+    from pipelines.ask.whatif_places import find_place
     from pipelines.plan.goals import balance as goal
-    from pipelines.plan.goals import refuse_without_sizes
+    from pipelines.plan.goals import refuse_measure
 
-    refuse_without_sizes(by, sized=bool(sizes))
+    refuse_measure(by, broker, sized=bool(sizes))
+    if broker is not None:
+        find_place(query.lake, str(broker))
     return lambda it: goal(it, broker, by)
 
 
@@ -157,15 +163,17 @@ def repair(_: Inquiry) -> Aim:
 
 @makes
 def replicas(
-    _: Inquiry,
+    query: Inquiry,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC=N", help="A topic, and its number of replicas.")],
 ) -> Aim:
     """Raise or lower the number of replicas of topics, in as many racks as there are. Exit code 1: no plan."""
+    from pipelines.plan.goals import refuse_unknown
     from pipelines.plan.goals import replicas as goal
 
     wanted = dict(map(_topic, topics))
     if len(wanted) < len(topics):
         raise UsageError(f"{' '.join(topics)}: names a topic twice")
+    refuse_unknown(query.lake, wanted)
     return lambda it: goal(it, wanted)
 
 

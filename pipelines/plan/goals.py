@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -141,15 +141,10 @@ def fill(it: Problem, place: Place) -> Goal:
 
 def balance(it: Problem, broker: int | None, by: str) -> Goal:
     """Evens all disks of the cluster, or those of one broker."""
-    refuse_without_sizes(by, sized=it.sized)
+    refuse_measure(by, broker, sized=it.sized)
     pool, where, mine = _measured(it), "the cluster", np.ones(len(it.disks), bool)
     title = "become the first of their partitions, so that brokers lead as many" if by == LEADERS else "move"
     if broker is not None:
-        if broker not in it.state.registered:
-            known = ", ".join(map(str, sorted(it.state.registered)))
-            raise UsageError(f"broker {broker} is not registered; registered: {known}")
-        if by == LEADERS:
-            raise UsageError("--by leaders evens brokers: leave out BROKER")
         mine, where = it.state.brokers[it.disks.broker] == broker, f"broker {broker}"
     pool &= mine
     if pool.sum() < 2:
@@ -157,8 +152,10 @@ def balance(it: Problem, broker: int | None, by: str) -> Goal:
     return replace(Goal.of(it, title, f"even {where}"), takes=pool & (it.disks.state == OPEN), gives=pool, even=by)
 
 
-def refuse_without_sizes(by: str, *, sized: bool) -> None:
-    """Raises UsageError for a balance of bytes of which nothing says how many there are."""
+def refuse_measure(by: str, broker: int | None, *, sized: bool) -> None:
+    """Raises UsageError for bytes of which nothing says how many there are, and for the leaders of one broker."""
+    if by == LEADERS and broker is not None:
+        raise UsageError("--by leaders evens brokers: leave out BROKER")
     if by == BYTES and not sized:
         raise UsageError(
             "balance needs sizes: give --sizes FILE (what kafka-log-dirs --describe printed), or --by replicas"
@@ -183,10 +180,6 @@ def repair(it: Problem) -> Goal:
 def replicas(it: Problem, wanted: Mapping[str, int]) -> Goal:
     """Raises or lowers the number of replicas of topics."""
     topics = it.state.table["topic"].to_pylist()
-    known = set(topics)
-    for topic in wanted:
-        if topic not in known:
-            raise UsageError(f"{topic}: there is no such topic")
     want = np.array([wanted.get(topic, -1) for topic in topics], np.int32)
     more = np.where(want >= 0, want - it.state.count, 0).astype(np.int32)
     brokers = int(it.runs.sum())
@@ -200,6 +193,14 @@ def replicas(it: Problem, wanted: Mapping[str, int]) -> Goal:
         adds=np.maximum(more, 0),
         drops=_dropped(it, np.maximum(-more, 0)),
     )
+
+
+def refuse_unknown(lake: Lake, wanted: Iterable[str]) -> None:
+    """Raises UsageError for a topic that the cluster lacks."""
+    known = {topic for (topic,) in lake.query(f"SELECT DISTINCT topic FROM {lake.at('partitions')}")}
+    for topic in wanted:
+        if topic not in known:
+            raise UsageError(f"{topic}: there is no such topic")
 
 
 def _dropped(it: Problem, fewer: Numbers) -> Flags:

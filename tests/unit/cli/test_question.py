@@ -199,7 +199,12 @@ def test_plan_that_is_written_to_a_folder_is_not_watched(lake: str, capsys: pyte
     ("words", "problem"),
     [
         (["balance"], "balance needs sizes: give --sizes FILE"),
+        (["balance", "1", "--by", "leaders"], "--by leaders evens brokers: leave out BROKER"),
+        (["balance", "77", "--by", "replicas"], "77: broker 77 is not registered at offset 200"),
         (["drain", "77"], "77: broker 77 is not registered at offset 200"),
+        (["drain", "77:abc"], "77:abc: broker 77 never had a directory, up to offset 200"),
+        (["fill", "77:abc"], "77:abc: broker 77 never had a directory, up to offset 200"),
+        (["replicas", "orders=2", "none=3"], "none: there is no such topic"),
     ],
 )
 def test_plan_that_needs_another_option_or_broker_is_refused_before_the_cluster_is_read(
