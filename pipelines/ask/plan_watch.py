@@ -308,7 +308,7 @@ class _Watch:
         if story is None:
             yield Work(GONE, reason="there is no such partition")
             return
-        yield self._weighed(key, entry, self._reassignment(key, story))
+        yield self._weighed(key, entry, self._reassignment(key, entry, story))
         for broker, path in zip(entry.replicas, entry.log_dirs, strict=False):
             if path != "any" and broker in story.now.replicas:
                 move = self._move(key, broker, path, story)
@@ -316,7 +316,7 @@ class _Watch:
                 # what comes to another broker is weighed above
                 yield replace(move, bytes=size, left=left) if move.copied else replace(move, bytes=0)
 
-    def _reassignment(self, key: tuple[str, int], story: PartitionPhases) -> Work:
+    def _reassignment(self, key: tuple[str, int], entry: ReassignedPartition, story: PartitionPhases) -> Work:
         now, phases = story.phases[-1], story.phases
         if now.aims:
             begun = story.begun
@@ -335,8 +335,11 @@ class _Watch:
         moving = [at for at, phase in enumerate(phases) if phase.aims and phase.moving]
         last = max([*at_once, *moving], default=None)
         if last is None:
-            other = f"another reassignment is under way, to {brokers_in_words(now.toward)}" if now.moving else ""
-            return Work(NOT_BEGUN, reason=other)
+            # The controller refuses a broker that is not registered.
+            troubles = [self.cluster.trouble(broker) for broker in entry.replicas if broker not in self.cluster.states]
+            if now.moving:
+                troubles.append(f"another reassignment is under way, to {brokers_in_words(now.toward)}")
+            return Work(NOT_BEGUN, reason="; ".join(troubles))
         then = next(phase for phase in phases[last + 1 :] if not phase.aims)
         to = f"to {brokers_in_words(then.toward)}"
         if phases[last + 1].aims or not phases[last].moving:

@@ -145,7 +145,7 @@ STATE_ADVICE: Mapping[str, str] = {
     plan_watch.GONE: "Take them out of the file: kafka-reassign-partitions refuses them.",
     plan_watch.UNKNOWN: "Name the disks (jbod label, or jbod sizes --keep): until then nobody knows whether they are "
     "there.",
-    NOT_BEGUN: "Nothing executed them yet: kafka-reassign-partitions.sh --execute.",
+    NOT_BEGUN: "Nothing executed them yet: jbod plan check, then execute it.",
 }
 LOST = (
     "jbod offline says what failed disks had the last copy of. If they do not come back, make another plan from here: "

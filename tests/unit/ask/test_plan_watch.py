@@ -426,6 +426,14 @@ def test_command_has_the_exit_code_and_says_what_to_do(tmp_path: Path) -> None:
         raise run(str(tmp_path / "no.json"), *line[1:]).exception
 
 
+def test_file_that_kafka_would_refuse_is_checked_before_it_is_executed(tmp_path: Path) -> None:
+    """It said to execute a file with a broker that is not registered."""
+    cluster().lake(tmp_path / "lake")
+    output = run(file(tmp_path, t_0=[3, 9]), "--lake", str(tmp_path / "lake")).output
+    assert "1 partition not begun: t-0\n  broker 9 is not registered\n" in output
+    assert "Nothing executed them yet: jbod plan check, then execute it.\n" in output
+
+
 def test_path_that_is_not_known_and_that_several_partitions_go_to_is_named_once(tmp_path: Path) -> None:
     cluster().lake(tmp_path / "lake")
     plan = file(tmp_path, t_0=([1, 2], ["/data/x", "/data/y"]), u_0=([1], ["/data/x"]))
