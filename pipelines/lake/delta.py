@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -378,7 +379,7 @@ table."""
 
 @contextmanager
 def reading(lake: LakeUri) -> Iterator[None]:
-    """Raises UsageError if a file that the block reads is damaged or gone. DuckDB also opens files to create a view."""
+    """Raises UsageError if a file that the block reads cannot be read. DuckDB also opens files to create a view."""
     try:
         yield
     except (duckdb.Error, JbodError) as problem:
@@ -389,6 +390,8 @@ def reading(lake: LakeUri) -> Iterator[None]:
         if isinstance(problem, duckdb.ProgrammingError) and not isinstance(problem, _OF_FILES):
             raise
         what = first_line_of(problem)
+        if os.strerror(errno.EACCES) in what:
+            raise UsageError(f"{lake}: cannot be read ({what}): give this user the right to read it") from None
         raise UsageError(
             f"{lake}: a file of the lake is damaged or gone ({what}): ask again; if it stays, jbod optimize "
             "searches for the file that another engine wrote in its place, and jbod rebuild recreates the tables "

@@ -18,9 +18,11 @@ from typing import Any
 import pytest
 
 from jbod_model.errors import UsageError
+from pipelines.ask.lake_status import status
 from pipelines.fold.rules import rules
 from pipelines.lake.lock import only_run
 from pipelines.lake.publish import LakeWriter
+from pipelines.lake.reader import Lake
 from pipelines.lake.tables import TABLES
 from pipelines.lake.written_lake import Identity
 from pipelines.run.options import Replay
@@ -127,6 +129,22 @@ def test_lake_that_may_not_be_written_to_is_refused_and_stays(open_to_all: Path,
         path.chmod(0o755)
     assert run(copied, lake) == 0
     complete(lake, history)
+
+
+def test_lake_with_a_file_of_another_user_is_not_called_damaged(open_to_all: Path, log: Path) -> None:
+    """It said to search for the file with jbod optimize, and to recreate the tables with jbod rebuild."""
+    lake, user = open_to_all / "lake", os.geteuid()
+    assert run(log, lake) == 0
+    assert status(Lake.open(str(lake))).partitions  # the modules are loaded
+    next((lake / "partitions").rglob("*.parquet")).chmod(0)
+    os.seteuid(NOBODY if user == 0 else user)
+    try:
+        with pytest.raises(
+            UsageError, match=r"lake: cannot be read \(IO Error: .* Permission denied\): give this user"
+        ):
+            status(Lake.open(str(lake)))
+    finally:
+        os.seteuid(user)
 
 
 def test_segment_that_cannot_be_read_stops_the_run_by_name(open_to_all: Path, log: Path, history: History) -> None:
