@@ -194,8 +194,8 @@ class Summary:
     breach_counts: Counter[int] = field(default_factory=Counter)
     checked: bool = False
     """Whether the invariants were checked."""
-    judges: bool = False
-    """Whether request logs were given."""
+    logs: Sequence[RequestLog] = ()
+    """The request logs that were given."""
     newer: int = 0
     """Requests that are not decidable because they, or the cluster, are newer than the reference controller."""
     newer_records: int = 0
@@ -248,8 +248,13 @@ class Summary:
         unknowns += [f"record type {number}" for number in self.unknown]
         if unknowns:
             return f"not decidable: {' and '.join(unknowns)}: newer than this audit, which knows Kafka up to {NEWEST}"
-        if self.judges and not self.judged:
-            return "not decidable: no request in the given logs: give what a controller's kafka.request.logger writes"
+        if self.logs and not self.judged:
+            rejected = sum((log.rejected for log in self.logs), Counter[str]())
+            why = f" (not readable: {'; '.join(rejected)})" if rejected else ""
+            return (
+                "not decidable: no request in the given logs: give what a controller's kafka.request.logger writes"
+                + why
+            )
         if self.judged and self.count(Verdict.UNDECIDED) == self.judged:
             (reason, _), *_ = self.undecided.most_common(1)
             return f"not decidable: none of the {self.judged:,} requests: mostly, {reason}"
@@ -378,7 +383,7 @@ def audit(
     for wrong paths, MalformedLog and ReplayViolation for an invalid log.
     """
     check_request_logs(logs)
-    summary = Summary(checked=invariants, judges=bool(logs))
+    summary = Summary(checked=invariants, logs=logs)
     if invariants:
         reader = LogReader(MetadataLog.open(log_dir), keep_unknown=True)
         for breach in check_log(_counted(committed(reader), summary)):
@@ -391,6 +396,8 @@ def audit(
                 pass
         else:
             write_audit(lake, judged)
+    if summary.end_offset == 0:
+        raise UsageError(f"{log_dir}: no record of this log may be read yet")
     return summary
 
 

@@ -305,6 +305,28 @@ def test_request_log_without_a_request_is_not_decidable(
     assert "not decidable: no request in the given logs: give what a controller's kafka.request.logger" in captured.err
 
 
+def test_request_log_that_cannot_be_unpacked_is_named_as_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It only said to give what a controller writes: that is what was given."""
+    (tmp_path / "requests.gz").write_bytes(REQUESTS.read_bytes()[:300])
+    assert run("audit", LOG_DIR, "--requests", tmp_path / "requests.gz") == 2
+    why = "(not readable: requests.gz cannot be read to the end: Compressed file ended before"
+    assert why in capsys.readouterr().err
+
+
+def test_log_without_a_record_is_refused_as_by_every_question(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said that all invariants hold "at each of the offsets up to -1"."""
+    (tmp_path / "00000000000000000000.log").touch()
+    refused = ("", f"jbod: {tmp_path}: no record of this log may be read yet\n")
+    assert run("audit", tmp_path, "--invariants") == 2
+    assert capsys.readouterr() == refused
+    assert run("status", tmp_path) == 2
+    assert capsys.readouterr() == refused
+
+
 def test_damaged_huge_and_hostile_lines_are_counted_and_take_no_memory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
