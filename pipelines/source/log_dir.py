@@ -92,7 +92,8 @@ class LogDir:
         if info.type == pafs.FileType.NotFound:
             raise UsageError(f"{self.log_dir}: no such directory; give a metadata.log.dir or its {LOG_NAME}")
         if info.type != pafs.FileType.Directory:
-            what = what_file(read_head(self._fs, root))
+            is_index = root.endswith("index")  # .index, .timeindex, .txnindex: zeros, or empty
+            what = "an index of a segment: name its directory" if is_index else what_file(read_head(self._fs, root))
             raise UsageError(
                 f"{self.log_dir}: is a file ({what}); give a metadata.log.dir or its {LOG_NAME}; jbod dump reads files"
             )

@@ -484,6 +484,15 @@ def test_file_given_as_a_log_is_told_for_what_it_is(
     assert (code, f"is a file ({what})" in err) == (2, True)
 
 
+def test_index_given_as_a_log_is_told_for_what_it_is(run: Run, tmp_path: Path, log_dir: Path) -> None:
+    """It was "neither a log nor text", or "empty"."""
+    index = (log_dir / LOG / FIRST).with_suffix(".timeindex")
+    for size in (0, 120):
+        index.write_bytes(bytes(size))
+        code, _, err = run("replay", index, "--lake", tmp_path / "lake")
+        assert (code, "is a file (an index of a segment: name its directory)" in err) == (2, True)
+
+
 def test_segment_given_as_a_request_log_is_refused(run: Run, tmp_path: Path, log_dir: Path) -> None:
     code, _, err = run("replay", log_dir, "--lake", tmp_path / "lake", "--requests", log_dir / LOG / FIRST)
     assert (code, "is a segment of a metadata log, not a request log" in err) == (2, True)
