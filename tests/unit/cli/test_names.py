@@ -122,6 +122,19 @@ def test_json_of_other_commands_is_in_snake_case(command: str) -> None:
     assert strange == []
 
 
+def test_every_option_of_a_command_is_in_the_docs() -> None:
+    """Cause: --keep-unknown, --quiet and --verbose were in no page."""
+
+    def options(command: Any) -> Iterator[str]:
+        for inner in getattr(command, "commands", {}).values():
+            yield from (option for parameter in inner.params for option in parameter.opts if option.startswith("--"))
+            yield from options(inner)
+
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("**/*.md"))
+    named = {*re.findall(r"--[a-z][a-z-]*", pages)}
+    assert {*options(get_command(application()))} - named == set()
+
+
 def test_a_log_is_named_by_one_option() -> None:
     """``metrics --log-dir`` was another name for ``--log``."""
     options = {
