@@ -126,9 +126,7 @@ def repair_or_replace(broker: int, directory: str, *, running: bool) -> Advice:
     """The directory failed, and has no last copy."""
     then, costs = start_again(broker, running=running)
     find = (
-        "kafka-log-dirs.sh --describe has an error for its path"
-        if running
-        else f"the log of broker {broker} has its path"
+        "kafka-log-dirs --describe has an error for its path" if running else f"the log of broker {broker} has its path"
     )
     look_at = f"find that disk ({find}) and look at the kernel log and its mount"
     text = f"{look_at}; repair or replace it, then {then} the broker{costs}"

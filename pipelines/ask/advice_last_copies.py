@@ -47,7 +47,7 @@ def read_first(
     holds = only_copies(broker, directories, names, shared, certain=not unplaced)
     if unplaced:
         holds += (
-            f" (no record says which directory of broker {broker} has {few(unplaced)}: if kafka-log-dirs.sh --describe "
+            f" (no record says which directory of broker {broker} has {few(unplaced)}: if kafka-log-dirs --describe "
             "--broker-list lists it in a directory that works, the copy is there)"
         )
     text = (
@@ -244,7 +244,7 @@ def elect(partitions: Sequence[tuple[str, int]], election: UncleanElection) -> A
     broker, command = election.broker_id, f"({_unclean_election(topic, number)}{more})"
     if election.first != broker:
         command = (
-            f"{command} after it is the first of the replicas (kafka-reassign-partitions.sh): Kafka would elect broker "
+            f"{command} after it is the first of the replicas (kafka-reassign-partitions): Kafka would elect broker "
             f"{election.first}, which has less"
         )
     if election.whole:

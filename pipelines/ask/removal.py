@@ -281,7 +281,7 @@ def _about_broker(place: Place, last: LastCopies) -> list[Reason]:
                 f"it has the metadata log of node {broker}: the process stops without it, and does not start again",
                 look(
                     f"move the controller first: remove voter {broker} from the quorum, change metadata.log.dir, "
-                    "format it, and add the voter again (kafka-metadata-quorum.sh remove-controller, add-controller)"
+                    "format it, and add the voter again (kafka-metadata-quorum remove-controller, add-controller)"
                 ),
             ),
         ]

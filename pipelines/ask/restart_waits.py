@@ -159,7 +159,7 @@ class Blocking:
             REASSIGNMENT: wait,
             BROKER_DOWN: f"bring {brokers} back first: jbod offline says what its start needs",
             DIRECTORY_OFFLINE: f"first see what the disk of {brokers} needs: jbod offline",
-            UNPLACED: f"kafka-log-dirs.sh --describe says whether {brokers} serves {few(names)}; once a record says "
+            UNPLACED: f"kafka-log-dirs --describe says whether {brokers} serves {few(names)}; once a record says "
             "where, they count: a restart of that broker makes it report them (jbod safe-to-restart)",
             ONE_REPLICA: f"{add}, or accept that clients wait while the broker is down",
             MIN_ISR: f"{add}, or accept that writes with acks=all are refused while the broker is down",

@@ -82,7 +82,7 @@ def controller_advice(
     if node.state in (LEADER, OBSERVER, UNKNOWN):
         return install, None
     if node.state == GHOST:
-        look = f"see that controller {number} does not run (kafka-metadata-quorum.sh describe --replication)"
+        look = f"see that controller {number} does not run (kafka-metadata-quorum describe --replication)"
         if controllers_unregister(metadata_version):
             command = f"kafka-cluster.sh unregister-controller --id {number} --bootstrap-server {to}"
             return f"{look}, then unregister it with the tools of Kafka 4.4 or later", command

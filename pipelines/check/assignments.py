@@ -255,7 +255,7 @@ REVERTED = Check(
         FROM ends GROUP BY broker_id, directory_id, topic_id, topic, partition
     """,
     finding="moved to {directory_id} of broker {broker_id} and back to {home}",
-    advice="see whether the copy still goes on (isFuture in what kafka-log-dirs.sh --describe prints): the broker may "
+    advice="see whether the copy still goes on (isFuture in what kafka-log-dirs --describe prints): the broker may "
     "bring the move again by itself; if not, and it is still wanted, start it again; the log of broker {broker_id} "
     "says what ended it",
     source="KAFKA-16297; R-MOVE-4, R-MOVE-7",

@@ -147,7 +147,7 @@ def executes(file: str, rates: Mapping[str, int], *, additional: bool) -> str:
 
     ``additional``: other reassignments are under way. The tool refuses the file otherwise.
     """
-    words = ["kafka-reassign-partitions.sh", "--bootstrap-server", BOOTSTRAP, "--execute"]
+    words = [f"kafka-reassign-partitions.sh --bootstrap-server {BOOTSTRAP} --execute"]
     words += ["--additional"] if additional else []
     words += ["--reassignment-json-file", quote(file)]
     return " ".join([*words, *(f"{option} {rate}" for option, rate in rates.items())])

@@ -116,8 +116,8 @@ _PASSING = {
     100: "unknown topic id",
 }
 _HINTS = {
-    _DENIED: "denies CLUSTER_ACTION on the cluster to this principal: kafka-acls.sh --add --allow-principal "
-    "User:NAME --operation ClusterAction --cluster",
+    _DENIED: "denies CLUSTER_ACTION on the cluster to this principal: kafka-acls.sh --bootstrap-server HOST:PORT --add "
+    "--allow-principal User:NAME --operation ClusterAction --cluster",
     _INVALID: "refuses the request: what was read before has a newer epoch than this quorum: another cluster?",
     _OTHER_CLUSTER: "is of another cluster than this mirror",
 }

@@ -170,7 +170,7 @@ def _connect(address: Address, security: Security) -> Connection:
 
 def _refuse(address: Address, error: int) -> None:
     if error == _DENIED:
-        problem = f"{_ERRORS[error]}: kafka-acls.sh --add --allow-principal User:NAME --operation Describe --cluster"
-        raise Fault(str(address), problem, passes=False)
+        command = "kafka-acls.sh --bootstrap-server HOST:PORT --add --allow-principal User:NAME --operation Describe"
+        raise Fault(str(address), f"{_ERRORS[error]}: {command} --cluster", passes=False)
     if error:
         raise Fault(str(address), f"answers with error {error}")

@@ -93,7 +93,7 @@ def show_losses(out: Screen, answer: Losses, time: datetime, every: bool = False
         names = listed([partition.name for partition in members])
         where = " or ".join(copy.where for copy in copies)
         text = f"{where} may hold the only complete copy of {many(len(members), 'partition')}: {names}"
-        say(out, f"  {text}; no record says where it is, kafka-log-dirs.sh --describe may", hang=4)
+        say(out, f"  {text}; no record says where it is, kafka-log-dirs --describe may", hang=4)
 
 
 def _show_group(

@@ -378,7 +378,7 @@ EFFECTS = (
 CONFIG_ADVICE = (
     (
         "refuses_writes",
-        "First bring the other replicas into sync: kafka-topics.sh --describe --under-min-isr-partitions lists what is "
+        "First bring the other replicas into sync: kafka-topics --describe --under-min-isr-partitions lists what is "
         "missing afterwards.",
     ),
     (
