@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
@@ -59,11 +59,20 @@ def is_piped(log_dir: str) -> bool:
     return path.name == _NAME and path.parent.name.startswith("jbod-pipe-")
 
 
-def is_copied(log_dir: str) -> bool:
-    """Whether a path stands for standard input or for a quorum: it does not grow."""
-    from pipelines.mirror.follow import PREFIX
+_quorum_of: dict[str, str] = {}
+"""Folder with what a quorum has committed -> its URL."""
 
-    return is_piped(log_dir) or Path(log_dir).name.startswith(PREFIX)
+
+def fetch_again(log_dirs: Iterable[str]) -> None:
+    """Adds what a quorum has committed since to the folder that stands for it. Another log grows by itself."""
+    from pipelines.cli import progress
+    from pipelines.mirror.follow import mirrored
+    from pipelines.settings import load
+
+    for folder in log_dirs:
+        if folder in _quorum_of:
+            with mirrored(_quorum_of[folder], folder, load().quorum.command_config, progress.notice):
+                pass
 
 
 @contextmanager
@@ -98,6 +107,7 @@ def _mirrored(url: str) -> Iterator[str]:
         copy, begins = committed(url, load().quorum.command_config, progress.notice)
         with copy as folder:
             progress.decision(f"{url}: {begins}")
+            _quorum_of[folder] = url
             yield folder
 
 

@@ -14,7 +14,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.options import is_copied
+from pipelines.cli.options import fetch_again, is_piped
 from pipelines.cli.question import Inquiry, Reply, question
 from pipelines.show.columns_plans import PLAN, STEPS, UNDO, WATCH
 
@@ -275,7 +275,7 @@ def _followed(query: Inquiry, files: Sequence[str], sources: Sequence[str]) -> t
     from pipelines.show.plan import changes
     from pipelines.show.text import plain
 
-    if any(map(is_copied, query.given.logs)):
+    if any(map(is_piped, query.given.logs)):
         raise UsageError("--follow: this log is a copy of what it was: name a folder, as jbod mirror --follow keeps it")
     if query.is_past:
         raise UsageError("--follow looks at the newest offset: leave out --at-offset and --at-time")
@@ -290,4 +290,5 @@ def _followed(query: Inquiry, files: Sequence[str], sources: Sequence[str]) -> t
         before = answer
         took = time.monotonic() - began
         time.sleep(max(query.settings.replay.follow_seconds, took))  # at most half of the time goes into looking
+        fetch_again(query.given.logs)
         query = Inquiry(query.given)

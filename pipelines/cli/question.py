@@ -430,6 +430,8 @@ def _watch(ask: _Ask, given: Given, seconds: float) -> None:
         while True:
             began = time.monotonic()
             try:
+                if not first:
+                    options.fetch_again(given.logs)
                 if redraws:
                     _redraw(ask, given, seconds)
                 else:

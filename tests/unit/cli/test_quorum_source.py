@@ -5,10 +5,14 @@ from __future__ import annotations
 import gc
 import json
 import re
+import signal
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -105,6 +109,25 @@ def test_what_cannot_be_done_is_refused_in_one_line(
     assert problem.startswith(line)
     assert len(problem.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_question_that_is_repeated_sees_what_the_quorum_has_committed_since(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, peers: dict[int, Controller], log: Log
+) -> None:
+    """--watch showed its first copy again and again, and plan watch --follow took no quorum."""
+    moved = '{"version": 1, "partitions": [{"topic": "solo", "partition": 2, "replicas": [2]}]}'
+    Path("plan.json").write_text(moved)
+    before = max(end for _, end, *_ in log.batches if end <= 193)
+    for module, words, first in (
+        ("question", ["offline", "--watch", "1s"], [before - 1]),
+        ("plan", ["plan", "watch", "plan.json", "--follow"], []),
+    ):
+        log.high_watermark = before
+        pauses: Iterator[Callable[[], None]] = iter((log.commit, partial(signal.raise_signal, signal.SIGINT)))
+        clock = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _, pauses=pauses: next(pauses)())
+        monkeypatch.setattr(f"pipelines.cli.{module}.time", clock)
+        _, output, _ = leave(capsys, *words, "--log", url_of(peers), "--json")
+        assert [json.loads(line)["offset"] for line in output.splitlines()] == [*first, log.end - 1]
 
 
 def test_live_quorum_is_how_far_each_node_is_behind(
