@@ -296,6 +296,8 @@ def _run(ask: _Ask, values: dict[str, Any]) -> None:
         return
     if given.form is Format.parquet or given.at_offset is not None:
         raise UsageError("--watch shows the newest offset: leave out --at-offset and --format parquet")
+    if any(map(options.is_piped, given.logs)):
+        raise UsageError("--watch: a pipe holds the log as it was: leave out --watch, or name a folder")
     _watch(ask, given, parse_span("--watch", watch))
 
 

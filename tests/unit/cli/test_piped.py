@@ -99,6 +99,12 @@ def test_pipe_cannot_be_followed(capsys: pytest.CaptureFixture[str], monkeypatch
     )
 
 
+def test_pipe_cannot_be_watched(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It showed the same answer again and again."""
+    refused = "jbod: --watch: a pipe holds the log as it was: leave out --watch, or name a folder\n"
+    assert leave(capsys, monkeypatch, packed(SOURCE), "offline", "-", "--watch", "1s") == (2, "", refused)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_folder_is_removed_after_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     reading = subprocess.Popen(
