@@ -59,8 +59,8 @@ def is_piped(log_dir: str) -> bool:
     return path.name == _NAME and path.parent.name.startswith("jbod-pipe-")
 
 
-_quorum_of: dict[str, str] = {}
-"""Folder with what a quorum has committed -> its URL."""
+_QUORUM = "quorum"
+"""The file with the URL of a quorum, in the folder with what it has committed."""
 
 
 def fetch_again(log_dirs: Iterable[str]) -> None:
@@ -70,8 +70,8 @@ def fetch_again(log_dirs: Iterable[str]) -> None:
     from pipelines.settings import load
 
     for folder in log_dirs:
-        if folder in _quorum_of:
-            with mirrored(_quorum_of[folder], folder, load().quorum.command_config, progress.notice):
+        if (source := Path(folder, _QUORUM)).is_file():
+            with mirrored(source.read_text(), folder, load().quorum.command_config, progress.notice):
                 pass
 
 
@@ -107,7 +107,7 @@ def _mirrored(url: str) -> Iterator[str]:
         copy, begins = committed(url, load().quorum.command_config, progress.notice)
         with copy as folder:
             progress.decision(f"{url}: {begins}")
-            _quorum_of[folder] = url
+            Path(folder, _QUORUM).write_text(url)
             yield folder
 
 
