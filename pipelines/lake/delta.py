@@ -121,9 +121,9 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
     except (TableNotFoundError, DeltaError, OSError) as problem:
         if fault := fault_of_storage(lake, problem):
             raise fault from None
+        _refuse_unreadable(lake, name)
         what = first_line_of(problem)
         if name == "ledger" and isinstance(problem, TableNotFoundError):
-            _refuse_unreadable(lake)
             if not is_table(f"{lake}/records"):
                 raise no_lake(lake) from None
             if not _has_records(lake):
@@ -151,14 +151,17 @@ def no_lake(lake: LakeUri) -> NoLake:
     return NoLake(f"{lake}: no lake there: make one with jbod replay LOG_DIR --lake {quote(lake)}")
 
 
-def _refuse_unreadable(lake: LakeUri) -> None:
-    """Raises UsageError for a folder that this user may not read: to delta-rs, it is one that is not there."""
-    folder = local_path(f"{lake}/ledger/_delta_log")
+def _refuse_unreadable(lake: LakeUri, name: str) -> None:
+    """Raises UsageError for a table's log that this user may not read: delta-rs does not tell it from one that is not
+    there, or damaged."""
+    folder = local_path(f"{lake}/{name}/_delta_log")
     if "://" in folder:
         return
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
-            next(Path(folder).iterdir(), None)
+            for path in Path(folder).iterdir():
+                if path.is_file():
+                    path.open("rb").close()
     except OSError as problem:
         raise UsageError(f"{lake}: cannot be read: {problem.strerror}") from None
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -131,20 +132,28 @@ def test_lake_that_may_not_be_written_to_is_refused_and_stays(open_to_all: Path,
     complete(lake, history)
 
 
-def test_lake_with_a_file_of_another_user_is_not_called_damaged(open_to_all: Path, log: Path) -> None:
-    """It said to search for the file with jbod optimize, and to recreate the tables with jbod rebuild."""
-    lake, user = open_to_all / "lake", os.geteuid()
-    assert run(log, lake) == 0
-    assert status(Lake.open(str(lake))).partitions  # the modules are loaded
-    next((lake / "partitions").rglob("*.parquet")).chmod(0)
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """As a user for whom permissions count, in this process."""
+    user = os.geteuid()
     os.seteuid(NOBODY if user == 0 else user)
     try:
-        with pytest.raises(
-            UsageError, match=r"lake: cannot be read \(IO Error: .* Permission denied\): give this user"
-        ):
-            status(Lake.open(str(lake)))
+        yield
     finally:
         os.seteuid(user)
+
+
+def test_lake_with_a_file_of_another_user_is_not_called_damaged(open_to_all: Path, log: Path) -> None:
+    """It said to search for the file with jbod optimize, and to recreate the tables with jbod rebuild."""
+    lake = open_to_all / "lake"
+    assert run(log, lake) == 0
+    assert status(Lake.open(str(lake))).partitions  # the modules are loaded
+    for pattern in ("partitions/**/*.parquet", "partitions/_delta_log/*0.json", "ledger/_delta_log/*0.json"):
+        file = next(lake.glob(pattern))
+        file.chmod(0)
+        with without_rights(), pytest.raises(UsageError, match=r"lake: cannot be read.* Permission denied"):
+            status(Lake.open(str(lake)))
+        file.chmod(0o644)
 
 
 def test_segment_that_cannot_be_read_stops_the_run_by_name(open_to_all: Path, log: Path, history: History) -> None:
