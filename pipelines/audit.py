@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -388,16 +388,14 @@ def audit(
         reader = LogReader(MetadataLog.open(log_dir), keep_unknown=True)
         for breach in check_log(_counted(committed(reader), summary)):
             summary.add_breach(breach)
-        summary.end_offset = reader.next_offset
+        summary.end_offset = _end_of(reader, log_dir)
     if logs:
         judged = _judged(log_dir, logs, configs, summary)
-        if lake is None:
-            for _ in judged:
-                pass
-        else:
-            write_audit(lake, judged)
-    if summary.end_offset == 0:
-        raise UsageError(f"{log_dir}: no record of this log may be read yet")
+        first = next(judged, None)
+        if lake is not None and first is not None:  # logs without a request replace nothing
+            write_audit(lake, chain([first], judged))
+        for _ in judged:
+            pass
     return summary
 
 
@@ -430,7 +428,14 @@ def _judged(
         summary.add(finding)
         if isinstance(finding, Judged):
             yield finding
-    summary.end_offset = reader.next_offset
+    summary.end_offset = _end_of(reader, log_dir)
+
+
+def _end_of(reader: LogReader, log_dir: Path) -> int:
+    """The end offset of a log that was read. Raises UsageError if it has no record."""
+    if reader.next_offset == 0:
+        raise UsageError(f"{log_dir}: no record of this log may be read yet")
+    return reader.next_offset
 
 
 def cluster_id(log_dir: Path) -> str | None:

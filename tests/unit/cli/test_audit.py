@@ -114,6 +114,11 @@ def test_the_table_has_a_row_for_each_request_that_matters_and_a_second_run_repl
         assert row["received_time"] < row["completed_time"]
     assert all(row["from_offset"] is not None or row["found"] == "[]" for row in rows)
     assert run("image", "--lake", lake) == 0  # the table is no part of what is published
+    (tmp_path / "00000000000000000000.log").touch()
+    (tmp_path / "requests.gz").write_bytes(REQUESTS.read_bytes()[:300])
+    for log, requests in ((tmp_path, REQUESTS), (LOG_DIR, tmp_path / "requests.gz")):
+        assert run("audit", log, "--requests", requests, "--lake", lake) == 2
+        assert DeltaTable(lake / "audit").to_pyarrow_table().to_pylist() == rows, "what has no verdict replaces none"
 
 
 def test_a_lake_whose_ledger_is_damaged_is_refused_as_by_every_question(
