@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from jbod_model.formats.codec import decode
-from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported, level_text
-from jbod_model.formats.records import TYPE_NAMES, ConfigRecord, FeatureLevelRecord, Record
+from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION, directories_supported, level_text
+from jbod_model.formats.records import TYPE_NAMES, ConfigRecord, FeatureLevelRecord, Record, RegisterBrokerRecord
 from jbod_model.replay.image import min_isr_of
 from pipelines.ask.advice import few
 from pipelines.lake.reader import Lake
@@ -147,6 +147,17 @@ def features(lake: Lake) -> dict[str, int]:
         if isinstance(record, FeatureLevelRecord):
             levels[record.name] = record.feature_level
     return {name: level for name, level in sorted(levels.items()) if level}  # R-FEATURE-1
+
+
+def zookeeper_brokers(lake: Lake) -> frozenset[int]:
+    """Brokers in ZooKeeper mode: they report no directories before they start under KRaft (R-ZK-3)."""
+    modes: dict[int, bool] = {}
+    if features(lake).get(METADATA_VERSION, -1) <= LEVELS["3.9-IV0"]:  # the last release with ZooKeeper
+        for offset, value in _values(lake, RegisterBrokerRecord):
+            record = decode(value, file=lake.path, offset=offset).record
+            if isinstance(record, RegisterBrokerRecord):
+                modes[record.broker_id] = record.is_migrating_zk_broker
+    return frozenset(broker_id for broker_id, under_zookeeper in modes.items() if under_zookeeper)
 
 
 def unseen_disks(lake: Lake) -> str:

@@ -21,7 +21,7 @@ from pipelines.ask.advice import (
     restart_costs,
     steps_in_words,
 )
-from pipelines.ask.configs import tiered_topics
+from pipelines.ask.configs import tiered_topics, zookeeper_brokers
 from pipelines.ask.json_values import NamedPartition, jsonable
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import DataLoss, complete_copies, losses
@@ -158,6 +158,7 @@ def _about_replicas(lake: Lake, place: Place, held: Sequence[Held], last: LastCo
     broker = place.broker_id
     inside = [replica for replica in held if replica.kind == "assigned"]
     staying = [replica for replica in held if replica.stays]
+    mode = " under KRaft" if broker in zookeeper_brokers(lake) else ""
     reasons = [
         _reason(staying, f"{{}} in it{_weight(staying)}", _how_to_empty(lake, place, last)),
         _reason(
@@ -174,14 +175,16 @@ def _about_replicas(lake: Lake, place: Place, held: Sequence[Held], last: LastCo
             [replica for replica in held if replica.kind == "unassigned" and not replica.arriving],
             f"{{}} of broker {broker} in no directory yet (UNASSIGNED): they may be in this one",
             look(
-                f"wait for broker {broker} to report where they are; if they stay, its next restart reports them: "
-                f"jbod safe-to-restart {broker}"
+                f"wait for broker {broker} to report where they are; if they stay, its next restart{mode} reports "
+                f"them: jbod safe-to-restart {broker}"
             ),
         ),
         _reason(
             [replica for replica in held if replica.kind == "migrating"],
             f"{{}} of broker {broker} from before directories were recorded (MIGRATING): they may be in this one",
-            _restart(last, broker, f"restart broker {broker}: it then reports where they are{restart_costs(broker)}"),
+            _restart(
+                last, broker, f"restart broker {broker}{mode}: it then reports where they are{restart_costs(broker)}"
+            ),
         ),
         _reason(
             [replica for replica in held if replica.kind == "lost" and not place.listed],

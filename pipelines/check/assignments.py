@@ -56,11 +56,12 @@ STUCK = Check(
                     WHEN joined THEN 'the report comes with the next restart of broker '
                     ELSE 'see what the broker asked for (jbod assignments), and restart broker ' END AS ask,
                coalesce(CASE WHEN joined AND NOT asked THEN k.before_restart
-                             ELSE coalesce(k.keep, k.before_restart) END || '; then ', '') AS first
-        FROM told LEFT JOIN last_copies k USING (broker_id)
+                             ELSE coalesce(k.keep, k.before_restart) END || '; then ', '') AS first,
+               CASE WHEN z.id IS NULL THEN '' ELSE ' under KRaft' END AS mode
+        FROM told LEFT JOIN last_copies k USING (broker_id) LEFT JOIN zookeeper_brokers z ON z.id = broker_id
     """,
     finding="broker {broker_id} {what}",
-    advice="{first}{ask}{broker_id}",
+    advice="{first}{ask}{broker_id}{mode}",
     source="KIP-858, Replica management; R-LOCAL-4; KAFKA-17190",
 )
 
@@ -128,9 +129,11 @@ MIGRATING = Check(
                        FROM directories GROUP BY broker_id)
         SELECT a.broker_id, a.topic_id, a.topic, a.partition, a.replica_index,
                greatest(a.from_offset, k.from_offset) AS from_offset, greatest(a.from_time, k.from_time) AS from_time,
-               coalesce(coalesce(c.keep, c.before_restart) || '; then ', '') AS first
+               coalesce(coalesce(c.keep, c.before_restart) || '; then ', '') AS first,
+               CASE WHEN z.id IS NULL THEN '' ELSE ' under KRaft' END AS mode
         FROM assignments a
         LEFT JOIN last_copies c ON c.broker_id = a.broker_id
+        LEFT JOIN zookeeper_brokers z ON z.id = a.broker_id
         JOIN brokers b ON b.broker_id = a.broker_id
         JOIN processes r ON r.broker_id = a.broker_id
         JOIN known k ON k.broker_id = a.broker_id
@@ -140,7 +143,7 @@ MIGRATING = Check(
           AND greatest(a.from_time, k.from_time, coalesce(r.unfenced_time, k.from_time)) <= params.stuck_time
     """,
     finding="broker {broker_id} has directories, but has not reported which one the replica is in",
-    advice="{first}restart broker {broker_id}: it reports the directories of all its replicas then",
+    advice="{first}restart broker {broker_id}{mode}: it reports the directories of all its replicas then",
     source="KIP-858, Reserved UUIDs; KAFKA-16162, KAFKA-16583",
 )
 

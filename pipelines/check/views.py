@@ -3,10 +3,10 @@
 For every history table ``T`` of a lake: ``T``, the rows true at the given offset, and ``T_history``, the rows that
 began by then, with later ends shown as open. ``records``: the records up to the offset. ``assignment_requests``: the
 requests of brokers by then, empty if the lake never read requests. ``min_isr``: topic and min_insync_replicas, if the
-log sets it. ``tiered``: topics with remote storage. ``moves``: the replicas that went from one directory of their
-broker to another, and what it means (``MOVES``). ``losses``: the model's results about lost data (``LOSSES``).
-``last_copies``: what has to come before a broker is restarted or its disks are replaced (``LAST_COPIES``).
-``disk_sizes``: the newest sizes of each broker's directories (``DISK_SIZES``).
+log sets it. ``tiered``: topics with remote storage. ``zookeeper_brokers``: those in ZooKeeper mode. ``moves``: the
+replicas that went from one directory of their broker to another, and what it means (``MOVES``). ``losses``: the model's
+results about lost data (``LOSSES``). ``last_copies``: what has to come before a broker is restarted or its disks are
+replaced (``LAST_COPIES``). ``disk_sizes``: the newest sizes of each broker's directories (``DISK_SIZES``).
 ``held_back``: nodes that support lower levels of a feature than others (``HELD_BACK``), a row for each broker and one
 for all controllers. ``params``: one row, of ``Params``. The views of ``DERIVED`` are built on these.
 """
@@ -25,7 +25,7 @@ import pyarrow as pa
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import steps_in_words
 from pipelines.ask.assignment_requests import ERROR_NAMES, LAST_REQUESTS, PROCESSES, requests_until
-from pipelines.ask.configs import features, min_isr, tiered_topics
+from pipelines.ask.configs import features, min_isr, tiered_topics, zookeeper_brokers
 from pipelines.ask.lost_data import DataLoss, Losses, losses
 from pipelines.ask.moves import directory_changes
 from pipelines.ask.upgrade import BROKER, Blocker, held_back
@@ -167,6 +167,7 @@ LOSSES = pa.schema(
 )
 
 TIERED = pa.schema([("topic", pa.string())])
+ZOOKEEPER = pa.schema([("id", pa.int32())])
 
 LAST_COPIES = pa.schema([("broker_id", pa.int32()), ("keep", pa.string()), ("before_restart", pa.string())])
 """``keep``: the steps that keep the last copies of a broker that is down or lacks their disks, null if there is none.
@@ -183,7 +184,6 @@ HELD_BACK = pa.schema(
     ]
 )
 """``broker_id`` null: controllers, of which findings have no column."""
-
 
 DISK_SIZES = pa.schema(
     [
@@ -299,7 +299,7 @@ Rows = list[dict[str, Any]]
 """Rows of a view. DuckDB and Arrow's constructor of arrays would import pandas for a table of Arrow."""
 
 
-MADE = frozenset({"moves", "losses", "last_copies", "tiered", "disk_sizes", "held_back"})
+MADE = frozenset({"moves", "losses", "last_copies", "tiered", "zookeeper_brokers", "disk_sizes", "held_back"})
 """The views whose rows are made in Python."""
 
 
@@ -314,6 +314,8 @@ def made_views(lake: Lake, settings: Settings, wanted: Set[str]) -> Iterator[tup
             yield "last_copies", LAST_COPIES, _last_copies_rows(lake, data)
     if "tiered" in wanted:
         yield "tiered", TIERED, [{"topic": topic} for topic in sorted(tiered_topics(lake))]
+    if "zookeeper_brokers" in wanted:
+        yield "zookeeper_brokers", ZOOKEEPER, [{"id": broker_id} for broker_id in sorted(zookeeper_brokers(lake))]
     if "disk_sizes" in wanted:
         yield "disk_sizes", DISK_SIZES, _disk_size_rows(lake)
     if "held_back" in wanted:

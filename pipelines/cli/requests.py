@@ -206,7 +206,7 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
     )
     if answer.migrating:
         before = many(answer.migrating, "more replica")
-        say(out, f"{before} from before directories were recorded (MIGRATING): the brokers report them at a start.")
+        say(out, f"{before} from before directories were recorded (MIGRATING): a start under KRaft reports them.")
     if chosen.line:
         say(out, f"{chosen.line}.", "bold yellow")
     if not answer.seen:
