@@ -199,17 +199,15 @@ class _Wording:
             return f"replica on {broker} recreated empty in {new} (its data was in {place}, which failed: LOST)"
         if was is not None:
             return f"replica on {broker} is in {new} (was {was})"
-        meaning = self.meanings.get((after.topic_id, broker, after.from_offset), MOVED)
+        meaning = self.meanings.get((after.topic_id, broker, after.from_offset))
         if meaning == RETURNED:
             return f"replica on {broker} is in {new} again, with the log there: the disk is back (was {old}, empty)"
         if meaning == RECREATED:
             return f"replica on {broker} recreated empty in {new} (its data was in {old})"
-        if meaning == UNDECIDED:
-            return (
-                f"replica on {broker} is in {new} (was {old}): moved, or recreated empty, as the next registration of "
-                "the broker tells"
-            )
-        return f"replica on {broker} moved: {old} -> {new}"
+        if meaning == MOVED:
+            return f"replica on {broker} moved: {old} -> {new}"
+        tells = "as the next registration of the broker tells" if meaning == UNDECIDED else "which was never read"
+        return f"replica on {broker} is in {new} (was {old}): moved, or recreated empty, {tells}"
 
 
 def _loss_events(

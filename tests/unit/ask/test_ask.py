@@ -463,6 +463,14 @@ def test_lake_with_a_gap_answers_beside_it_only(tmp_path: Path) -> None:
         Lake.open(tmp_path / "lake", at_offset=12)
 
 
+def test_replica_whose_directory_changed_in_a_gap_is_not_said_to_have_moved(tmp_path: Path) -> None:
+    """No record says whether the broker still had the old disk."""
+    later = (broker(1, B, epoch=4), TopicRecord(name="orders", topic_id=TOPIC), partition(1, 2, dirs=(B, C)))
+    write_lake(tmp_path / "lake", entries(*FAILURE), entries(*later, snapshot_at=19))
+    events = [event.what for event in history(Lake.open(tmp_path / "lake"), "orders-0").events if event.offset == 19]
+    assert f"replica on 1 is in {B} (was {A}): moved, or recreated empty, which was never read" in events
+
+
 def test_lake_published_in_many_parts_opens_few_files_of_the_ledger(tmp_path: Path) -> None:
     every = entries(*FAILURE)
     write_lake(tmp_path / "lake", *([entry] for entry in every))
