@@ -374,7 +374,8 @@ def _with_since(lake: Lake, blocking: Sequence[Blocking]) -> list[Blocking]:
         return list(blocking)
     changes = lake.query(
         f"""
-        SELECT broker_id, arg_max(state, from_offset), epoch_us(max(from_time)) FROM (
+        SELECT broker_id, arg_max(state, from_offset), epoch_us(max(from_time)), arg_max(from_snapshot, from_offset)
+        FROM (
             SELECT *, lag(state) OVER (PARTITION BY broker_id ORDER BY from_offset) AS was FROM (
                 SELECT *, CASE WHEN fenced THEN 'is down' WHEN in_controlled_shutdown THEN 'is shutting down'
                           ELSE '' END AS state
@@ -385,12 +386,13 @@ def _with_since(lake: Lake, blocking: Sequence[Blocking]) -> list[Blocking]:
         [brokers],
     )
     sentences = {}
-    for broker, state, micros in changes:
+    for broker, state, micros, from_snapshot in changes:
         since = time_of(micros)
         ago = (lake.time - since).total_seconds()
         if state:
-            sentences[broker] = f"broker {broker} {state} since {since:%Y-%m-%d %H:%M:%S} UTC"
-        elif ago <= _SHORT_TIME:
+            earlier = " or earlier" if from_snapshot else ""
+            sentences[broker] = f"broker {broker} {state} since {since:%Y-%m-%d %H:%M:%S} UTC{earlier}"
+        elif ago <= _SHORT_TIME and not from_snapshot:
             sentences[broker] = f"broker {broker} came back {ago:,.0f} s before"
     return [
         replace(reason, since=[sentences[broker] for broker in reason.waits_for if broker in sentences])

@@ -223,6 +223,19 @@ def test_broker_in_controlled_shutdown_is_not_said_to_have_come_back(tmp_path: P
     assert reason.since[0].startswith("broker 2 is shutting down since ")
 
 
+def test_broker_of_a_snapshot_is_not_said_to_have_come_back_or_stopped_with_it(tmp_path: Path) -> None:
+    """A log that begins with a snapshot: it said "broker 2 came back 0 s before", and that 3 is down since then."""
+    story = Story().broker(1, "a").broker(2, "c").broker(3, "e").fence(3)
+    story.topic("t", {1: "a", 2: "c"}, {1: "a", 3: "e"}, isr=(1,))
+    end = story.entries[-1]
+    story.entries = [
+        replace(entry, offset=end.offset, time=end.time, snapshot_index=index)
+        for index, entry in enumerate(story.entries)
+    ]
+    since = {reason.waits_for: reason.since for reason in safe_to_restart(story.lake(tmp_path), [1]).blocking}
+    assert since == {(2,): [], (3,): ["broker 3 is down since 2023-11-14 22:13:28 UTC or earlier"]}
+
+
 def test_blank_disk_makes_the_return_unclean(tmp_path: Path) -> None:
     """R-RESTART-3: no disk that is blank has the mark of a shutdown in order."""
     story = Story().broker(1, "ab").topic("t", {1: "a"})
