@@ -221,9 +221,9 @@ def leaderless(lake: Lake, last: LastCopies) -> list[Leaderless]:
             WHERE p.leader = -1
         )
         SELECT p.topic, p.partition, p.replicas, list_distinct(list_concat(p.isr, p.elr)),
-               coalesce(max(h.to_offset), min(p.from_offset)), epoch_us(coalesce(max(h.to_time), min(p.from_time)))
-        FROM p LEFT JOIN {lake.until("partitions")} h
-             ON h.topic_id = p.topic_id AND h.partition = p.partition AND h.leader >= 0
+               coalesce(max(h.to_offset) FILTER (h.leader >= 0), min(h.from_offset)),
+               epoch_us(coalesce(max(h.to_time) FILTER (h.leader >= 0), min(h.from_time)))
+        FROM p JOIN {lake.until("partitions")} h ON h.topic_id = p.topic_id AND h.partition = p.partition
         GROUP BY ALL ORDER BY p.topic, p.partition
         """
     )

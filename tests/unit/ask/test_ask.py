@@ -471,6 +471,16 @@ def test_replica_whose_directory_changed_in_a_gap_is_not_said_to_have_moved(tmp_
     assert f"replica on 1 is in {B} (was {A}): moved, or recreated empty, which was never read" in events
 
 
+def test_partition_that_a_snapshot_has_without_a_leader_has_none_since_then(tmp_path: Path) -> None:
+    """It was since the newest change of the partition, while check B-17 said since the snapshot."""
+    led_by_none = PartitionChangeRecord(partition_id=0, topic_id=TOPIC, leader=-1)
+    known = (broker(1, A, B), TopicRecord(name="orders", topic_id=TOPIC), partition(1, dirs=(A,)), led_by_none)
+    moved = PartitionChangeRecord(partition_id=0, topic_id=TOPIC, directories=(B,))
+    write_lake(tmp_path / "lake", [*entries(*known, snapshot_at=19), *entries(moved, first=20)])
+    (partition_without_leader,) = offline(Lake.open(tmp_path / "lake")).leaderless
+    assert partition_without_leader.from_offset == 19
+
+
 def test_lake_published_in_many_parts_opens_few_files_of_the_ledger(tmp_path: Path) -> None:
     every = entries(*FAILURE)
     write_lake(tmp_path / "lake", *([entry] for entry in every))
