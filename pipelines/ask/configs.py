@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 
 from jbod_model.formats.codec import decode
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION, directories_supported, level_text
-from jbod_model.formats.records import TYPE_NAMES, ConfigRecord, FeatureLevelRecord, Record, RegisterBrokerRecord
+from jbod_model.formats.records import (
+    TYPE_NAMES,
+    ConfigRecord,
+    FeatureLevelRecord,
+    Record,
+    RegisterBrokerRecord,
+    ZkMigrationStateRecord,
+)
 from jbod_model.replay.image import min_isr_of
 from pipelines.ask.advice import few
 from pipelines.lake.reader import Lake
@@ -158,6 +165,16 @@ def zookeeper_brokers(lake: Lake) -> frozenset[int]:
             if isinstance(record, RegisterBrokerRecord):
                 modes[record.broker_id] = record.is_migrating_zk_broker
     return frozenset(broker_id for broker_id, under_zookeeper in modes.items() if under_zookeeper)
+
+
+def migrates(lake: Lake) -> bool:
+    """Whether a migration from ZooKeeper is in progress, or is waited for (``ZkMigrationState.inProgress``)."""
+    state = 0
+    for offset, value in _values(lake, ZkMigrationStateRecord):
+        record = decode(value, file=lake.path, offset=offset).record
+        if isinstance(record, ZkMigrationStateRecord):
+            state = record.zk_migration_state
+    return state in (1, 2)
 
 
 def unseen_disks(lake: Lake) -> str:

@@ -2,7 +2,7 @@
 
 Kafka raises a level only where every registered node supports it, fenced brokers and forgotten controllers included,
 and where every voter is registered (``FeatureControlManager.reasonNotSupported``). A node that does not name a feature
-supports level 0 of it.
+supports level 0 of it. It changes no metadata.version while a migration from ZooKeeper is in progress.
 
 The advice about a node has a command that can be run without changes. ``kafka-cluster.sh unregister`` unregisters
 brokers, and ``kafka-metadata-quorum.sh remove-controller`` removes voters of a dynamic quorum (3.9 and later).
@@ -31,7 +31,7 @@ from jbod_model.formats.metadata_version import (
 from jbod_model.loss.fate import OperatorAction
 from pipelines.ask.advice import few
 from pipelines.ask.advice_last_copies import save_before_start
-from pipelines.ask.configs import features
+from pipelines.ask.configs import features, migrates
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import losses
 from pipelines.ask.quorum import (
@@ -114,7 +114,7 @@ def server(who: QuorumAnswer) -> str:
     return "HOST:PORT"
 
 
-BROKER, CONTROLLER, JBOD = "broker", "controller", "jbod"
+BROKER, CONTROLLER, JBOD, MIGRATION = "broker", "controller", "jbod", "migration"
 _DISABLED = Levels(0, 0)
 
 
@@ -140,11 +140,12 @@ class Missing:
 
 @dataclass(frozen=True)
 class Blocker:
-    """A node that blocks feature levels, or this jbod, which could not read the records of these levels."""
+    """A node that blocks feature levels, a migration from ZooKeeper, or this jbod, which could not read the records of
+    these levels."""
 
     kind: str
     node_id: int | None
-    """None for jbod."""
+    """None for what is no node."""
     state: str
     state_since: Moment | None
     registered: Moment | None
@@ -163,6 +164,8 @@ class Blocker:
     @property
     def finding(self) -> str:
         """Which node it is, and what it does not support."""
+        if self.kind == MIGRATION:
+            return "a migration from ZooKeeper is not finished: until it is, Kafka does not change the metadata.version"
         who = "this jbod" if self.kind == JBOD else f"{self.kind} {self.node_id} ({self.state})"
         return f"{who}: {'; '.join(missing_level.finding for missing_level in self.missing)}"
 
@@ -257,6 +260,12 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
     raised = {feature_level.feature: feature_level.supported_by_all for feature_level in at} if to is None else wanted
     if raised.get(METADATA_VERSION, 0) > max(STABLE, now):
         blockers.append(_unreadable(raised[METADATA_VERSION]))
+    if raised.get(METADATA_VERSION, 0) > now and migrates(lake):
+        advice = (
+            "restart the brokers that run in ZooKeeper mode under KRaft, then the controllers without "
+            "zookeeper.metadata.migration.enable"
+        )
+        blockers.append(Blocker(MIGRATION, None, ALIVE, None, None, None, (), advice, None))
     names = {name for feature_level in at for name in feature_level.blocked_by}
     level = most.get(METADATA_VERSION)
     return UpgradeCheck(

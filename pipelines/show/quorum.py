@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jbod_model.formats.metadata_version import METADATA_VERSION
 from pipelines.ask.quorum import ALIVE, GHOST, Node, QuorumAnswer
-from pipelines.ask.upgrade import JBOD, Blocker, UpgradeCheck, named
+from pipelines.ask.upgrade import Blocker, UpgradeCheck, named
 from pipelines.quorum.live import LiveQuorum
 from pipelines.show.rows import Chosen
 from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, show_title, when
@@ -170,7 +170,7 @@ def _show_blockers(out: Screen, answer: UpgradeCheck) -> None:
     show_title(out, "Why")
     for blocker in answer.blockers:
         say(out, f"  {blocker.finding}", hang=4)
-        say(out, f"    {_seen(blocker, answer)}", "dim", 4) if blocker.kind != JBOD else None
+        say(out, f"    {_seen(blocker, answer)}", "dim", 4) if blocker.node_id is not None else None
     show_title(out, "What to do")
     for number, blocker in enumerate(answer.blockers, 1):
         say(out, f"  {number}. {blocker.advice}", hang=5)

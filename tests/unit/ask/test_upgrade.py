@@ -227,6 +227,25 @@ def test_level_that_this_jbod_cannot_read_blocks(tmp_path: Path, to: str | None)
     assert blocker.finding == "this jbod: supports metadata.version up to 4.4-IV2 (33), not 4.5-IV0 (34)"
 
 
+@pytest.mark.parametrize(("state", "blocks"), [(0, False), (1, True), (2, True), (3, False)])
+@pytest.mark.parametrize("to", ["3.9", None])
+def test_migration_from_zookeeper_that_is_not_finished_blocks_every_metadata_version(
+    tmp_path: Path, to: str | None, state: int, blocks: bool
+) -> None:
+    """It said ready, and Kafka refuses (FeatureControlManager.updateMetadataVersion)."""
+    story = Story(LEVELS["3.8-IV0"]).append(r.ZkMigrationStateRecord(zk_migration_state=state), 0)
+    answer = upgrade_check(story.supporting(1, LEVELS["3.9-IV0"]).lake(tmp_path), to)
+    assert [blocker.kind for blocker in answer.blockers] == ["migration"] * blocks
+    assert answer.ready == (not blocks)
+
+
+def test_level_that_is_reached_is_not_blocked_by_a_migration_from_zookeeper(tmp_path: Path) -> None:
+    story = Story(LEVELS["3.9-IV0"]).append(r.ZkMigrationStateRecord(zk_migration_state=1), 0)
+    lake = story.supporting(1, LEVELS["3.9-IV0"]).lake(tmp_path)
+    assert upgrade_check(lake, "3.9").ready
+    assert upgrade_check(lake).ready
+
+
 def test_node_that_supports_only_higher_levels_blocks(tmp_path: Path) -> None:
     features = (r.BrokerFeature(name="metadata.version", min_supported_version=30, max_supported_version=33),)
     story = Story(27).append(r.RegisterBrokerRecord(broker_id=1, features=features), 3)
