@@ -367,11 +367,22 @@ class LastCopy(NamedTuple):
         """Whether its replica follows the leader without the data, or did."""
         return self.overwritten_offset is not None or (self.given_up is None and self.place == "online")
 
-    def step(self, name: str, *, went_on: bool) -> Advice:
+    @property
+    def may_be_away(self) -> bool:
+        """Whether no record names its directory, and it can lie in one that is not online: where its replica leads, the
+        log may be one that was recreated empty (R-COPY-5)."""
+        return self.directory_id is None and bool(self.directories)
+
+    def step(self, name: str, *, went_on: bool, leads: bool = False) -> Advice:
         """What to do about it. ``went_on``: a replica leads without the data, and truncates the copy when its broker is
-        back."""
+        back. ``leads``: it is its own replica, perhaps with another log."""
         action, before_it = Action.READ, self.given_up in (None, "unregistered")
-        if self.truncated:
+        if leads:
+            text = (
+                f"do not wipe {self.where}: no record says where the log of {name} was, and if it was there, that disk "
+                "has what is missing; read it, and copy the folder of this partition to a safe place"
+            )
+        elif self.truncated:
             action = Action.LOOK
             text = f"the copy in {self.where} was truncated to the leader's when it followed; restore from a backup"
         elif before_it and (went_on or self.given_up is None):

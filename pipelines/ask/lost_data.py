@@ -84,7 +84,9 @@ class DataLoss(NamedTuple):
                 f"{own.where} may be missing, and "
                 f"{f'may have been in {others}' if others else 'no other copy was complete'}{now}"
             )
-        return f"{what} may lack writes: broker {self.leader} was elected without them; they were in {where}{now}"
+        leads = f"{'led' if now else 'leads'}, and they may be"
+        how = leads if self._own else "was elected without them; they were"
+        return f"{what} may lack writes: broker {self.leader} {how} in {where}{now}"
 
     @property
     def is_of_a_crash(self) -> bool:
@@ -96,7 +98,7 @@ class DataLoss(NamedTuple):
         """What to do now, in order."""
         crashed, went_on = self._crashed, self.went_on_offset is not None
         copies = [copy for copy in self.copies if crashed is None or not (copy == crashed or copy.truncated)]
-        steps = [copy.step(self.name, went_on=went_on) for copy in copies]
+        steps = [copy.step(self.name, went_on=went_on, leads=copy == self._own) for copy in copies]
         return list(dict.fromkeys(steps)) or [about_crash(self.leader_now is not None and self.followed_by is None)]
 
     @property
@@ -125,6 +127,10 @@ class DataLoss(NamedTuple):
     @property
     def _crashed(self) -> LastCopy | None:
         """The leader's own copy, if it was one of the last, and may lack writes that were not flushed."""
+        return None if self._own is None or self._own.may_be_away else self._own
+
+    @property
+    def _own(self) -> LastCopy | None:
         return next((copy for copy in self.copies if copy.broker_id == self.leader and copy.given_up is None), None)
 
     def as_json(self) -> dict[str, Any]:

@@ -344,3 +344,17 @@ def test_replica_whose_old_disk_is_back_is_in_it_again_although_an_append_electe
 def test_replica_whose_old_disk_is_back_after_somebody_led_is_empty_in_it(tmp_path: Path) -> None:
     story = recreated().broker(1, "a", process=3).assign("t", 0, 1, "a")
     assert [move.outcome for move in moves(story.lake(tmp_path))] == ["recreated", "recreated"]
+
+
+@pytest.mark.parametrize("kind", ["unassigned", "migrating"])
+def test_disk_that_was_away_when_an_unplaced_copy_led_is_not_said_to_hold_nothing(tmp_path: Path, kind: str) -> None:
+    """It said "after an unclean shutdown" and "no other disk holds more; then accept it", and that the disk can be
+    removed."""
+    story = Story(20).broker(1, "abc").topic("t", {1: kind}).left(1, "ac").change("t", 0, leader=-1).fence(1)
+    story.broker(1, "ac", process=2, fenced=True).fence(1, up=True).change("t", 0, leader=1).assign("t", 0, 1, "a")
+    lake = story.lake(tmp_path)
+    (loss,) = losses(lake).losses
+    where = f"directory {disk('b')} of broker 1"
+    assert loss.finding == f"the data may lack writes: broker 1 leads, and they may be in {where}"
+    assert loss.advice.startswith(f"do not wipe {where}: ")
+    assert not safe_to_remove(lake, f"1:{disk('b')}").safe
