@@ -70,7 +70,8 @@ class Copy:
     directory: Uuid | None = None
     """The directory of the copy; None if no record has named it yet."""
     places: frozenset[Uuid] = frozenset()
-    """The directories that it can lie in while ``directory`` is None. If this is empty, it can lie anywhere."""
+    """The directories that it can lie in while ``directory`` is None. If this is empty, it can lie anywhere. If its
+    broker lacked some of them when a record named ``directory``: these. It may lie there, and have been recreated."""
     missed: int | None = None
     """Offset at which a process of its broker first registered without its directory or one of its places. The replica
     may have been recreated after it. None once the directory is listed again."""
@@ -126,7 +127,8 @@ def registered(copy: Copy, broker: Registration, offset: int, *, new_process: bo
     if listed or not broker.directories:
         if copy.directory is None:
             return copy
-        return replace(copy, missed=None, earlier=copy.earlier - other_folders(copy, broker))
+        others = other_folders(copy, broker)
+        return replace(copy, missed=None, earlier=copy.earlier - others, places=copy.places - others)
     if not new_process:
         return copy
     if copy.directory is None and copy.level == "complete":
@@ -192,10 +194,10 @@ def reassigned(
     else:  # R-COPY-3
         same_copy = was != ids.lost and broker is not None and broker.lists(copy.directory)
     if same_copy:
-        return _place(copy, now, offset if broker is not None and broker.undecided else None), None
+        return _place(copy, now, offset if broker is not None and broker.undecided else None, broker), None
     # R-COPY-4
     listed = broker.directories if broker is not None and not broker.undecided else frozenset[Uuid]()
-    old = _lay_in(copy, copy.places - listed)
+    old = copy if copy.directory is not None else _lay_in(copy, copy.places - listed)
     return _recreated(old, now, offset, fetched=copy.may_have_fetched(led)), old.give_up("recreated", offset)
 
 
@@ -236,7 +238,7 @@ def back(copy: Copy, now: Uuid, gone: Sequence[Copy], broker: Registration | Non
             return old, back
         whole = broker is not None and old.places <= broker.directories
         mounted = broker is not None and not broker.lists(now)  # by a process that has not registered yet
-        if now in old.places and (whole or mounted or not may_serve(copy, broker)):
+        if old.directory is None and now in old.places and (whole or mounted or not may_serve(copy, broker)):
             return old, back if whole else replace(back, level="unsure")
     return None
 
@@ -249,7 +251,9 @@ def caught_up(copy: Copy, offset: int, broker: Registration | None) -> Copy:
     """
     if not may_serve(copy, broker) or copy.given_up is not None:
         copy = _recreated(copy, None, offset, fetched=True)
-    if copy.directory is not None or broker is None:
+    if copy.directory is not None:
+        return replace(copy, level="complete", places=frozenset())
+    if broker is None:
         return replace(copy, level="complete")
     return replace(copy, level="complete", places=broker.directories, missed=None)
 
@@ -278,13 +282,18 @@ def measure(copy: Copy, broker: Registration | None) -> Copy:
 
     If no record names its directory, it can lie in a failed one: the controller counts it as online.
     """
-    if copy.directory is not None or broker is None or not copy.places:
+    if copy.directory is not None:
+        return replace(copy, level="complete", places=frozenset())
+    if broker is None or not copy.places:
         return replace(copy, level="complete")
     return replace(copy, level="complete", places=copy.places | broker.directories, missed=None)
 
 
-def _place(copy: Copy, now: Uuid, report: int | None) -> Copy:
+def _place(copy: Copy, now: Uuid, report: int | None, broker: Registration | None) -> Copy:
     """The same copy, in the directory ``now``; ``report``: the report's offset if it is undecided."""
+    away = frozenset[Uuid]()
+    if copy.directory is None and copy.missed is not None and broker is not None:
+        away = copy.places - broker.directories - {now}
     left: tuple[Left, ...] = ()
     if report is not None:
         every = (*copy.left, Left(directories=copy.where, report=report, placement=now in copy.places))
@@ -294,7 +303,7 @@ def _place(copy: Copy, now: Uuid, report: int | None) -> Copy:
             if former_place.directories - {now}
         )
     earlier = copy.earlier if left else copy.earlier - {now}
-    return replace(copy, directory=now, places=frozenset(), left=left, earlier=earlier, missed=report).returned()
+    return replace(copy, directory=now, places=away, left=left, earlier=earlier, missed=report).returned()
 
 
 def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool, led: int) -> tuple[Copy, Copy | None]:
@@ -313,7 +322,10 @@ def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool,
     absent = [former_place for former_place in copy.left if not former_place.directories <= broker.directories]
     moves = [former_place for former_place in absent if not former_place.placement]
     if not moves:
-        return (replace(same, level="unsure") if absent and same.level == "complete" else same), None
+        if absent and same.level == "complete":
+            away = frozenset[Uuid]().union(*(former_place.directories for former_place in absent))
+            same = replace(same, level="unsure", places=away - broker.directories)
+        return same, None
     old = _lay_in(lay, moves[0].directories - broker.directories)
     recreated = _recreated(old, copy.directory, offset, fetched=led >= moves[-1].report)
     return recreated, old.give_up("recreated", offset)

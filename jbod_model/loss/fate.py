@@ -441,7 +441,7 @@ def is_online(fate: Fate, copy: Copy) -> bool:
     """Whether a broker serves the copy. If no record has placed it, all its possible places have to be listed; if a
     process reported it that has not registered, it may have been recreated empty."""
     broker = fate.brokers.get(copy.broker_id)
-    placed = broker is not None and all(map(broker.lists, copy.places)) and not copy.left
+    placed = broker is not None and all(map(broker.lists, copy.where)) and not copy.left
     return placed and may_be_online(fate, copy)
 
 

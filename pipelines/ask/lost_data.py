@@ -440,12 +440,12 @@ class Places:
 
     def copy(self, copy: Copy) -> LastCopy:
         """A copy, with the state of its place."""
-        directory = None if copy.directory is None else str(copy.directory)
+        perhaps = [at for at in sorted(map(str, copy.where | copy.places)) if (copy.broker_id, at) not in self.online]
+        directory = None if copy.directory is None or (copy.places and perhaps) else str(copy.directory)
         if copy.broker_id not in self.registered:
             place = "unregistered"
         else:
             place = "online" if (copy.broker_id, directory) in self.online else "offline"
-        perhaps = [at for at in sorted(map(str, copy.where)) if (copy.broker_id, at) not in self.online]
         directories = tuple(perhaps) if directory is None else (directory,)
         return LastCopy(copy.broker_id, directory, directories, copy.given_up, copy.away, place, copy.overwritten)
 

@@ -346,12 +346,31 @@ def test_replica_whose_old_disk_is_back_after_somebody_led_is_empty_in_it(tmp_pa
     assert [move.outcome for move in moves(story.lake(tmp_path))] == ["recreated", "recreated"]
 
 
+BEFORE_IT_LEADS = {
+    "named before the registration": ("assign", "register", "unfence", "lead"),
+    "named while the broker is fenced": ("register", "assign", "unfence", "lead"),
+    "named after it leads": ("register", "unfence", "lead", "assign"),
+    "never without a leader": ("register", "unfence", "assign"),
+}
+
+
 @pytest.mark.parametrize("kind", ["unassigned", "migrating"])
-def test_disk_that_was_away_when_an_unplaced_copy_led_is_not_said_to_hold_nothing(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("order", BEFORE_IT_LEADS.values(), ids=BEFORE_IT_LEADS)
+def test_disk_that_was_away_when_an_unplaced_copy_led_is_not_said_to_hold_nothing(
+    tmp_path: Path, kind: str, order: tuple[str, ...]
+) -> None:
     """It said "after an unclean shutdown" and "no other disk holds more; then accept it", and that the disk can be
     removed."""
-    story = Story(20).broker(1, "abc").topic("t", {1: kind}).left(1, "ac").change("t", 0, leader=-1).fence(1)
-    story.broker(1, "ac", process=2, fenced=True).fence(1, up=True).change("t", 0, leader=1).assign("t", 0, 1, "a")
+    story = Story(20).broker(1, "abc").topic("t", {1: kind}).left(1, "ac")
+    story = (story.change("t", 0, leader=-1) if "lead" in order else story).fence(1)
+    steps = {
+        "assign": lambda: story.assign("t", 0, 1, "a"),
+        "register": lambda: story.broker(1, "ac", process=2, fenced=True),
+        "unfence": lambda: story.fence(1, up=True),
+        "lead": lambda: story.change("t", 0, leader=1),
+    }
+    for step in order:
+        steps[step]()
     lake = story.lake(tmp_path)
     (loss,) = losses(lake).losses
     where = f"directory {disk('b')} of broker 1"
