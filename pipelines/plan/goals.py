@@ -143,7 +143,7 @@ def balance(it: Problem, broker: int | None, by: str) -> Goal:
     """Evens all disks of the cluster, or those of one broker."""
     refuse_measure(by, broker, sized=it.sized)
     pool, where, mine = _measured(it), "the cluster", np.ones(len(it.disks), bool)
-    title = "become the first of their partitions, so that brokers lead as many" if by == LEADERS else "move"
+    title = "come first in their partitions and lead them, so that brokers lead as many" if by == LEADERS else "move"
     if broker is not None:
         mine, where = it.state.brokers[it.disks.broker] == broker, f"broker {broker}"
     pool &= mine

@@ -232,7 +232,7 @@ def least(it: Problem, goal: Goal, after: float) -> float:
         return 0.0
     if goal.even == LEADERS:
         pool = _brokers(it, goal)
-        number = _first_replicas(it, np.zeros(len(it.place), np.int64)).astype(np.float64)
+        number = _first_replicas(it, led_elsewhere(it)).astype(np.float64)
         bound = narrowest(number, np.ones(len(number)), pool, pool, after).bound
     else:
         began = _cluster(it, goal, it.place, it.bytes)
@@ -264,7 +264,7 @@ def spread(it: Problem, goal: Goal, place: Numbers, first: Bytes | None) -> Spre
     if not goal.even:
         return Spread()
     if goal.even == LEADERS:
-        number = _first_replicas(it, np.zeros(len(place), np.int64) if first is None else first).astype(np.float64)
+        number = _first_replicas(it, led_elsewhere(it) if first is None else first).astype(np.float64)
         brokers = np.flatnonzero(_brokers(it, goal))
         return _spread(
             number,
@@ -327,6 +327,12 @@ def _even_leaders(it: Problem, goal: Goal) -> Solution:
     window = narrowest(number, ones, pool, pool, max(1.0, SPREAD * float(number.max(initial=0))))
     lead(state.replicas, able, number, pool, np.ceil(window.low), np.floor(window.high), first)
     return Solution(it.place, np.zeros(it.place.shape, np.int64), (), first)
+
+
+def led_elsewhere(it: Problem) -> Bytes:
+    """The slot of the leader of each partition, 0 where an election of preferred leaders would not move it."""
+    first: Flags = movable(it) & (it.state.isr & it.state.can_lead)[:, 0]
+    return np.where(first, it.state.leader, 0).astype(np.int64)
 
 
 def _brokers(it: Problem, goal: Goal) -> Flags:

@@ -19,7 +19,7 @@ from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.ask.weights import COPY_RATE
 from pipelines.plan.kernels import Order, sequence
 from pipelines.plan.problem import Bytes, Loads, Problem
-from pipelines.plan.solve import Solution
+from pipelines.plan.solve import Solution, led_elsewhere
 
 COSTS = ("last_replicas", "unclean", "under_min_isr")
 """What a failure costs, the worst first: the numbers of ``WorstFailure``."""
@@ -93,7 +93,7 @@ def changed(it: Problem, solution: Solution) -> Flags:
     place, target, _ = final_state(it, solution)
     changes: Flags = (place != target).any(axis=1)
     if solution.first is not None:
-        changes |= solution.first > 0
+        changes |= (solution.first > 0) | (led_elsewhere(it) > 0)
     return changes
 
 

@@ -55,6 +55,8 @@ class Cluster:
     bytes: dict[Partition, int] = field(default_factory=dict)
     adding: dict[Partition, tuple[int, ...]] = field(default_factory=dict)
     out_of_sync: dict[Partition, tuple[int, ...]] = field(default_factory=dict)
+    leaders: dict[Partition, int] = field(default_factory=dict)
+    """The leaders that are not the first in sync."""
     future: dict[tuple[Partition, int], tuple[int, int]] = field(default_factory=dict)
     """(partition, broker) -> the disk that a move copies it to, and how many bytes are there."""
     unassigned: set[tuple[Partition, int]] = field(default_factory=set)
@@ -108,7 +110,7 @@ class Cluster:
                     partition_id=number,
                     replicas=tuple(placed),
                     isr=in_sync,
-                    leader=in_sync[0] if in_sync else -1,
+                    leader=self.leaders.get((topic, number), in_sync[0] if in_sync else -1),
                     adding_replicas=self.adding.get((topic, number), ()),
                     leader_epoch=0,
                     partition_epoch=0,

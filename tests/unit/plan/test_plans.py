@@ -145,6 +145,17 @@ def test_balance_of_leaders_copies_nothing(tmp_path: Path) -> None:
     assert {*map(str, targets(answer).values())} == {"{2: 'any', 1: 'any'}"}
 
 
+def test_balance_of_leaders_that_are_not_the_first_replicas_elects_these(tmp_path: Path) -> None:
+    """It said "Nothing has to be done", and 0 leaders apart, of a broker that leads all since another was restarted."""
+    cluster = Cluster({1: Broker(1), 2: Broker(1)})
+    for number in range(6):
+        cluster.put(f"t-{number}", {1 + number % 2: 0, 2 - number % 2: 0}).leaders["t", number] = 1
+    answer = made(tmp_path, cluster, lambda it: balance(it, None, "leaders"), sized=False)
+    assert (answer.spread, answer.replicas, answer.partitions, answer.bound) == ((6, 0), 0, 3, 3)
+    assert {name: [*where] for name, where in targets(answer).items()} == {f"t-{odd}": [2, 1] for odd in (1, 3, 5)}
+    assert answer.commands[-1].endswith("--election-type preferred --path-to-json-file step-1.json")
+
+
 def test_balance_of_leaders_that_are_not_divisible_by_the_brokers_moves_the_least_possible(tmp_path: Path) -> None:
     """It said "20 % more than the least possible (2)" of two leaders that move: the bound was 1.67."""
     cluster = Cluster({1: Broker(1), 2: Broker(1), 3: Broker(1)})
