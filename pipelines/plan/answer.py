@@ -351,8 +351,8 @@ def _pathless(it: Problem, solution: Solution, rows: Any) -> list[str]:
     place, target, _ = final_state(it, solution)
     unknown = np.array([path in ("", ANY) for path in it.disks.paths], bool)
     width = it.state.directory.shape[1]
-    moves = (place != target)[rows][:, :width] & (it.state.directory[rows] >= 0)
-    number = int((moves & unknown[it.state.directory[rows]]).sum())
+    moves = (place != target)[rows][:, :width] & (it.reported[rows] >= 0)
+    number = int((moves & unknown[it.reported[rows]]).sum())
     return (
         [f"replicas that move from an unknown path: {number:,}; if undone, their broker chooses a directory for them"]
         if number

@@ -56,7 +56,7 @@ def undo(it: Problem, rows: Rows, solution: Solution | None = None) -> dict[Targ
     rows = rows[can_go_back(it, rows, solution)]
     moves = _moved(it, rows, solution)
     order = np.broadcast_to(np.arange(it.state.directory.shape[1]), moves.shape)
-    return _entries(it, rows, it.state.directory[rows], moves, order)
+    return _entries(it, rows, it.reported[rows], moves, order)
 
 
 def can_go_back(it: Problem, rows: Rows, solution: Solution | None) -> Flags:
@@ -64,7 +64,7 @@ def can_go_back(it: Problem, rows: Rows, solution: Solution | None) -> Flags:
     offline = (it.disks.state == OFFLINE) & ~it.disks.nowhere
     moving: Flags = np.any((it.state.adding | it.state.removing)[rows], axis=1)
     back = (it.runs[it.state.replicas[rows]] | ~it.state.there[rows]) & ~moving[:, None]
-    reversible: Flags = (back & ~(_moved(it, rows, solution) & offline[it.state.directory[rows]])).all(axis=1)
+    reversible: Flags = (back & ~(_moved(it, rows, solution) & offline[it.reported[rows]])).all(axis=1)
     return reversible
 
 

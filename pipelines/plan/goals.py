@@ -74,8 +74,7 @@ def drain(it: Problem, place: Place) -> Goal:
     emptied = _disks(it, place)
     away = np.zeros(len(it.disks), bool)
     away[emptied] = True
-    held = np.where(it.state.directory >= 0, it.state.directory, 0)
-    leaves = away[held] & (it.state.directory >= 0)
+    leaves = away[it.reported] & (it.reported >= 0)
     whole = place.directory_id is None
     takes = (it.disks.state == OPEN) & ~away
     if not whole:
@@ -91,10 +90,11 @@ def drain(it: Problem, place: Place) -> Goal:
 
 
 def _unplaced(it: Problem, broker: int) -> list[str]:
-    """Replicas of which the log does not know the directory: one of them may be in the one that is to be empty."""
+    """Replicas of which neither log nor sources say the directory: one of them may be in what is to be empty."""
     mine = it.disks.nowhere & (it.state.brokers[it.disks.broker] == broker)
-    number = int((mine[it.state.directory] & (it.state.directory >= 0)).sum())
-    note = f"replicas of broker {broker} without a directory in the log: {number:,}; they may be on this disk, too"
+    number = int((mine[it.reported] & (it.reported >= 0)).sum())
+    source = "" if it.sized else ": --sizes says where they are"
+    note = f"replicas of broker {broker} without a known directory: {number:,}; they may be on this disk, too{source}"
     return [note] if number else []
 
 

@@ -92,7 +92,7 @@ class Problem:
     """Partition, slot -> the disk, as the solver sees it: ``state.directory``, as the first disks are its directories.
     Where Kafka chooses the directory, all replicas of the broker are on one disk."""
     reported: Numbers
-    """The same, by the sources where the log says no directory."""
+    """Partition, slot -> the disk by the log, and by the sources where that says no directory; -1 for no replica."""
     errors: Mapping[tuple[int, str], str]
     """(broker, path) -> why its broker cannot read it, empty if it can: the log directories that sources list."""
     bytes: Bytes
@@ -230,7 +230,7 @@ def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, h
         state=state,
         disks=disks,
         place=place.astype(np.int32),
-        reported=np.where(place == held, reported, place).astype(np.int32),
+        reported=reported.astype(np.int32),
         errors={
             (log_dir.broker_id, log_dir.path): log_dir.error
             for log_dir in (() if source_sizes is None else source_sizes.log_dirs)

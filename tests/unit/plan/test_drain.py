@@ -100,6 +100,19 @@ def test_replicas_that_no_record_has_placed_are_in_no_disk_that_could_take_other
     ]
 
 
+def test_replica_that_only_a_source_has_placed_leaves_the_disk_and_goes_back_to_it(tmp_path: Path) -> None:
+    """It stayed, on a disk that the plan was to empty, and "they may be on this disk, too" was all that was said."""
+    cluster = Cluster({1: Broker(2), 2: Broker(1)}).put("t-0", {1: 0}).put("u-0", {1: 0, 2: 0}).put("v-0", {1: 1})
+    cluster.unassigned.add((("u", 0), 1))
+    answer = drained(tmp_path, cluster, disk(1, 0))
+    assert targets(answer) == {"t-0": {1: "/data/1"}, "u-0": {1: "/data/1", 2: "any"}}
+    assert replicas_of(answer.documents["undo-1.json"])["u-0"] == {1: "/data/0", 2: "any"} and answer.notes == []
+    assert targets(drained(tmp_path, cluster, disk(1, 1))) == {"v-0": {1: "/data/0"}}
+    (note, *_) = drained(tmp_path, cluster, disk(1, 0), sized=False).notes
+    where = "they may be on this disk, too: --sizes says where they are"
+    assert note == f"replicas of broker 1 without a known directory: 1; {where}"
+
+
 def test_broker_that_has_lost_a_disk_moves_nothing_between_the_others(tmp_path: Path) -> None:
     """R-HOST-5."""
     cluster = Cluster({1: Broker(4, failed=(3,)), 2: Broker(1)})
