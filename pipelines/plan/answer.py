@@ -112,12 +112,7 @@ class MovePlan:
             if step.waits:
                 lines.append(files.WAIT)
             file = self.path_of(files.STEP.format(step.number))
-            rates = {}
-            if step.replicas > step.between_disks and not self.down:
-                rates["--throttle"] = self.rate
-            if step.between_disks and not self.down:
-                rates["--replica-alter-log-dirs-throttle"] = self.rate
-            lines.append(files.executes(file, rates, additional=self.under_way))
+            lines.append(files.executes(file, {} if self.down else self._rates(step), additional=self.under_way))
             lines.append(files.verifies(file, preserve=bool(self.down)))
             lines += [files.elects(file)] if self.measure == LEADERS else []
         return [*lines, *(files.unthrottles(self.brokers, self.topics) if self.down else [])]
@@ -132,9 +127,18 @@ class MovePlan:
                 if name in self.documents:
                     file = self.path_of(name)
                     lines += [files.WAIT] if waits else []
-                    lines += [files.undoes(file), files.verifies(file)]
+                    rates = self._rates(step, removed=self.removed)
+                    lines += [files.executes(file, rates, additional=True), files.verifies(file)]
                     lines += [files.elects(file)] if self.measure == LEADERS else []
         return lines
+
+    def _rates(self, step: PlanStep, removed: int = 0) -> dict[str, int]:
+        """The throttles of what copies as a step, with ``removed`` replicas that come back besides."""
+        options = {
+            "--throttle": step.replicas + removed - step.between_disks,
+            "--replica-alter-log-dirs-throttle": step.between_disks,
+        }
+        return {option: self.rate for option, copies in options.items() if copies}
 
     def path_of(self, name: str) -> str:
         """Where a file is, or its name."""
@@ -218,7 +222,7 @@ class Undo:
     @property
     def command(self) -> str:
         """What executes it."""
-        return files.undoes(self.path or files.UNDO)
+        return files.executes(self.path or files.UNDO, {}, additional=True)
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
@@ -269,7 +273,8 @@ def _answer(
         before = [*before, *files.throttles(brokers, topics, limits.rate)]
     after = spread(it, goal, solution.target, solution.first)
     under_way = bool((it.state.adding | it.state.removing).any())
-    throttled = not down and any(plan_step.replicas for plan_step in listed)
+    removed = _removed(it, solution, moved)
+    throttled = removed or (not down and any(plan_step.replicas for plan_step in listed))
     return MovePlan(
         offset=lake.offset,
         time=lake.time,
@@ -301,7 +306,7 @@ def _answer(
         brokers=brokers,
         topics=topics,
         under_way=under_way,
-        removed=_removed(it, solution, moved),
+        removed=removed,
         undone=undone,
         paths=written,
         rate=limits.rate,

@@ -145,7 +145,8 @@ def _entries(it: Problem, rows: Rows, disks: Any, moves: Any, order: Any) -> dic
 def executes(file: str, rates: Mapping[str, int], *, additional: bool) -> str:
     """What executes a file. ``rates``: option -> bytes a second, which the tool sets on every broker of the file.
 
-    ``additional``: other reassignments are under way. The tool refuses the file otherwise.
+    ``additional``: other reassignments may be under way, also those that the file undoes. Without it the tool refuses
+    the file then.
     """
     words = [f"kafka-reassign-partitions.sh --bootstrap-server {BOOTSTRAP} --execute"]
     words += ["--additional"] if additional else []
@@ -197,12 +198,6 @@ def cordons(broker: int, paths: str) -> str:
 def uncordons(broker: int) -> str:
     """What takes the cordons of a broker away."""
     return _config("brokers", str(broker), "--delete-config cordoned.log.dirs")
-
-
-def undoes(file: str) -> str:
-    """What brings a step back, also while it is under way."""
-    words = f"--execute --additional --reassignment-json-file {quote(file)}"
-    return f"kafka-reassign-partitions.sh --bootstrap-server {BOOTSTRAP} {words}"
 
 
 def _config(kind: str, name: str, change: str) -> str:

@@ -148,7 +148,7 @@ def test_commands_quote_files_and_paths(tmp_path: Path, monkeypatch: pytest.Monk
     assert f"{folder}/step-1.json" in execute and verify[-1] == f"{folder}/step-1.json"
     uncordon, undo, verify = map(shlex.split, answer.undo)
     assert uncordon[-1] == "cordoned.log.dirs=[/data/disk 1's]"
-    assert undo[-1] == verify[-1] == f"{folder}/undo-1.json"
+    assert f"{folder}/undo-1.json" in undo and verify[-1] == f"{folder}/undo-1.json"
 
 
 def test_broker_is_drained_without_fewer_racks(tmp_path: Path) -> None:

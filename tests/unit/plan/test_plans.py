@@ -15,7 +15,7 @@ from pipelines.ask.whatif_places import find_place
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from pipelines.plan.answer import BESIDE, CHOICE, MovePlan, plan, undo
-from pipelines.plan.goals import Goal, balance, fill, repair, replicas
+from pipelines.plan.goals import Goal, balance, drain, fill, repair, replicas
 from pipelines.plan.problem import Problem
 from pipelines.plan.steps import Limits
 from tests.support.planned import Broker, Cluster, disk_id, replicas_of
@@ -229,6 +229,25 @@ def test_plan_beside_another_reassignment_says_that_its_throttle_stays(tmp_path:
     beside = made(tmp_path, cluster, lambda it: balance(it, 1, "bytes"))
     assert BESIDE in beside.notes and any("throttle" in command for command in beside.commands)
     assert BESIDE not in made(tmp_path, cluster, lambda it: balance(it, None, "leaders")).notes
+
+
+def test_undo_that_copies_is_throttled_as_the_plan_is(tmp_path: Path) -> None:
+    """It copied everything back as fast as brokers and disks could."""
+    across, inside = "--throttle 50000000", "--replica-alter-log-dirs-throttle 50000000"
+    cluster = Cluster({1: Broker(2), 2: Broker(1), 3: Broker(1)})
+    cluster.put("t-0", {1: 0, 2: 0}, 300).put("anchor-0", {1: 1}, 1).put("u-0", {3: 0}, 1)
+    place = find_place(cluster.lake(), f"1:{disk_id(1, 0)}")
+    for goal, options in (
+        (lambda it: drain(it, place), inside),
+        (lambda it: replicas(it, {"t": 1}), across),
+        (lambda it: drain(it, find_place(cluster.lake(), "3")), across),
+        (lambda it: replicas(it, {"t": 3}), across),
+    ):
+        (back,) = [command for command in made(tmp_path, cluster, goal).undo if "--execute" in command]
+        assert back.endswith(f"--reassignment-json-file undo-1.json {options}")
+    cluster = Cluster({1: Broker(1), 2: Broker(1)}).put("t-0", {1: 0, 2: 0}).put("t-1", {1: 0, 2: 0})
+    leaders = made(tmp_path, cluster, lambda it: balance(it, None, "leaders"), sized=False)
+    assert leaders.undo and "throttle" not in " ".join(leaders.undo)
 
 
 def test_repair_of_a_healthy_cluster_has_nothing_to_do(tmp_path: Path) -> None:
