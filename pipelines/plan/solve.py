@@ -82,7 +82,18 @@ def solve(it: Problem, goal: Goal) -> Solution:
         goal = replace(goal, leaves=goal.leaves & left[:, None], adds=goal.adds * left)
     if goal.even:
         _even(it, goal, cluster)
-    return Solution(cluster.place, _copies(it, place, cluster), lacks)
+    return Solution(cluster.place, _copies(it, place, cluster), _by_reason(lacks))
+
+
+def _by_reason(lacks: Sequence[Lack]) -> list[Lack]:
+    """One lack of each reason."""
+    groups: dict[str, list[Lack]] = {}
+    for lack in lacks:
+        groups.setdefault(lack.reason, []).append(lack)
+    return [
+        replace(min(group, key=lambda lack: lack.bytes), replicas=sum(lack.replicas for lack in group))
+        for group in groups.values()
+    ]
 
 
 def _copies(it: Problem, place: Numbers, cluster: ClusterArrays) -> Bytes:

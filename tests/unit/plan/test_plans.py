@@ -402,3 +402,11 @@ def test_repair_of_a_partition_has_the_room_that_another_one_could_not_use(tmp_p
     answer = made(tmp_path, cluster, repair)
     assert targets(answer).keys() == {"t-0"}
     assert [lack.example for lack in answer.lacks] == ["big-0"]
+
+
+def test_reason_that_holds_for_parts_of_partitions_and_for_whole_ones_is_given_once(tmp_path: Path) -> None:
+    """It was said twice, of one replica each."""
+    cluster = Cluster({broker: Broker(1, fenced=broker < 3) for broker in (1, 2, 3, 4)})
+    cluster.put("part-0", {3: 0, 1: 0, 2: 0}).put("whole-0", {3: 0, 4: 0, 1: 0})
+    (lack,) = made(tmp_path, cluster, repair).lacks
+    assert (lack.replicas, lack.example) == (2, "part-0") and lack.reason.startswith("no disk of a broker without")
