@@ -182,7 +182,8 @@ BLAST_RADIUS = Check(
     """,
     finding="partitions without a leader if it failed now: {leaderless:,}; without any copy online: {last_copies:,}"
     "{tiered}",
-    advice="wait until replicas are in sync again, or give these partitions more replicas (jbod risk names them)",
+    advice="wait until replicas are in sync again, or add replicas (jbod plan replicas TOPIC=N) to the partitions that "
+    "jbod whatif --fail BROKER:DIR names",
     source="KIP-858, Motivation",
 )
 

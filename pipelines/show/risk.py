@@ -37,7 +37,7 @@ ADVICE = (
     (
         "without_leader",
         "If no broker could take over, no other replica is in sync: `jbod offline` says why. "
-        "Partitions of one replica need a second one: kafka-reassign-partitions.",
+        "Partitions of one replica need a second one: jbod plan replicas TOPIC=2.",
     ),
     ("all_offline", "Where the last replica online is at stake, take no broker or disk out until another one is back."),
     ("unclean", "Where an unclean election would follow, acknowledged writes would be lost: see the topic's settings."),

@@ -198,6 +198,13 @@ def test_risk_on_the_command_line_answers_first(tmp_path: Path) -> None:
     assert (worst["directory_id"], worst["without_leader"], worst["last_replicas"]) == (str(A), 1, 1)
 
 
+def test_risk_of_partitions_of_one_replica_names_the_plan_that_adds_one(tmp_path: Path) -> None:
+    """It named Kafka's tool, which takes a file that nobody has."""
+    path = lake_of(tmp_path / "lake", one_topic(partition((1, A)), registered=REGISTERED))
+    output = CliRunner().invoke(application(["risk"]), ["risk", "--lake", str(path)]).stdout
+    assert "Partitions of one replica need a second one: jbod plan replicas TOPIC=2." in output
+
+
 def test_risk_with_nothing_at_stake_reports_it(tmp_path: Path) -> None:
     path = lake_of(tmp_path / "lake", one_topic(partition((1, A), (2, C)), registered=REGISTERED))
     run = CliRunner().invoke(application(["risk"]), ["risk", "--lake", str(path)])
