@@ -181,7 +181,7 @@ def _risk(lake: Lake, settings: Settings) -> Counts:
         for name in ("without_leader", "last_replicas", "unclean", "under_min_isr", "stalled", "perhaps_unserved")
     }
     if not answer.brokers:
-        return counts, "no broker is unfenced: nothing more can fail"
+        return counts, "no broker is unfenced: all is offline already"
     if worst is None:
         return counts, "the failure of one disk or broker would only change leaders"
     what = "" if worst.directory_id is None else f"directory {worst.directory_id} of "

@@ -70,7 +70,8 @@ def show_risk(out: Screen, answer: Risk, shown: Risk, chosen: Chosen, every: boo
     brokers = [exposure for exposure in bad if exposure.directory_id is None]
     perhaps = [exposure for exposure in answer.directories if exposure.harmless and exposure.unplaced_at_risk]
     if not answer.brokers:
-        say(out, f"{at} no broker is unfenced, so nothing more can be lost.", "bold red")
+        wipe_none = "Wipe no disk: jbod offline names the last copies."
+        say(out, f"{at} no broker is unfenced: all is offline already. {wipe_none}", "bold red")
     elif not bad:
         say(out, f"{at} any one broker or directory can fail: only leaders would move.", "green")
     else:

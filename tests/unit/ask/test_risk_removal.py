@@ -21,8 +21,13 @@ from pipelines.ask.restart import safe_to_restart
 from pipelines.ask.risk import risk
 from pipelines.ask.whatif import whatif
 from pipelines.cli.main import application, main
+from pipelines.fleet.answers import ask_all
+from pipelines.fleet.clusters import read_fleet
 from pipelines.lake.names import Statement
 from pipelines.lake.reader import Lake
+from pipelines.report.content import gather
+from pipelines.report.page import page
+from pipelines.settings import Settings
 from tests.support.images import brokers, lake_of, one_topic, partition
 from tests.unit.check.story import Story, disk, topic_id
 
@@ -203,6 +208,17 @@ def test_risk_of_partitions_of_one_replica_names_the_plan_that_adds_one(tmp_path
     path = lake_of(tmp_path / "lake", one_topic(partition((1, A)), registered=REGISTERED))
     output = CliRunner().invoke(application(["risk"]), ["risk", "--lake", str(path)]).stdout
     assert "Partitions of one replica need a second one: jbod plan replicas TOPIC=2." in output
+
+
+def test_risk_with_every_broker_fenced_lets_nobody_wipe_a_disk(tmp_path: Path) -> None:
+    """It said "nothing more can be lost" of disks that held the only copies. So did the fleet, and the report."""
+    lake = Story().broker(1, "a").broker(2, "b").topic("t", {1: "a"}, {2: "b"}).fence(1).fence(2).lake(tmp_path / "l")
+    output = CliRunner().invoke(application(["risk"]), ["risk", "--lake", str(tmp_path / "l")]).stdout
+    assert output.partition(": ")[2].startswith("no broker is unfenced: all is offline already. Wipe no disk: jbod off")
+    (tmp_path / "fleet.yaml").write_text("clusters: [{name: one, log: logs/one, lake: l}]\n")
+    (answer,) = ask_all("risk", read_fleet(tmp_path / "fleet.yaml"))
+    assert answer.what == "no broker is unfenced: all is offline already"
+    assert "all is offline already. Wipe no disk." in page(gather(lake, Settings()))
 
 
 def test_risk_with_nothing_at_stake_reports_it(tmp_path: Path) -> None:
