@@ -104,6 +104,14 @@ def test_alert_has_all_that_a_person_on_call_needs(alert: Alert) -> None:
         assert alert.summary.startswith("{{ with $labels.cluster }}{{ . }}: {{ end }}"), "a fleet does not say which"
 
 
+@pytest.mark.parametrize("name", ["WithoutLeader", "AllOffline"])
+def test_alert_of_partitions_whose_only_copy_may_be_offline_lets_nobody_wipe_a_disk(name: str) -> None:
+    """ "Start these brokers, or repair the disks" was all that it said of partitions without a leader."""
+    (alert,) = [alert for alert in ALERTS if alert.name == f"JbodPartitions{name}"]
+    assert re.search("wipe no", alert.description, re.IGNORECASE)
+    assert "**wipe none of" in RUNBOOK_TEXT.partition(f"### {alert.name}\n")[2].partition("\n### ")[0]
+
+
 def test_runbook_has_no_section_of_an_alert_that_is_gone() -> None:
     assert re.findall(r"^### (Jbod\w+)$", RUNBOOK_TEXT, re.MULTILINE) == [alert.name for alert in ALERTS]
 
