@@ -148,6 +148,8 @@ ENDS_WITH_A_CHANGE = (
     "file again, with --additional"
 )
 """Why a reassignment is not done that can be (R-REASSIGN-4): as after an unclean election of what was copied."""
+NOT_THERE = "not in /"
+"""How the reason of a move between disks begins that is not done, and of which no record says that it has begun."""
 
 
 @dataclass(frozen=True)

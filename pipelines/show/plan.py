@@ -7,7 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pipelines.ask import plan_check as check
 from pipelines.ask import plan_watch
 from pipelines.ask.plan_check import PlanCheck, Planned
-from pipelines.ask.plan_watch import DONE, ENDS_WITH_A_CHANGE, NOT_BEGUN, UNDER_WAY, Emptied, PlanWatch, Watched
+from pipelines.ask.plan_watch import (
+    DONE,
+    ENDS_WITH_A_CHANGE,
+    NOT_BEGUN,
+    NOT_THERE,
+    UNDER_WAY,
+    Emptied,
+    PlanWatch,
+    Watched,
+)
 from pipelines.plan.answer import MovePlan, Undo
 from pipelines.plan.files import WAIT
 from pipelines.plan.problem import ANY
@@ -146,6 +155,9 @@ STATE_ADVICE: Mapping[str, str] = {
     plan_watch.UNKNOWN: "Name the disks (jbod label, or jbod sizes --keep): until then nobody knows whether they are "
     "there.",
     NOT_BEGUN: "Nothing executed them yet: jbod plan check, then execute it.",
+    UNDER_WAY: "No record says whether a move between disks has begun: where kafka-reassign-partitions --verify "
+    "says that a partition is not being moved, as after an execution that was cut off, execute the file again, with "
+    "--additional.",
 }
 LOST = (
     "jbod offline says what failed disks had the last copy of. If they do not come back, make another plan from here: "
@@ -172,12 +184,17 @@ def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool 
     advice = [
         STATE_ADVICE[state]
         for state, partitions in answer.groups.items()
-        if state in STATE_ADVICE and any(partition.reason != ENDS_WITH_A_CHANGE for partition in partitions)
+        if state in STATE_ADVICE and any(_is_advised(partition) for partition in partitions)
     ]
     show_steps(out, [*advice, LOST] if answer.offline else advice)
     rows = chosen.rows if every or chosen.line else [partition for partition in chosen.rows if partition.state != DONE]
     if rows:
         show_chosen(out, chosen, _WATCHED, rows, every or chosen.wanted.orders)
+
+
+def _is_advised(partition: Watched) -> bool:
+    """Whether there is something to do besides waiting, and the reason does not say it."""
+    return NOT_THERE in partition.reason if partition.state == UNDER_WAY else partition.reason != ENDS_WITH_A_CHANGE
 
 
 _WATCHED: Sequence[Column[Watched]] = (

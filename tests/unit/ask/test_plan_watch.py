@@ -434,6 +434,15 @@ def test_file_that_kafka_would_refuse_is_checked_before_it_is_executed(tmp_path:
     assert "Nothing executed them yet: jbod plan check, then execute it.\n" in output
 
 
+def test_move_between_disks_that_may_not_have_begun_has_the_command_that_says_so(tmp_path: Path) -> None:
+    """It was "under way" for ever after an execution that was cut off, and there was nothing to do."""
+    named(cluster().lake(tmp_path / "lake"), {"/data/a": "a", "/data/b": "b"})
+    line = [file(tmp_path, t_0=([1, 2], ["/data/b", "any"])), "--lake", str(tmp_path / "lake")]
+    assert "--verify says that a partition is not being moved" in " ".join(run(*line).output.split())
+    begin(cluster(), "t", 0, [3, 2], "d").lake(tmp_path / "copying")
+    assert "What to do" not in run(file(tmp_path, t_0=[3, 2]), "--lake", str(tmp_path / "copying")).output
+
+
 def test_path_that_is_not_known_and_that_several_partitions_go_to_is_named_once(tmp_path: Path) -> None:
     cluster().lake(tmp_path / "lake")
     plan = file(tmp_path, t_0=([1, 2], ["/data/x", "/data/y"]), u_0=([1], ["/data/x"]))
