@@ -53,7 +53,7 @@ _PLACES: Sequence[Column[Planned | Watched]] = (
 )
 
 MEANINGS: Mapping[str, str] = {
-    check.REFUSED: "would be refused by the controller",
+    check.REFUSED: "would be refused by the controller or by Kafka's tool",
     check.NO_COPY: "have no complete copy online: nothing is copied, and the plan could give the data up",
     check.UNCLEAN: "would elect a replica that lacks writes at once",
     check.STUCK: "would never be done",

@@ -92,6 +92,13 @@ def test_file_with_a_broker_that_is_down_is_refused_by_the_tool(tmp_path: Path, 
     assert (order["t-0"].findings, order["u-0"].blocks) == (("refused",), False)
     assert order["t-0"].reason == "kafka-reassign-partitions takes no file with broker 2: fenced"
     assert swap in check(tmp_path / "swap", story, t_0=[3, 2])["t-0"].findings
+    story.lake(tmp_path / "lake")
+    line = ["plan", "check", file(tmp_path, t_0=[2, 1]), "--lake", str(tmp_path / "lake")]
+    # It said that the controller refuses it.
+    assert (
+        "1 partition would be refused by the controller or by Kafka's tool:"
+        in CliRunner().invoke(application(), line).output
+    )
 
 
 def test_copy_for_a_topic_that_wants_more_in_sync_than_its_replicas_would_refuse_writes_until_it_is_done(
