@@ -23,7 +23,8 @@ def show_quorum(out: Screen, answer: QuorumAnswer, chosen: Chosen) -> None:
         since = f"since offset {answer.leader_since.offset}, {age(answer.leader_since.time, answer.time)}"
         say(out, f"{at} controller {answer.leader_id} leads, epoch {answer.epoch}, {since}.", "bold")
     kind = "the voters may change" if answer.kraft_version else "the voters are those of controller.quorum.voters"
-    say(out, f"{many(len(answer.voters), 'voter')}, kraft.version {answer.kraft_version}: {kind}.")
+    voters = many(len(answer.voters), "voter") if answer.voters else "The log that was read names no voters"
+    say(out, f"{voters}, kraft.version {answer.kraft_version}: {kind}.")
     ghosts = [f"controller {controller.node_id}" for controller in answer.controllers if controller.state == GHOST]
     ghosts += [f"broker {broker.node_id}" for broker in answer.brokers if broker.state == GHOST]
     if ghosts:

@@ -165,10 +165,17 @@ def test_controller_beside_the_quorum_is_an_observer_until_a_leader_is_elected_w
     assert states(quorum(story.controller(9, 27).lake(tmp_path / "three"))) == {9: ("observer", 4)}
 
 
-def test_controller_of_a_log_without_voters_is_called_nothing(tmp_path: Path) -> None:
+def test_controller_of_a_log_without_voters_is_called_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     answer = quorum(Story(27).controller(9, 27).lake(tmp_path))
     assert states(answer) == {9: ("unknown", 1)}
     assert (answer.leader_id, answer.voters) == (None, ())
+    # It said "0 voters" of a quorum that has some, as where the log begins with a snapshot.
+    _, out = run(capsys, "quorum", "--lake", str(tmp_path))
+    assert out.splitlines()[1].startswith(
+        "The log that was read names no voters, kraft.version 0: the voters are those"
+    )
 
 
 def test_voter_that_comes_back_with_another_directory_was_heard_of(tmp_path: Path) -> None:
