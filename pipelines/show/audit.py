@@ -53,7 +53,8 @@ def _show_requests(out: Screen, summary: Summary, logs: Sequence[RequestLog]) ->
         requests = f"{summary.judged - undecided:,} of {requests}"
     say(
         out,
-        f"{requests} judged by the log up to offset {summary.end_offset - 1}{_not_decidable(summary)}; "
+        f"{requests} judged by the log up to offset {summary.end_offset - 1}"
+        f"{_wrong(summary)}{_not_decidable(summary)}; "
         f"{many(sum(log.dropped for log in logs), 'line')} of other APIs skipped.",
     )
     show_table(
@@ -85,6 +86,13 @@ def _show_requests(out: Screen, summary: Summary, logs: Sequence[RequestLog]) ->
         say(out, "Records that none of these requests caused:")
         for cause, kind in sorted(summary.own.items(), key=lambda item: -item[1].records):
             say(out, f"  {cause}: {many(kind.records, 'record')}, the first at offset {kind.first_offset}")
+
+
+def _wrong(summary: Summary) -> str:
+    """How many requests differ, if any can be decided."""
+    wrong = summary.count(Verdict.DIFFERS) + summary.count(Verdict.ORDER)
+    differ = f": {wrong:,} {'differs' if wrong == 1 else 'differ'}" if wrong else ": none differs"
+    return differ if summary.count(Verdict.UNDECIDED) < summary.judged else ""
 
 
 def _not_decidable(summary: Summary) -> str:

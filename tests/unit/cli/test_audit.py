@@ -37,7 +37,9 @@ def run(*words: Any) -> int:
 def test_audit_of_a_sound_cluster_leaves_with_0_and_counts_verdicts(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("audit", LOG_DIR, "--requests", REQUESTS) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "611 requests judged by the log up to offset 629; 1,305 lines of other APIs skipped."
+    assert (
+        lines[0] == "611 requests judged by the log up to offset 629: none differs; 1,305 lines of other APIs skipped."
+    )
     assert "ASSIGN_REPLICAS_TO_DIRS          34             3" in lines
     assert "Explained by elr_wipe: 3 requests." in lines
     assert "  session expired: 27 records, the first at offset 286" in lines
@@ -78,6 +80,8 @@ def test_a_request_that_was_answered_wrongly_is_shown_and_leaves_with_1(
     assert run("audit", LOG_DIR, "--requests", changed) == 1
     out = capsys.readouterr().out
     (line,) = [line for line in out.splitlines() if line.startswith("differs: BROKER_HEARTBEAT")]
+    # Only the exit code, and a column of the table, said whether the controller was right.
+    assert "judged by the log up to offset 629: 1 differs; " in out.splitlines()[0]
     assert ": another answer" in line or ": nothing was written" in line or ": other records" in line
 
 
@@ -174,8 +178,8 @@ def test_a_cluster_of_a_newer_kafka_is_not_decidable_and_nothing_differs(
     assert run(*words) == 2
     output = capsys.readouterr()
     assert output.out.splitlines()[0] == (
-        "14 of 94 requests judged by the log up to offset 113; 80 not decidable, all of them newer than this audit, "
-        "which knows Kafka up to 4.4; 0 lines of other APIs skipped."
+        "14 of 94 requests judged by the log up to offset 113: none differs; 80 not decidable, all of them newer than "
+        "this audit, which knows Kafka up to 4.4; 0 lines of other APIs skipped."
     )
     assert "Not decidable, BROKER_HEARTBEAT version 3 is not known to this audit: 76 requests." in output.out
     assert "Not decidable, metadata.version level 35 is not known to this audit: 4 requests." in output.out
