@@ -181,7 +181,7 @@ def _barred(it: Problem, goal: Goal) -> Mapping[str, Flags]:
     stays = it.state.there & ~goal.leaves & ~goal.drops & ~it.runs[it.state.replicas]
     down, stopping = (np.any(stays & those, axis=1) for those in (~it.state.online, it.state.online))
     return {
-        "a move of the partition is under way, which is left alone": it.busy,
+        "a move of the partition is under way, which is left alone: plan again when it is done": it.busy,
         "no complete copy of the partition is online: jbod offline says what can be done": it.state.leader < 0,
         "another broker of the partition is down, which Kafka's tool refuses: jbod plan repair comes first": down,
         "another broker of the partition is shutting down: plan again when it is back, or down": stopping,

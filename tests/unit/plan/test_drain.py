@@ -113,6 +113,14 @@ def test_replica_that_only_a_source_has_placed_leaves_the_disk_and_goes_back_to_
     assert note == f"replicas of broker 1 without a known directory: 1; {where}"
 
 
+def test_partition_with_a_move_under_way_is_planned_again_when_that_is_done(tmp_path: Path) -> None:
+    """It was "left alone", and the answer ended there."""
+    cluster = Cluster({1: Broker(1), 2: Broker(1), 3: Broker(1)}).put("t-0", {1: 0, 2: 0})
+    cluster.adding["t", 0] = (2,)
+    (lack,) = drained(tmp_path, cluster, "1").lacks
+    assert lack.reason == "a move of the partition is under way, which is left alone: plan again when it is done"
+
+
 def test_broker_that_has_lost_a_disk_moves_nothing_between_the_others(tmp_path: Path) -> None:
     """R-HOST-5."""
     cluster = Cluster({1: Broker(4, failed=(3,)), 2: Broker(1)})
