@@ -41,6 +41,11 @@ REFUSED, NO_COPY, UNCLEAN, STUCK, UNDER_MIN_ISR, DIRECTORY, NO_ROOM = (
     "directory",
     "no room",
 )
+NEVER_ENDS = (
+    "a replica that is being added would be removed, which a controller of release 4.3 or later never ends: cancel the "
+    "reassignment first (kafka-reassign-partitions.sh --cancel)"
+)
+"""Why a reassignment back to some of the replicas is never done (R-RELEASE-4)."""
 BLOCKING = (REFUSED, NO_COPY, UNCLEAN, STUCK, UNDER_MIN_ISR, DIRECTORY, NO_ROOM)
 """What a plan must not have. Directory: one that a replica is to be placed in is offline, cordoned or elsewhere."""
 RACKS, FEWER, REPLACES, CANCEL, PATH, NOTHING = (
@@ -436,6 +441,8 @@ class _Judge:
             return "no replica leads, so there is nothing to copy from" + (
                 f": in sync or eligible is {brokers_in_words(named)}" if named else ""
             )
+        if {*done.adding} & {*done.removing}:
+            return NEVER_ENDS
         if dead:
             return f"{brokers_in_words(dead)} cannot copy: fenced, or shutting down"
         away = [broker for broker in partition.target if broker not in done.isr]

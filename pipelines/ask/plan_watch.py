@@ -16,6 +16,7 @@ from typing import Any
 from pipelines.ask.json_values import NamedPartition, jsonable, members
 from pipelines.ask.log_dirs import BrokerLogDir
 from pipelines.ask.plan_check import (
+    NEVER_ENDS,
     ReassignedPartition,
     brokers_in_words,
     oldest_rules,
@@ -331,6 +332,8 @@ class _Watch:
             if enough:
                 waits = [broker for broker in waits if broker in story.now.adding]
             reason, stuck = self._why_not_done(key, story.now, waits)
+            if enough and {*story.now.adding} & {*story.now.removing}:
+                reason, stuck = NEVER_ENDS, True
             return Work(STUCK if stuck else UNDER_WAY, now.offset, now.time, waits, reason, begun=now.time)
         # Replicas that are only removed, or have another order, are so with one record.
         at_once = [at for at in range(1, len(phases)) if phases[at].aims and not phases[at - 1].aims]

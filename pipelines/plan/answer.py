@@ -126,6 +126,7 @@ class MovePlan:
                 name = files.undo_name(step.number, part)
                 if name in self.documents:
                     file = self.path_of(name)
+                    lines += [files.cancels(file)] if step.replicas > step.between_disks else []
                     lines += [files.WAIT] if waits else []
                     rates = self._rates(step, removed=self.removed)
                     lines += [files.executes(file, rates, additional=True), files.verifies(file)]
@@ -220,13 +221,18 @@ class Undo:
     """Where it was written; empty if it was not."""
 
     @property
+    def cancel(self) -> str:
+        """What has to come before it, if the file that it undoes is under way."""
+        return files.cancels(self.path or files.UNDO)
+
+    @property
     def command(self) -> str:
         """What executes it."""
         return files.executes(self.path or files.UNDO, {}, additional=True)
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
-        return members(self, "offset", "time", "partitions", "left_out", "command")
+        return members(self, "offset", "time", "partitions", "left_out", "cancel", "command")
 
 
 def undo(lake: Lake, file: str, sources: Sequence[str] = (), into: str | None = None) -> Undo:

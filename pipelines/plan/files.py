@@ -161,6 +161,15 @@ def verifies(file: str, *, preserve: bool = False) -> str:
     return f"kafka-reassign-partitions.sh --bootstrap-server {BOOTSTRAP} {words}"
 
 
+def cancels(file: str) -> str:
+    """What ends the reassignments and moves of a file's partitions that are under way, and nothing else.
+
+    From Kafka 4.3 on a replica that is still being added is not removed by another reassignment (R-RELEASE-4).
+    """
+    words = f"--cancel --preserve-throttles --reassignment-json-file {quote(file)}"
+    return f"kafka-reassign-partitions.sh --bootstrap-server {BOOTSTRAP} {words}"
+
+
 def elects(file: str) -> str:
     """What makes the first replica of every partition of a file its leader.
 

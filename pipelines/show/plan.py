@@ -72,7 +72,8 @@ ADVICE: Mapping[str, str] = {
     check.REFUSED: "take them out of the file, or correct it.",
     check.NO_COPY: "first bring their disk or broker back: jbod offline says how. Until then do not reassign them.",
     check.UNCLEAN: "first bring back a replica that was in sync, or forbid unclean elections: jbod offline says more.",
-    check.STUCK: "start these brokers, or move what is in a directory that is not online, first; or name others.",
+    check.STUCK: "start these brokers, or move what is in a directory that is not online, or cancel what is under way, "
+    "first; or name others.",
     check.UNDER_MIN_ISR: "bring the replicas of the file into sync first, or name brokers that run.",
     check.DIRECTORY: "name a directory that is online and not cordoned, or any.",
     check.NO_ROOM: "run the file in parts, name other disks, or let jbod plan drain or balance make the steps.",
@@ -194,7 +195,9 @@ def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool 
 
 def _is_advised(partition: Watched) -> bool:
     """Whether there is something to do besides waiting, and the reason does not say it."""
-    return NOT_THERE in partition.reason if partition.state == UNDER_WAY else partition.reason != ENDS_WITH_A_CHANGE
+    if partition.state == UNDER_WAY:
+        return NOT_THERE in partition.reason
+    return partition.reason not in (ENDS_WITH_A_CHANGE, check.NEVER_ENDS)
 
 
 _WATCHED: Sequence[Column[Watched]] = (
@@ -406,7 +409,8 @@ def show_undo(out: Screen, answer: Undo, _chosen: Chosen, _every: bool = False) 
             "yellow",
         )
     if number:
-        say(out, "Execute it to undo the file, also while that is under way:")
-        say(out, f"  {answer.command}", hang=4)
+        say(out, "Execute it to undo the file. The first command ends what is under way of that:")
+        for command in (answer.cancel, answer.command):
+            say(out, f"  {command}", hang=4)
         if not answer.path:
             say(out, "--into DIR writes it; --json prints it.", "yellow")

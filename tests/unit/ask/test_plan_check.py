@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
 from jbod_model.formats import records as r
-from pipelines.ask.plan_check import PlanCheck, Planned, check_plan
+from pipelines.ask.plan_check import NEVER_ENDS, PlanCheck, Planned, check_plan
 from pipelines.cli.main import application
 from pipelines.lake.names import Names, Statement
 from pipelines.lake.reader import Lake
@@ -132,6 +132,19 @@ def test_swap_beside_a_replica_in_a_directory_that_failed_is_done_from_release_4
     assert done or "the replica on broker 2 is in a directory that is not online: jbod plan repair" in swap.reason
     assert check(tmp_path / "alone", story, t_0=[2])["t-0"].blocks, "it has more to remove than to add"
     assert not check(tmp_path / "repair", story, t_0=[1, 4, 3])["t-0"].blocks
+
+
+@pytest.mark.parametrize(("level", "done"), [(26, True), (31, False)])
+def test_reassignment_back_while_the_replica_is_added_is_never_done_from_release_4_3_on(
+    tmp_path: Path, level: int, done: bool
+) -> None:
+    """R-RELEASE-4: "a replica that stays is not in sync", which it was, and "start these brokers". Kafka's own class
+    says so (``PartitionReassignmentReplicas.maybeCompleteReassignment``): the added replica is never in sync."""
+    story = Story(level).broker(1, "a").broker(2, "b").broker(3, "c").topic("t", {3: "c", 2: "b", 1: "a"})
+    story.change("t", 0, isr=(1, 2), leader=1, adding_replicas=(3,), removing_replicas=(1,))
+    back = check(tmp_path / "back", story, t_0=[1, 2])["t-0"]
+    assert (back.blocks, back.why.get("never done")) == ((False, None) if done else (True, NEVER_ENDS))
+    assert not check(tmp_path / "on", story, t_0=[3, 2])["t-0"].blocks
 
 
 def test_move_between_disks_of_a_broker_that_has_lost_one_is_refused_by_the_broker(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
-from pipelines.ask.plan_check import check_plan
+from pipelines.ask.plan_check import NEVER_ENDS, check_plan
 from pipelines.ask.plan_watch import PlanWatch, Watched, Work, time_left, watch_plan
 from pipelines.cli.main import application
 from tests.unit.ask.test_plan_check import cluster, file, named, replaced, sized_since
@@ -151,6 +151,18 @@ def test_reassignment_that_nothing_ends_although_all_its_replicas_are_in_sync_is
     output = run(file(tmp_path, u_0=[3]), "--lake", str(tmp_path / "1" / "lake")).output
     assert "1 stuck" in output and "Bring back what they wait for" not in output
     assert of(tmp_path / "2", end(story, "u", 0, [3]), u_0=[3]).state == "done"
+
+
+def test_reassignment_back_while_the_replica_is_added_is_stuck_until_it_is_cancelled(tmp_path: Path) -> None:
+    """R-RELEASE-4: "execute the file again" does not end it from release 4.3 on."""
+    story = Story(31).broker(1, "a").broker(2, "c").broker(3, "d").topic("t", {1: "a", 2: "c"})
+    back = {"replicas": (1, 2, 3), "directories": (disk("a"), disk("c"), disk("d"))}
+    begin(story, "t", 0, [3, 2], "d").change("t", 0, adding_replicas=(3,), removing_replicas=(3,), **back)
+    partition = of(tmp_path / "1", story, t_0=[1, 2])
+    assert (partition.state, partition.reason) == ("stuck", NEVER_ENDS)
+    output = run(file(tmp_path, t_0=[1, 2]), "--lake", str(tmp_path / "1" / "lake")).output
+    assert "--cancel" in output and "Bring back what they wait for" not in output
+    assert of(tmp_path / "2", end(story, "t", 0, [1, 2]), t_0=[1, 2]).state == "done"
 
 
 def test_cancelled_reassignment_is_told_from_a_replaced_one(tmp_path: Path) -> None:

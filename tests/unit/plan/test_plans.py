@@ -231,6 +231,18 @@ def test_plan_beside_another_reassignment_says_that_its_throttle_stays(tmp_path:
     assert BESIDE not in made(tmp_path, cluster, lambda it: balance(it, None, "leaders")).notes
 
 
+def test_undo_first_ends_what_is_under_way(tmp_path: Path) -> None:
+    """R-RELEASE-4: while the step was under way, a controller of 4.3 never ended what undid it."""
+    cluster = Cluster({1: Broker(1), 2: Broker(1), 3: Broker(1)}).put("t-0", {1: 0, 2: 0})
+    answer = made(tmp_path, cluster, lambda it: drain(it, find_place(cluster.lake(), "1")))
+    cancel, execute, _ = (command for command in answer.undo if "kafka-reassign-partitions" in command)
+    assert cancel.endswith("--cancel --preserve-throttles --reassignment-json-file undo-1.json")
+    assert "--execute --additional" in execute
+    (tmp_path / "step.json").write_text(json.dumps(answer.documents["step-1.json"]))
+    undone = undo(cluster.lake(), str(tmp_path / "step.json"))
+    assert "--cancel" in undone.cancel and undone.as_json()["cancel"] == undone.cancel
+
+
 def test_undo_that_copies_is_throttled_as_the_plan_is(tmp_path: Path) -> None:
     """It copied everything back as fast as brokers and disks could."""
     across, inside = "--throttle 50000000", "--replica-alter-log-dirs-throttle 50000000"
