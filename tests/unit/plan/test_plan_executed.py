@@ -13,6 +13,7 @@ import pytest
 
 from jbod_model.broker.assignments import Replica
 from jbod_model.formats.requests import AlterPartitionReassignmentsRequest, ReassignablePartition, ReassignableTopic
+from jbod_model.profiles import ADDED_SUFFICE, PROFILES, as_released
 from lab.simulation.scenario import cluster, run_for, topic
 from lab.simulation.world import World
 from pipelines.ask.whatif_places import find_place
@@ -88,13 +89,12 @@ def sizes(path: Path, world: World, of: Mapping[str, int]) -> str:
     return str(path)
 
 
-def execute(world: World, document: Mapping[str, Any]) -> None:
-    """As kafka-reassign-partitions does: the reassignment, then the directories until every broker took them."""
+def ask(world: World, document: Mapping[str, Any], *, cancel: bool = False) -> None:
+    """Begins a reassignment, or ends what is under way of its partitions."""
     topics: dict[str, list[ReassignablePartition]] = {}
     for reassignment in document["partitions"]:
-        part = ReassignablePartition(
-            partition_index=reassignment["partition"], replicas=tuple(reassignment["replicas"])
-        )
+        target = None if cancel else tuple(reassignment["replicas"])
+        part = ReassignablePartition(partition_index=reassignment["partition"], replicas=target)
         topics.setdefault(reassignment["topic"], []).append(part)
     response = world.ask(
         AlterPartitionReassignmentsRequest(
@@ -102,6 +102,11 @@ def execute(world: World, document: Mapping[str, Any]) -> None:
         )
     )
     assert not any(part.error_code for topic_response in response.responses for part in topic_response.partitions)  # type: ignore[attr-defined]
+
+
+def execute(world: World, document: Mapping[str, Any]) -> None:
+    """As kafka-reassign-partitions does: the reassignment, then the directories until every broker took them."""
+    ask(world, document)
     waiting = {
         (reassignment["topic"], reassignment["partition"], broker): path
         for reassignment in document["partitions"]
@@ -176,6 +181,26 @@ def test_executed_plan_ends_as_its_files_say_and_its_undo_leads_back(tmp_path: P
             if "--execute" in command:
                 execute(world, answer.documents[command.split("--reassignment-json-file ")[1].split()[0]])
         assert placed(world) == before
+
+
+def test_step_that_is_undone_while_it_is_under_way_is_as_before_from_release_4_3_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R-RELEASE-4: without the command that cancels it, all partitions were reassigned for ever."""
+    monkeypatch.setitem(PROFILES, "kafka", as_released(PROFILES["kafka"], ADDED_SUFFICE))
+    world = started(3)
+    size, lake, before = dict.fromkeys(placed(world), 10), in_memory_of(world.image), placed(world)
+    broker = find_place(lake, "4")
+    answer = plan(lake, lambda it: drain(it, broker), [sizes(tmp_path / "sizes.txt", world, size)])
+    ask(world, answer.documents["step-1.json"])
+    for command in answer.undo:
+        if "kafka-reassign-partitions" in command:
+            document = answer.documents[command.split("--reassignment-json-file ")[1].split()[0]]
+            if "--cancel" in command:
+                ask(world, document, cancel=True)
+            elif "--execute" in command:
+                execute(world, document)
+    assert placed(world) == before
 
 
 @pytest.mark.parametrize("seed", range(amount(1, 40)))
