@@ -307,13 +307,16 @@ IN_FLIGHT = Check(
     title="Reassignments are in progress",
     why="Replicas that are being added are not complete copies yet: do not count on them.",
     sql="""
-        SELECT topic_id, topic, partition, adding, removing, from_offset, from_time
+        SELECT topic_id, topic, partition, adding, removing, from_offset, from_time,
+               CASE WHEN list_has_any(adding, removing)
+                    THEN 'kafka-reassign-partitions --cancel: from 4.3 on nothing ends what removes the replica it adds'
+                    ELSE 'wait, or kafka-reassign-partitions --verify' END AS next
         FROM partitions
         WHERE array_length(adding) > 0 OR array_length(removing) > 0
     """,
     finding="adding {adding}, removing {removing}",
-    advice="wait, or kafka-reassign-partitions --verify",
-    source="KIP-455; KIP-113",
+    advice="{next}",
+    source="KIP-455; KIP-113; R-RELEASE-4",
 )
 
 

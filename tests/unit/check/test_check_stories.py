@@ -515,3 +515,10 @@ def test_move_that_came_again_was_not_undone_and_one_that_went_back_at_last_was(
 )
 def test_check_finds_nothing_in_a_good_story(check: str, number: int, tmp_path: Path) -> None:
     assert run_checks(CASES[check].good[number].crowded().lake(tmp_path), [check]) == []
+
+
+def test_move_that_never_ends_is_to_be_cancelled(tmp_path: Path) -> None:
+    """R-RELEASE-4: it said "wait"."""
+    story = two_brokers().change("t", 0, adding_replicas=(2,), removing_replicas=(2,))
+    (finding,) = run_checks(story.lake(tmp_path), ["B-31"])
+    assert finding.advice.startswith("kafka-reassign-partitions --cancel: from 4.3 on nothing ends what removes")
