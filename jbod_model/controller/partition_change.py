@@ -121,7 +121,8 @@ class Reassignment:
         """(replicas, in-sync set) after completion, or None while a replica that stays is not in sync (R-REASSIGN-2).
 
         The removed replicas leave both sets; if there are any, at least one replica must stay in each set. With
-        ``added_suffice`` only the added replicas must be in sync, unless more are removed than added (R-RELEASE-4).
+        ``added_suffice`` only the added replicas must be in sync, unless more are removed than added: then also those
+        that stay. One that is added and removed never is in sync (R-RELEASE-4).
         """
         if not self.in_progress:
             return None
@@ -129,8 +130,10 @@ class Reassignment:
         in_sync = tuple(replica for replica in isr if replica not in self.removing)
         if not staying:
             return None
-        enough = added_suffice and len(self.adding) >= len(self.removing)
-        if not set(self.adding if enough else staying) <= set(in_sync):
+        wanted = set(self.adding) if added_suffice else set(staying)
+        if len(self.adding) < len(self.removing):
+            wanted |= set(staying)
+        if not wanted <= set(in_sync):
             return None
         return staying, in_sync
 

@@ -332,7 +332,7 @@ class _Watch:
             if enough:
                 waits = [broker for broker in waits if broker in story.now.adding]
             reason, stuck = self._why_not_done(key, story.now, waits)
-            if enough and {*story.now.adding} & {*story.now.removing}:
+            if self.added_suffice and {*story.now.adding} & {*story.now.removing}:
                 reason, stuck = NEVER_ENDS, True
             return Work(STUCK if stuck else UNDER_WAY, now.offset, now.time, waits, reason, begun=now.time)
         # Replicas that are only removed, or have another order, are so with one record.

@@ -365,6 +365,8 @@ def test_assignment_leaves_the_eligible_leaders_from_4_3_on(release: Release, el
         (Reassignment.between((0, 1, 2), (0, 1)), (0, 2), None, None),
         (Reassignment.between((0, 1, 2), (0, 3)), (0, 3), ((0, 3), (0, 3)), ((0, 3), (0, 3))),
         (Reassignment.between((0, 1), (2, 3)), (2, 1), None, None),
+        (Reassignment((1, 3, 4), removing=(4,), adding=(4,)), (1, 3, 4), ((1, 3), (1, 3)), None),
+        (Reassignment((1, 3, 4, 2), removing=(2, 4), adding=(4,)), (1, 3, 2), ((1, 3), (1, 3)), None),
     ],
 )
 def test_reassignment_is_complete_when_the_added_replicas_are_in_sync_from_4_3_on(

@@ -83,6 +83,7 @@ public class Defects {
         scenarios.put("a-fenced-last-leader", () -> new Defects(true).fencedLastLeader());
         scenarios.put("an-offline-assignment-that-elects", () -> new Defects(false).offlineAssignmentElects());
         scenarios.put("a-second-record-puts-the-old-directory-back", () -> new Defects(false).secondRecord());
+        scenarios.put("a-reassignment-that-is-taken-back-never-ends", () -> new Defects(false).takenBack(false));
         scenarios.put("a-joining-replica-is-never-reported", BrokerDefects::joiningReplica);
         scenarios.put("a-move-is-forgotten", BrokerDefects::forgottenMove);
         scenarios.put("a-move-that-begins-anew-outlives-its-source", BrokerDefects::moveOutlivesSource);
@@ -91,6 +92,7 @@ public class Defects {
         scenarios.put("an-empty-eligible-leader (remedy)", () -> new Defects(true).emptyEligibleLeader(true));
         scenarios.put("unfenced-and-failed-in-one-heartbeat (remedy)", () -> new Defects(false).unfencedAndFailedRestarts());
         scenarios.put("an-offline-assignment-that-elects (remedy)", () -> new Defects(false).offlineAssignmentRestarts());
+        scenarios.put("a-reassignment-that-is-taken-back-never-ends (remedy)", () -> new Defects(false).takenBack(true));
         scenarios.put("a-joining-replica-is-never-reported (remedy)", BrokerDefects::joiningReplicaRestarts);
         for (Map.Entry<String, Scenario> scenario : scenarios.entrySet()) {
             String seen;
@@ -414,6 +416,25 @@ public class Defects {
 
     private List<ApiMessageAndVersion> assign(int broker, TopicIdPartition partition, Uuid directory) throws Exception {
         return kafka.assignReplicasToDirs(broker, Map.of(partition, directory));
+    }
+
+    /** Broker 3 is being added in place of 1; the replicas of before are the target again, or it is cancelled after that. */
+    private String takenBack(boolean cancelled) throws Exception {
+        brokers(1, 2, 3);
+        TopicIdPartition partition = topic("foo", new int[][] {{1, 2}}, 1);
+        reassign("foo", 3, 2);
+        reassign("foo", 1, 2);
+        boolean goesOn = at(partition).addingReplicas.length > 0;
+        if (cancelled && !goesOn) {
+            return "absent\tthere is nothing to mend";
+        }
+        if (cancelled) {
+            reassign("foo");
+            goesOn = at(partition).addingReplicas.length == 0 && at(partition).removingReplicas.length == 0;
+        }
+        PartitionRegistration now = at(partition);
+        return (goesOn ? "yes" : "no") + "\treplicas " + Arrays.toString(now.replicas) + ", in sync " + Arrays.toString(now.isr)
+            + ", adding " + Arrays.toString(now.addingReplicas) + ", removing " + Arrays.toString(now.removingReplicas);
     }
 
     private void reassign(String topic, int... targets) throws Exception {
