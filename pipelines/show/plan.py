@@ -405,7 +405,8 @@ def show_undo(out: Screen, answer: Undo, _chosen: Chosen, _every: bool = False) 
         partitions = listed(list(answer.left_out))
         say(
             out,
-            f"Left out, as there is no such partition, or a broker or a disk of it is down: {partitions}.",
+            "Left out, as there is no such partition, a broker or a disk of it is down, or it is being reassigned, "
+            f"which kafka-reassign-partitions.sh --cancel takes back: {partitions}.",
             "yellow",
         )
     if number:

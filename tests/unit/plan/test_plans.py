@@ -422,3 +422,15 @@ def test_reason_that_holds_for_parts_of_partitions_and_for_whole_ones_is_given_o
     cluster.put("part-0", {3: 0, 1: 0, 2: 0}).put("whole-0", {3: 0, 4: 0, 1: 0})
     (lack,) = made(tmp_path, cluster, repair).lacks
     assert (lack.replicas, lack.example) == (2, "part-0") and lack.reason.startswith("no disk of a broker without")
+
+
+def test_undo_of_a_partition_that_is_being_reassigned_says_what_takes_it_back(tmp_path: Path) -> None:
+    """It said that there is none, or that a broker or a disk of it is down."""
+    cluster = Cluster({1: Broker(1), 2: Broker(1)}).put("t-0", {1: 0, 2: 0})
+    cluster.adding["t", 0] = (2,)
+    cluster.lake(tmp_path / "lake")
+    entry = {"topic": "t", "partition": 0, "replicas": [1]}
+    (tmp_path / "file.json").write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    line = ["plan", "undo", str(tmp_path / "file.json"), "--lake", str(tmp_path / "lake")]
+    output = " ".join(CliRunner().invoke(application(), line).output.split())
+    assert "being reassigned, which kafka-reassign-partitions.sh --cancel takes back: t-0." in output
