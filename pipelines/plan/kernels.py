@@ -227,7 +227,8 @@ def _give(it: Any, disk: int, excess: float, high: float, first: int, last: int,
 
 @njit(cache=True, nogil=True)
 def even(it: Any, gives: Any, low: float, high: float, starts: Any, order: Any, free: Any) -> None:
-    """Moves replicas from disks above ``high`` to the emptiest, then fills those below ``low`` from the fullest.
+    """Moves replicas from disks above ``high`` to the emptiest, then fills those below ``low`` from the fullest. Where
+    replicas are too large for that, the fullest gives as long as it then is no longer the fullest, nor the emptiest.
 
     ``order[starts[d]:starts[d + 1]]``: the replicas of disk d, by weight. ``free``: partition and slot, those that may
     move, once. Levels are loads divided by ``fit``.
@@ -239,7 +240,30 @@ def even(it: Any, gives: Any, low: float, high: float, starts: Any, order: Any, 
             break
         excess = it.load[fullest] - high * it.fit[fullest]
         left[fullest] = _give(it, fullest, excess, high, starts[fullest], starts[fullest + 1], order, free)
+    takes = it.takes.copy()
     _fill(it, gives, low, high, starts, order, free)
+    it.takes[:] = takes
+    left[:] = gives
+    while True:
+        fullest = _outside(it, left, high, 1)
+        if fullest < 0:
+            break
+        left[fullest] = _lessen(it, fullest, gives, starts[fullest], starts[fullest + 1], order, free)
+
+
+@njit(nogil=True)
+def _lessen(it: Any, disk: int, gives: Any, first: int, last: int, order: Any, free: Any) -> bool:
+    """Moves the largest replica of a disk that leaves neither it below all others nor another one as full."""
+    width = it.place.shape[1]
+    levels, others = it.load / it.fit, gives | it.takes
+    others[disk] = False
+    level, lowest = levels[disk], levels[others].min()
+    for at in range(last - 1, first - 1, -1):
+        row, slot = order[at] // width, order[at] % width
+        left = (it.load[disk] - it.weight[row, slot]) / it.fit[disk]
+        if it.place[row, slot] == disk and left >= lowest and _take(it, row, slot, False, level - 1e-9, free):
+            return True
+    return False
 
 
 @njit(nogil=True)

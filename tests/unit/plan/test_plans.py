@@ -53,6 +53,16 @@ def test_balance_of_a_broker_moves_no_more_than_the_bound_and_a_replica(tmp_path
     assert 180 <= answer.bound <= 200 and {*targets(answer)} <= {f"t-{number}" for number in range(20)}
 
 
+def test_balance_of_replicas_that_are_too_large_for_even_disks_leaves_them_less_apart(tmp_path: Path) -> None:
+    """It said "No move would even broker 1 any further" of 24 % and 8 %: one makes them 12 % and 20 %."""
+    cluster = Cluster({1: Broker(2)}).put("t-0", {1: 0}, 120).put("t-1", {1: 1}, 80).put("t-2", {1: 0}, 120)
+    answer = made(tmp_path, cluster, lambda it: balance(it, 1, "bytes"))
+    assert answer.replicas == 1 and answer.spread == pytest.approx((0.16, 0.08))
+    cluster = Cluster({1: Broker(2)}).put("t-0", {1: 0}, 160).put("t-1", {1: 1}, 80)
+    answer = made(tmp_path, cluster, lambda it: balance(it, 1, "bytes"))
+    assert answer.replicas == 0 and len(answer.ends) == 2
+
+
 def test_fill_brings_a_new_disk_to_the_level_of_the_fullest(tmp_path: Path) -> None:
     cluster = skewed()
     answer = made(tmp_path, cluster, filled(cluster.lake(), 1, 2))
