@@ -98,6 +98,11 @@ class Copy:
         return self.places if self.directory is None else frozenset({self.directory})
 
     @property
+    def perhaps_recreated(self) -> bool:
+        """Whether its log may be an empty one, and lie in one of its places (R-COPY-5)."""
+        return self.directory is not None and bool(self.places)
+
+    @property
     def usable(self) -> bool:
         """Whether it holds every acknowledged write and was not given up. Its disk may be offline."""
         return self.holds_everything and self.given_up is None

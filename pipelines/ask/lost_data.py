@@ -334,8 +334,7 @@ def perhaps_in(lake: Lake, default_min_isr: int = 1) -> dict[tuple[str, int], di
 def _away(fate: Fate, copy: Copy) -> set[str]:
     """The places of a copy that its broker does not list."""
     broker = fate.brokers[copy.broker_id]
-    everywhere = copy.places.union(*(left.directories for left in copy.left))
-    return {str(place) for place in everywhere if not broker.lists(place)}
+    return {str(at) for at in copy.places.union(*(left.directories for left in copy.left)) if not broker.lists(at)}
 
 
 def _in_doubt(fate: Fate, copy: Copy) -> bool:
@@ -493,7 +492,9 @@ def _perhaps(partitions: Sequence[Followed], places: Places) -> list[AtRisk]:
     for partition in partitions:
         shape = partition.shape
         copies = [copy for copy in last_copies(shape) if copy.given_up is None]
-        if copies and all(_in_doubt(shape, copy) for copy in copies):
+        if not copies and not (shape.losses and shape.losses[-1].until is None):
+            copies = [copy for copy in shape.complete if is_online(shape, copy)]
+        if copies and all(copy.perhaps_recreated or _in_doubt(shape, copy) for copy in copies):
             kept = tuple(map(places.copy, copies))
             perhaps.append(AtRisk(partition.topic, partition.topic_id, partition.partition, kept, certain=False))
     return perhaps

@@ -24,7 +24,7 @@ from pipelines.ask.advice import (
 from pipelines.ask.configs import tiered_topics, zookeeper_brokers
 from pipelines.ask.json_values import NamedPartition, jsonable
 from pipelines.ask.last_copies import LastCopies
-from pipelines.ask.lost_data import DataLoss, complete_copies, losses
+from pipelines.ask.lost_data import AtRisk, DataLoss, Losses, complete_copies, losses
 from pipelines.ask.whatif_places import Place, already, find_directory, metadata_directories
 from pipelines.lake.reader import Lake
 
@@ -72,13 +72,15 @@ class Reason:
 
 
 def reasons_against(
-    lake: Lake, place: Place, held: Sequence[Held], lost: Sequence[DataLoss], last: LastCopies
+    lake: Lake, place: Place, held: Sequence[Held], lost: Sequence[DataLoss], data: Losses
 ) -> list[Reason]:
     """Every reason, and facts that the log does not know. ``lost``: losses whose writes may be in the directory."""
+    last = data.last_copies
     offline = set(_gives_up(place, last))
     reasons = [
         *_about_last_offline(place, last),
         *_about_lost(place, [loss for loss in lost if loss.name not in offline]),
+        *_about_perhaps(place, [at for at in data.perhaps if at.name not in {replica.name for replica in held}]),
         *_about_replicas(lake, place, held, last),
         *_about_other_brokers(lake, place),
         *_about_broker(place, last),
@@ -97,6 +99,22 @@ def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
             True,
             f"it held the last complete copy of {_count(names, 'partition')} whose data is lost or lacks writes",
             look(f"do not wipe {place.name}: save these partitions from it first (jbod check --only B-32,B-33)"),
+            names,
+        )
+    ]
+
+
+def _about_perhaps(place: Place, perhaps: Sequence[AtRisk]) -> list[Reason]:
+    """The last copies of replicas that are in another directory now, where they may have been recreated empty."""
+    names = tuple(at.name for at in perhaps if any(place.directory_id in copy.directories for copy in at.copies))
+    if not names:
+        return []
+    return [
+        Reason(
+            True,
+            f"it may hold the last complete copy of {_count(names, 'partition')}: a broker started without it while no "
+            "record said in which directory they were, and may have recreated them empty",
+            look(f"do not wipe {place.name}: save these partitions from it first"),
             names,
         )
     ]
@@ -415,7 +433,7 @@ def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1, accepted_unt
     data = losses(lake, default_min_isr, accepted_until)
     # The disk may be in another broker by now: its id counts.
     lost = [loss for loss in data.losses if not loss.accepted and loss.holds_more(place.directory_id)]
-    reasons = sorted(reasons_against(lake, place, held, lost, data.last_copies), key=lambda reason: not reason.blocks)
+    reasons = sorted(reasons_against(lake, place, held, lost, data), key=lambda reason: not reason.blocks)
     return Removal(
         lake.offset,
         lake.time,

@@ -377,3 +377,27 @@ def test_disk_that_was_away_when_an_unplaced_copy_led_is_not_said_to_hold_nothin
     assert loss.finding == f"the data may lack writes: broker 1 leads, and they may be in {where}"
     assert loss.advice.startswith(f"do not wipe {where}: ")
     assert not safe_to_remove(lake, f"1:{disk('b')}").safe
+
+
+@pytest.mark.parametrize("kind", ["unassigned", "migrating"])
+@pytest.mark.parametrize("order", ["aru", "rau", "rua"])
+def test_disk_that_was_away_when_an_unplaced_copy_was_placed_is_not_safe_to_remove_before_somebody_leads(
+    tmp_path: Path, kind: str, order: str
+) -> None:
+    """The replica may have been recreated empty where it is now. It said that the old disk can be removed."""
+    story = Story(20).broker(1, "abc").topic("t", {1: kind}).left(1, "ac").change("t", 0, leader=-1).fence(1)
+    steps = {
+        "a": lambda: story.assign("t", 0, 1, "a"),
+        "r": lambda: story.broker(1, "ac", process=2, fenced=True),
+        "u": lambda: story.fence(1, up=True),
+    }
+    for step in order:
+        steps[step]()
+    lake = story.lake(tmp_path)
+    removal = safe_to_remove(lake, f"1:{disk('b')}")
+    assert not removal.safe
+    assert removal.reasons[0].partitions == ("t-0",)
+    assert removal.reasons[0].finding.startswith("it may hold the last complete copy of 1 partition: ")
+    (partition,) = losses(lake).perhaps
+    assert [copy.where for copy in partition.copies] == [f"directory {disk('b')} of broker 1"]
+    assert safe_to_remove(lake, f"1:{disk('c')}").safe
