@@ -43,7 +43,7 @@ REFUSED, NO_COPY, UNCLEAN, STUCK, UNDER_MIN_ISR, DIRECTORY, NO_ROOM = (
 )
 NEVER_ENDS = (
     "a replica that is being added would be removed, which a controller of release 4.3 or later never ends: cancel the "
-    "reassignment first (kafka-reassign-partitions.sh --cancel)"
+    "reassignment first (kafka-reassign-partitions --cancel)"
 )
 """Why a reassignment back to some of the replicas is never done (R-RELEASE-4)."""
 BLOCKING = (REFUSED, NO_COPY, UNCLEAN, STUCK, UNDER_MIN_ISR, DIRECTORY, NO_ROOM)

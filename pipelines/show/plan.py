@@ -406,7 +406,7 @@ def show_undo(out: Screen, answer: Undo, _chosen: Chosen, _every: bool = False) 
         say(
             out,
             "Left out, as there is no such partition, a broker or a disk of it is down, or it is being reassigned, "
-            f"which kafka-reassign-partitions.sh --cancel takes back: {partitions}.",
+            f"which kafka-reassign-partitions --cancel takes back: {partitions}.",
             "yellow",
         )
     if number:

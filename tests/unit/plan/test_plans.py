@@ -443,4 +443,4 @@ def test_undo_of_a_partition_that_is_being_reassigned_says_what_takes_it_back(tm
     (tmp_path / "file.json").write_text(json.dumps({"version": 1, "partitions": [entry]}))
     line = ["plan", "undo", str(tmp_path / "file.json"), "--lake", str(tmp_path / "lake")]
     output = " ".join(CliRunner().invoke(application(), line).output.split())
-    assert "being reassigned, which kafka-reassign-partitions.sh --cancel takes back: t-0." in output
+    assert "being reassigned, which kafka-reassign-partitions --cancel takes back: t-0." in output
