@@ -8,6 +8,10 @@ columns are values with a start and a length per row.
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
@@ -30,8 +34,17 @@ if are_plain():
 
     inlined = helper
 else:
-    from numba import njit
+    from numba import config, njit
     from numba.core.options import DefaultOptions
+
+    try:
+        njit(cache=True)(lambda: None)
+    except RuntimeError:
+        # Neither the package nor the user's cache can be written, as in a container. This process and its child
+        # processes share a folder until it ends.
+        os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(prefix="jbod-kernels-")
+        atexit.register(shutil.rmtree, os.environ["NUMBA_CACHE_DIR"], ignore_errors=True)
+        config.reload_config()  # type: ignore[no-untyped-call]
 
     # At each call of a helper, numba counts a reference to each array. This made the fold 1.3 to 1.8 times as slow. Its
     # option ``_nrt`` turns this off for code that allocates nothing. If numba lacks the option, helpers are plain njit.

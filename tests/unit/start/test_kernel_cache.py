@@ -1,0 +1,41 @@
+"""Where compiled kernels are kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+PROGRAM = """
+import numpy as np
+from pipelines.formats.kernels import columns_of
+print([column.tolist() for column in columns_of(np.array([[1, 2], [3, 4]]), np.array([1]))])
+"""
+
+
+def test_kernels_where_no_folder_can_be_written_are_kept_until_the_process_ends(tmp_path: Path) -> None:
+    """numba raised RuntimeError in a container whose root is read-only: it keeps kernels or compiles none."""
+    packages, temporary = tmp_path / "packages", tmp_path / "temporary"
+    temporary.mkdir()
+    for name in ("jbod_model", "pipelines"):
+        shutil.copytree(ROOT / name, packages / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (packages / "pipelines" / "formats" / "__pycache__").touch()  # a file: no folder of this name can be made
+    (tmp_path / "cache").touch()
+    own = {"PYTHONPATH": str(packages), "XDG_CACHE_HOME": str(tmp_path / "cache"), "TMPDIR": str(temporary)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "_JBOD"))}
+
+    ran = subprocess.run(
+        [sys.executable, "-B", "-c", PROGRAM],
+        cwd=tmp_path,
+        env=inherited | own,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (ran.stdout, ran.stderr) == ("[[3], [4]]\n", "")
+    assert [*temporary.iterdir()] == []
