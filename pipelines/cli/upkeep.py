@@ -41,7 +41,7 @@ def vacuum(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete files of no version that the ledger names, or named in the last hours (--keep)."""
+    """Delete files that belong only to versions replaced more than --keep hours ago."""
     from pipelines.show.text import Screen, show_table
     from pipelines.upkeep import compact
 

@@ -5,7 +5,7 @@ sorted by key. Files of open rows stay, because each shard replaces its own. Eve
 gets a row without records that names them. A run that dies in between leaves tables ahead of the ledger with the same
 rows: readers ignore them, and the next publication builds on them.
 
-``vacuum`` deletes files that are in no version that the ledger names now or has named in the last hours.
+``vacuum`` deletes files that belong only to versions replaced more than some hours ago.
 """
 
 from __future__ import annotations
