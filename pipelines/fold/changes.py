@@ -25,7 +25,7 @@ from pipelines.formats.kernels import columns_of, helper, njit, take_lists
 from pipelines.formats.partitions import DIRECTORIES, ISR, LEADER, REPLICAS
 from pipelines.lake import tables
 
-# Kinds of changes, as numbered in pipelines.fold.changes.WHATS.
+# Kinds of changes, as numbered in WHATS.
 ASSIGNMENT, OFFLINE, LEADS, IN_SYNC = range(4)
 # Columns of a change (int32). BEFORE and AFTER are a directory's number, a broker's id or the number of a list.
 C_PART, C_BROKER, C_MOMENT, C_WHAT, C_BEFORE, C_AFTER, C_WHY = range(7)

@@ -29,7 +29,7 @@ NEXT = "_checkpoint.new"
 _POSITION = "seed.json"
 """Beside the folder of the states, so that a seed is missed whose folder is gone."""
 _STAMP = "stamp.json"
-_KEYS = f"keys-{VERSION}"
+_VERSION = f"version-{VERSION}"
 
 
 def write_seed(home: str, states: Mapping[int, bytes], position: Position) -> None:
@@ -70,7 +70,7 @@ def checkpoint_fits(home: str, end_offset: int) -> bool:
     """
     try:
         logs = _logs(home, CHECKPOINT)
-        if (logs["offsets"] and not _is_keyed(home)) or not _seed_is_whole(home):
+        if (logs["offsets"] and not _has_version(home)) or not _seed_is_whole(home):
             return False
         began = seed_position(home)
         ends = {batch: int(plan[-1]["offset"]) for batch, plan in logs["offsets"].items()}
@@ -101,13 +101,13 @@ def is_seed(home: str) -> bool:
     return bool(seed.type == pafs.FileType.Directory and taken.type == pafs.FileType.NotFound)
 
 
-def mark_keys(home: str) -> None:
-    """Records the version of the keys in a new checkpoint."""
+def mark_version(home: str) -> None:
+    """Records the version of the states in a new checkpoint."""
     fs, root = filesystem_of(home)
     if fs.get_file_info(f"{root}/{CHECKPOINT}/offsets").type == pafs.FileType.Directory:
         return
     fs.create_dir(f"{root}/{CHECKPOINT}")
-    with fs.open_output_stream(f"{root}/{CHECKPOINT}/{_KEYS}"):
+    with fs.open_output_stream(f"{root}/{CHECKPOINT}/{_VERSION}"):
         pass
 
 
@@ -136,9 +136,9 @@ def _row_of(lake: LakeWriter) -> str:
     return "" if row is None else f"{row['end_offset']} {row['published_time'].isoformat()}"
 
 
-def _is_keyed(home: str) -> bool:
+def _has_version(home: str) -> bool:
     fs, root = filesystem_of(home)
-    return bool(fs.get_file_info(f"{root}/{CHECKPOINT}/{_KEYS}").type == pafs.FileType.File)
+    return bool(fs.get_file_info(f"{root}/{CHECKPOINT}/{_VERSION}").type == pafs.FileType.File)
 
 
 def is_readable(home: str, name: str) -> bool:

@@ -40,7 +40,7 @@ def start_query(
 ) -> StreamingQuery:
     """Starts the query. ``options`` are those of the data source. ``follow_seconds``: None ends it at the log's end."""
     from pipelines.lake.uris import for_spark
-    from pipelines.run.seed import CHECKPOINT, mark_keys, planned, seed_position
+    from pipelines.run.seed import CHECKPOINT, mark_version, planned, seed_position
     from pipelines.source.kraft_metadata import register
     from pipelines.source.limits import position_options
     from pipelines.spark.session import cores_of, is_connect
@@ -59,7 +59,7 @@ def start_query(
     )
     if not is_connect(spark):
         wake_workers(spark)
-    mark_keys(job.home)
+    mark_version(job.home)
     reports = (
         slices.mapInArrow(decode(job), ROW)
         .groupBy("key")

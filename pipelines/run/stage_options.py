@@ -8,7 +8,7 @@ from pipelines.fold.rules import EngineRules
 from pipelines.lake.uris import LakeUri, for_all, home_of
 
 VERSION = 6
-"""The version of keys and states in a checkpoint. A run cannot use those of another version."""
+"""The version of the states in a checkpoint. A run cannot use those of another version."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from pipelines.run.seed import (
     OF_REQUESTS,
     checkpoint_fits,
     is_readable,
-    mark_keys,
+    mark_version,
     take_seed,
     write_seed,
 )
@@ -299,12 +299,12 @@ def test_checkpoint_of_half_a_first_plan_does_not_fit(tmp_path: Path) -> None:
     assert not checkpoint_fits(lake, 7)
 
 
-def test_checkpoint_whose_states_have_other_keys_does_not_fit(tmp_path: Path) -> None:
-    """Its shards would find no state, and begin again in mid-log."""
+def test_checkpoint_whose_states_have_another_version_does_not_fit(tmp_path: Path) -> None:
+    """With other keys, shards would find no state, and begin again in mid-log."""
     written(tmp_path)
     assert checkpoint_fits(str(tmp_path), 300)
-    next((tmp_path / CHECKPOINT).glob("keys-*")).unlink()
-    mark_keys(str(tmp_path))
+    next((tmp_path / CHECKPOINT).glob("version-*")).unlink()
+    mark_version(str(tmp_path))
     assert not checkpoint_fits(str(tmp_path), 300)
 
 
@@ -337,7 +337,7 @@ def written(lake: Path) -> dict[str, Path]:
         "offsets/0": 'v1\n{"batchTimestampMs":0}\n{"offset": 300}',
         "commits/0": "v1\n{}",
     }
-    mark_keys(str(lake))
+    mark_version(str(lake))
     for name, text in texts.items():
         path = lake / CHECKPOINT / name
         path.parent.mkdir(parents=True, exist_ok=True)
