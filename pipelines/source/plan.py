@@ -11,7 +11,7 @@ Workers read the bodies, slice by slice. A later refresh scans only what was app
 
 Five things limit how far the log may be read. The lowest of their offsets wins:
 - the last complete batch, as a batch that is cut off at the end of the last segment may be in the middle of a write;
-- ``settle``, which stays behind the end of the log, because an election may cut off the tail;
+- ``settle``, which stays behind the end of the log, because an election may remove it;
 - the first damaged batch, and the first marker that breaks a transaction rule: everything before it is read first,
   then the log is refused (R-READ-1);
 - ``limit``: where a replay was refused;

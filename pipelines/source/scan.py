@@ -338,7 +338,7 @@ class Scan:
         return bool(self._files)
 
     def is_cut(self, segments: Sequence[Segment]) -> bool:
-        """Whether scanned batches are gone: the tail was cut off, and perhaps rewritten."""
+        """Whether scanned batches are gone: the end was cut off, and perhaps rewritten."""
         first = segments[0].base_offset if segments else -1
         sizes = {segment.path: segment.size for segment in segments}
         for file in self._files.values():
