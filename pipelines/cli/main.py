@@ -1,4 +1,4 @@
-"""``jbod``: the command line. Exit codes: 0 done, 1 a check found something, 2 bad usage, input or lake, 3 own fault.
+"""``jbod``: the command line. Exit codes: 0 done, 1 no or something wrong, 2 bad usage, input or lake, 3 own fault.
 
 Exit code 3 also means that another run published first: try again.
 
@@ -185,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _refuse(f"a file of a table is damaged ({first_line_of(problem)}): restore it, or rebuild the lake")
         if (fault := _fault_of_s3(words, problem)) is not None:
             _refuse(str(fault), 3 if isinstance(fault, Retriable) else 2)
-        # Python's exit code for this is 1, but jbod's 1 means that a check found something.
+        # Python's exit code for this is 1, but jbod's 1 is an answer.
         traceback.print_exc()
         sys.exit(3)
 

@@ -2,7 +2,7 @@
 
 ``Runner`` decides what to do next and what to retry. Each part has one task: ``RunLog`` says where and how far the log
 is read, ``rollback.reconcile`` makes the lake agree with the log, ``spark_query`` is what Spark runs, ``Publications``
-has what writes to the lake, ``refusals`` finds the error behind Spark's report.
+has what writes to the lake, ``errors`` finds the error behind Spark's report.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Maintenance of a lake: compact, vacuum, verify, rebuild, upgrade."""
+"""Maintenance of a lake: compact, vacuum, verify, rebuild."""

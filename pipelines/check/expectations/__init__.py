@@ -1,4 +1,4 @@
-"""Great Expectations over a lake: the tables' contracts and the checks as suites, validated on Spark."""
+"""Great Expectations over a lake: the tables' contracts and the checks as suites, validated on DuckDB or Spark."""
 
 from __future__ import annotations
 
