@@ -54,7 +54,7 @@ SHARED = Check(
     name="shared-dir-id",
     severity="critical",
     title="A directory id is registered twice, or is a reserved one",
-    why="A replica can no longer be told to be here or there. Copied disks do this; Kafka refuses such registrations.",
+    why="No record can say where its replicas are. Copied disks do this; Kafka refuses such registrations.",
     sql="""
         SELECT d.broker_id, d.directory_id, d.from_offset, d.from_time,
                concat('is registered by broker ', CAST(max(o.broker_id) AS VARCHAR), ' too') AS what
