@@ -151,6 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     set_volume(quiet=False, verbose=False)
     try:
+        _settle_home()
         _refuse_secrets(words)
         if len(words) == 1 and _is_place(words[0]):
             from pipelines.cli.overview import show_sight
@@ -242,6 +243,14 @@ def _is_place(word: str) -> bool:
     """Whether a word is a path of something that exists, and no command."""
     is_command = any(word in commands for commands in MODULES.values())
     return not word.startswith("-") and not is_command and Path(word).exists()
+
+
+def _settle_home() -> None:
+    """Gives a process without HOME, whose user /etc/passwd lacks, the home that runtimes of containers give."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"
 
 
 def _refuse_secrets(words: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pwd
 import re
 import subprocess
 import sys
@@ -53,6 +54,17 @@ def run(*words: str) -> int:
     with pytest.raises(SystemExit) as left:
         main.main(words)
     return int(left.value.code or 0)
+
+
+def test_user_without_a_home_and_without_an_entry_in_passwd_is_answered(
+    lake: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cause: Path.home raised RuntimeError where settings are looked for: a traceback, and exit code 3."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])
+    assert run("status", "--lake", lake) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_image_prints_kafkas_image_as_one_object(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
