@@ -200,7 +200,7 @@ def unthrottles(brokers: Sequence[int], topics: Sequence[str]) -> list[str]:
 
 
 def cordons(broker: int, paths: str) -> str:
-    """What keeps new replicas out of directories (KIP-1066). The value replaces that of before."""
+    """What keeps new replicas out of directories (KIP-1066). The value replaces the one that is set."""
     return _config("brokers", str(broker), f"--add-config {quote(f'cordoned.log.dirs=[{paths}]')}")
 
 

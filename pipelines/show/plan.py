@@ -64,7 +64,7 @@ MEANINGS: Mapping[str, str] = {
     check.FEWER: "would have fewer replicas",
     check.REPLACES: "are being reassigned: the plan takes the place of that, and what was copied for brokers that it "
     "does not name is lost",
-    check.CANCEL: "could be cancelled only while one broker runs: the replicas of before have no other one in sync",
+    check.CANCEL: "could be cancelled only while one broker runs: no other of the old replicas is in sync",
     check.PATH: "with a path that jbod does not know: --sizes, or jbod label, tells it which directory that is",
     check.NOTHING: "are as the file says already",
 }
@@ -77,7 +77,7 @@ ADVICE: Mapping[str, str] = {
     check.UNDER_MIN_ISR: "bring the replicas of the file into sync first, or name brokers that run.",
     check.DIRECTORY: "name a directory that is online and not cordoned, or any.",
     check.NO_ROOM: "run the file in parts, name other disks, or let jbod plan drain or balance make the steps.",
-    check.CANCEL: "bring the other replicas of before into sync first, or do not cancel them once that broker is down.",
+    check.CANCEL: "bring the other old replicas into sync first, or do not cancel them once that broker is down.",
 }
 
 
@@ -391,7 +391,7 @@ def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
             say(out, f"     {command}", hang=5)
         show_rest(out, len(answer.undo[MOST_STEPS:]) if most else 0, indent="     ")
     else:
-        say(out, "  It cannot be undone: the brokers or disks of before are down.")
+        say(out, "  It cannot be undone: the old brokers or disks are down.")
 
 
 def show_undo(out: Screen, answer: Undo, _chosen: Chosen, _every: bool = False) -> None:
