@@ -8,12 +8,13 @@ columns are values with a start and a length per row.
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
+import stat
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache, wraps
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +22,17 @@ import numpy as np
 from pipelines.start.process import are_plain
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _temporary_cache() -> str:
+    """A folder below TMPDIR for compiled kernels: the same for all commands, unless others can write it."""
+    folder = Path(tempfile.gettempdir(), f"jbod-kernels-{os.getuid()}")
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+    status = folder.lstat()
+    own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
+    return str(folder) if own else tempfile.mkdtemp(prefix="jbod-kernels-")
+
 
 if are_plain():
 
@@ -40,10 +52,8 @@ else:
     try:
         njit(cache=True)(lambda: None)
     except RuntimeError:
-        # Neither the package nor the user's cache can be written, as in a container. This process and its child
-        # processes share a folder until it ends.
-        os.environ["NUMBA_CACHE_DIR"] = tempfile.mkdtemp(prefix="jbod-kernels-")
-        atexit.register(shutil.rmtree, os.environ["NUMBA_CACHE_DIR"], ignore_errors=True)
+        # Neither the package nor the user's cache can be written, as in a container.
+        os.environ["NUMBA_CACHE_DIR"] = _temporary_cache()
         config.reload_config()  # type: ignore[no-untyped-call]
 
     # At each call of a helper, numba counts a reference to each array. This made the fold 1.3 to 1.8 times as slow. Its

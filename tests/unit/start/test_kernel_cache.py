@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.paths import ROOT
 
 PROGRAM = """
@@ -17,10 +19,14 @@ print([column.tolist() for column in columns_of(np.array([[1, 2], [3, 4]]), np.a
 """
 
 
-def test_kernels_where_no_folder_can_be_written_are_kept_until_the_process_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o700, 0o777], ids=["own", "others write it"])
+def test_kernels_where_no_other_folder_can_be_written_are_kept_below_tmpdir(tmp_path: Path, mode: int) -> None:
     """numba raised RuntimeError in a container whose root is read-only: it keeps kernels or compiles none."""
     packages, temporary = tmp_path / "packages", tmp_path / "temporary"
     temporary.mkdir()
+    kept = temporary / f"jbod-kernels-{os.getuid()}"
+    kept.mkdir()
+    kept.chmod(mode)
     for name in ("jbod_model", "pipelines"):
         shutil.copytree(ROOT / name, packages / name, ignore=shutil.ignore_patterns("__pycache__"))
     (packages / "pipelines" / "formats" / "__pycache__").touch()  # a file: no folder of this name can be made
@@ -38,4 +44,4 @@ def test_kernels_where_no_folder_can_be_written_are_kept_until_the_process_ends(
     )
 
     assert (ran.stdout, ran.stderr) == ("[[3], [4]]\n", "")
-    assert [*temporary.iterdir()] == []
+    assert bool([*kept.glob("**/*.nbi")]) == (mode == 0o700)
