@@ -308,7 +308,7 @@ IN_FLIGHT = Check(
     why="Replicas that are being added are not complete copies yet: do not count on them.",
     sql="""
         SELECT topic_id, topic, partition, adding, removing, from_offset, from_time,
-               CASE WHEN list_has_any(adding, removing)
+               CASE WHEN array_length(array_intersect(adding, removing)) > 0
                     THEN 'kafka-reassign-partitions --cancel: from 4.3 on nothing ends what removes the replica it adds'
                     ELSE 'wait, or kafka-reassign-partitions --verify' END AS next
         FROM partitions
