@@ -396,9 +396,9 @@ def _source(keys: list[str], files: dict[Path, dict[str, Any]], options: Mapping
     for file in reversed(files):
         if _has(files[file], keys):
             return str(file)
-    return (
-        _source(keys[:-1], files, options, given) if len(keys) > 1 else "settings"
-    )  # an element of a list, for instance
+    if len(keys) > 1:  # an element of a list, for instance
+        return _source(keys[:-1], files, options, given)
+    return "settings"
 
 
 def _has(content: object, keys: list[str]) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from jbod_model.formats.codec import decode
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION, directories_supported, level_text
@@ -24,6 +25,7 @@ TIERED = "remote.storage.enable"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 _SETTINGS = (MIN_ISR, TIERED, UNCLEAN_ELECTION)
 _TOPIC, _BROKER = 2, 4
+_Record = TypeVar("_Record", bound=Record)
 
 
 @dataclass(frozen=True)
@@ -149,10 +151,8 @@ def changes(lake: Lake, name: str) -> list[ConfigChange]:
 def features(lake: Lake) -> dict[str, int]:
     """Levels of the finalized features, including ``metadata.version``."""
     levels: dict[str, int] = {}
-    for offset, value in _values(lake, FeatureLevelRecord):
-        record = decode(value, file=lake.path, offset=offset).record
-        if isinstance(record, FeatureLevelRecord):
-            levels[record.name] = record.feature_level
+    for record in _decoded(lake, FeatureLevelRecord):
+        levels[record.name] = record.feature_level
     return {name: level for name, level in sorted(levels.items()) if level}  # R-FEATURE-1
 
 
@@ -160,20 +160,16 @@ def zookeeper_brokers(lake: Lake) -> frozenset[int]:
     """Brokers in ZooKeeper mode: they report no directories before they start under KRaft (R-ZK-3)."""
     modes: dict[int, bool] = {}
     if features(lake).get(METADATA_VERSION, -1) <= LEVELS["3.9-IV0"]:  # the last release with ZooKeeper
-        for offset, value in _values(lake, RegisterBrokerRecord):
-            record = decode(value, file=lake.path, offset=offset).record
-            if isinstance(record, RegisterBrokerRecord):
-                modes[record.broker_id] = record.is_migrating_zk_broker
+        for record in _decoded(lake, RegisterBrokerRecord):
+            modes[record.broker_id] = record.is_migrating_zk_broker
     return frozenset(broker_id for broker_id, under_zookeeper in modes.items() if under_zookeeper)
 
 
 def migrates(lake: Lake) -> bool:
     """Whether a migration from ZooKeeper is in progress, or is waited for (``ZkMigrationState.inProgress``)."""
     state = 0
-    for offset, value in _values(lake, ZkMigrationStateRecord):
-        record = decode(value, file=lake.path, offset=offset).record
-        if isinstance(record, ZkMigrationStateRecord):
-            state = record.zk_migration_state
+    for record in _decoded(lake, ZkMigrationStateRecord):
+        state = record.zk_migration_state
     return state in (1, 2)
 
 
@@ -186,6 +182,14 @@ def unseen_disks(lake: Lake) -> str:
         f"metadata.version {level_text(level)} records no directories: a disk that failed is not in the log, and its "
         "replicas count as online; kafka-log-dirs.sh --bootstrap-server HOST:PORT --describe shows it"
     )
+
+
+def _decoded(lake: Lake, record_type: type[_Record]) -> Iterator[_Record]:
+    """The valid records of a type, in log order."""
+    for offset, value in _values(lake, record_type):
+        record = decode(value, file=lake.path, offset=offset).record
+        if isinstance(record, record_type):
+            yield record
 
 
 def _values(lake: Lake, record_type: type[Record]) -> list[tuple[int, bytes]]:

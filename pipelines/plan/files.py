@@ -148,17 +148,13 @@ def executes(file: str, rates: Mapping[str, int], *, additional: bool) -> str:
     ``additional``: other reassignments may be under way, also those that the file undoes. Without it the tool refuses
     the file then.
     """
-    words = [f"kafka-reassign-partitions.sh --bootstrap-server {BOOTSTRAP} --execute"]
-    words += ["--additional"] if additional else []
-    words += ["--reassignment-json-file", quote(file)]
-    return " ".join([*words, *(f"{option} {rate}" for option, rate in rates.items())])
+    action = "--execute --additional" if additional else "--execute"
+    return " ".join([_reassigns(action, file), *(f"{option} {rate}" for option, rate in rates.items())])
 
 
 def verifies(file: str, *, preserve: bool = False) -> str:
     """What says whether a file is done, and takes the throttles of all brokers away if it is, unless ``preserve``."""
-    kept = " --preserve-throttles" if preserve else ""
-    words = f"--verify --reassignment-json-file {quote(file)}{kept}"
-    return f"kafka-reassign-partitions.sh --bootstrap-server {BOOTSTRAP} {words}"
+    return _reassigns("--verify", file) + (" --preserve-throttles" if preserve else "")
 
 
 def cancels(file: str) -> str:
@@ -166,8 +162,12 @@ def cancels(file: str) -> str:
 
     From Kafka 4.3 on a replica that is still being added is not removed by another reassignment (R-RELEASE-4).
     """
-    words = f"--cancel --preserve-throttles --reassignment-json-file {quote(file)}"
-    return f"kafka-reassign-partitions.sh --bootstrap-server {BOOTSTRAP} {words}"
+    return _reassigns("--cancel --preserve-throttles", file)
+
+
+def _reassigns(action: str, file: str) -> str:
+    command = f"kafka-reassign-partitions.sh --bootstrap-server {BOOTSTRAP} {action}"
+    return f"{command} --reassignment-json-file {quote(file)}"
 
 
 def elects(file: str) -> str:
