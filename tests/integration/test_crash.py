@@ -123,6 +123,7 @@ def test_kill_around_sparks_logs_and_state_and_a_lost_checkpoint_lose_nothing(
     complete(tmp_path / "lake", history)
 
 
+@pytest.mark.exhaustive  # a planned batch that is carried out: the test above
 @pytest.mark.spark
 def test_plan_of_a_killed_run_that_retention_has_overtaken_is_not_waited_for(
     spark: SparkSession, tmp_path: Path

@@ -22,7 +22,7 @@ from tests.support.logs import read_log
 from tests.support.paths import EVERY_KAFKA, ROOT, metadata_dir
 from tests.support.spark_engine import SparkEngine
 from tests.support.tables import same_rows
-from tests.support.volume import amount, exhaustive, sampled
+from tests.support.volume import amount, exhaustive
 
 PUBLICATIONS = amount(2, 6)
 APPENDED = {"changes": "log_offset", "ledger": "start_offset"}
@@ -54,7 +54,8 @@ def published(lake: Path) -> list[dict[str, int]]:
     return [{**dict(row["versions"]), "ledger": own - len(rows) + 1 + at} for at, row in enumerate(rows)]
 
 
-@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA[::-1], 1))
+@pytest.mark.exhaustive  # of delta-rs and DuckDB: tests/unit/lake; of Spark: the tests below
+@pytest.mark.parametrize("kafka", EVERY_KAFKA)
 def test_every_engine_reads_the_same_rows_at_every_publication(
     engine: SparkEngine, lakes: Callable[[str], Path], tmp_path: Path, kafka: str
 ) -> None:

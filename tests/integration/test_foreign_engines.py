@@ -100,7 +100,7 @@ def opened(lake: Path) -> LakeWriter:
 # -- accepted ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", KEEPING)
+@pytest.mark.parametrize("what", sampled(KEEPING, 3))
 def test_operation_that_changes_no_data_is_accepted_at_every_table(
     lake: Path, expected: list[Answers], what: str
 ) -> None:
@@ -261,7 +261,7 @@ def test_changes_may_be_append_only_or_not(lake: Path, expected: list[Answers], 
     parts().publish(lake, 3)
 
 
-@pytest.mark.parametrize("what", CHANGING)
+@pytest.mark.parametrize("what", sampled(CHANGING, 4))
 def test_operation_that_changes_data_or_schema_is_refused_at_every_table_and_a_rebuild_heals(
     first: Path, tmp_path: Path, expected: list[Answers], what: str
 ) -> None:

@@ -16,7 +16,6 @@ from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
 from tests.support.foreign import NAMES, answers, parts
 from tests.support.spark_engine import SparkEngine
-from tests.support.volume import exhaustive
 
 _OFFSETS = {"ledger": "end_offset", "records": "log_offset", "changes": "log_offset"}
 KEEPING = {
@@ -55,17 +54,11 @@ def refused_tables(lake: Path) -> set[str]:
 
 
 def sequences() -> list[tuple[list[tuple[str, str]], list[tuple[str, str]]]]:
-    """Operations that change no data, then such that do, each with its table; every one of Spark's and every table.
+    """Operations that change no data, then such that do, each with its table: all pairs, in twenty sequences.
 
-    With --exhaustive they are all pairs of an operation and a table, which takes minutes; otherwise a table has one of
-    them. Those that Delta Lake refuses are left out.
+    Those that Delta Lake refuses are left out.
     """
     chance = random.Random(3)
-    if not exhaustive():
-        names = [CHANGES.name, *chance.sample([name for name in NAMES if name != CHANGES.name], len(NAMES) - 1)]
-        first = [*zip(KEEPING, names, strict=False)]
-        rest = names[len(KEEPING) :]
-        return [(first, [([*CHANGING][at % len(CHANGING)], name) for at, name in enumerate(rest)])]
     keeping, changing = ([(what, name) for what in ops for name in NAMES] for ops in (KEEPING, CHANGING))
     changing = [pair for pair in changing if pair[1] != CHANGES.name or pair[0] not in AGAINST_APPEND_ONLY]
     chance.shuffle(keeping)
@@ -73,6 +66,7 @@ def sequences() -> list[tuple[list[tuple[str, str]], list[tuple[str, str]]]]:
     return [(keeping[at::20], changing[at::20]) for at in range(20)]
 
 
+@pytest.mark.exhaustive  # of delta-rs: test_foreign_engines.py
 def test_operations_of_spark_at_every_table_are_accepted_or_refused(engine: SparkEngine, tmp_path: Path) -> None:
     """Replay, work that changes no data, replay, ask, work that changes data, replay, ask."""
     expected = []

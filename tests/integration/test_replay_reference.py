@@ -27,7 +27,7 @@ WHOLE = 1_000_000
 IMAGED = [
     ("kafka-3.7.2", "controller-100", "log", 250),
     rare("kafka-3.9.2-upgrade", "controller-100", "log", 250),
-    ("kafka-3.9.2-zk-migration", "controller-100", "log", 150),
+    rare("kafka-3.9.2-zk-migration", "controller-100", "log", 150),
     rare("kafka-4.1.2", "controller-100", "log", 100),
     ("kafka-4.1.2", "controller-100", "snapshot", WHOLE),
     rare("kafka-4.1.2", "controller-100", "snapshot", 50),
@@ -39,9 +39,9 @@ are those of these nodes."""
 
 CASES = [
     *IMAGED,
-    ("kafka-3.9.2-upgrade", "broker-3", "snapshot", 50),
+    rare("kafka-3.9.2-upgrade", "broker-3", "snapshot", 50),
     ("kafka-4.4.0", "controller-101", "log", 200),
-    ("kafka-4.4.0", "broker-2", "log", WHOLE),
+    rare("kafka-4.4.0", "broker-2", "log", WHOLE),
     rare("kafka-3.7.2", "broker-2", "log", WHOLE),
 ]
 

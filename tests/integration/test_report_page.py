@@ -28,6 +28,7 @@ from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
 from tests.support.request_lakes import JoinedLake, request_lines
+from tests.support.volume import sampled
 
 Scheme = Literal["dark", "light"]
 DESK, PHONE = (1280, 900), (360, 740)
@@ -111,7 +112,7 @@ def test_page_opens_quietly_and_is_no_wider_than_a_desk(shown: Callable[[str], P
     assert_fits(shown(name), DESK[0])
 
 
-@pytest.mark.parametrize("name", OFFSETS)
+@pytest.mark.parametrize("name", sampled(OFFSETS, 2))
 def test_page_opens_quietly_and_is_no_wider_than_a_phone(browser: Browser, files: dict[str, Path], name: str) -> None:
     with opened(browser, files[name], PHONE) as page:
         assert_fits(page, PHONE[0])

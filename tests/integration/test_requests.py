@@ -26,7 +26,6 @@ from pipelines.source.kafka_request_log import register
 from pipelines.upkeep.verify_reference import Row
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.request_lakes import JoinedLake, request_lines, request_log, rows_of
-from tests.support.volume import rare
 
 pytestmark = pytest.mark.spark
 
@@ -83,7 +82,8 @@ def test_both_streams_fill_the_table_and_a_second_run_changes_nothing(
         assert rows_of(lake) == expected
 
 
-@pytest.mark.parametrize("where", ["append_ledger", rare("commit")])
+@pytest.mark.exhaustive  # of records, by the same publisher: test_replay_runs.py
+@pytest.mark.parametrize("where", ["append_ledger", "commit"])
 def test_a_run_that_died_while_it_published_requests_is_made_good_by_the_next(
     spark: SparkSession, tmp_path: Path, expected: list[Row], monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

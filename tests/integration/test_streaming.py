@@ -22,7 +22,7 @@ from tests.support.tables import in_force, rows_of
 from tests.support.volume import amount, exhaustive, sampled
 from tests.unit.run.test_rollback import write
 
-PUBLICATIONS, BATCHES = amount(16, 50), amount(12, 4)
+PUBLICATIONS, BATCHES = amount(8, 50), amount(30, 4)
 """At least so many publications, of so many batches of the log each."""
 KEY = [name for name in CHANGES.key if name not in ("generation", "retraction")]
 D = {broker: (Uuid(broker, 1), Uuid(broker, 2)) for broker in (1, 2, 3)}

@@ -68,7 +68,7 @@ def test_upkeep_killed_before_any_of_its_commits_leaves_a_lake_that_can_be_conti
     before = rows_of(lake)
     commits = int(killed(what, copytree(lake, tmp_path / "counted"), 99).stdout)
     assert commits >= 5
-    for last in range(commits) if exhaustive() else (3, commits - 1):
+    for last in range(commits) if exhaustive() else (3,):
         victim = copytree(lake, tmp_path / f"killed-{last}")
         done = killed(what, victim, last)
         assert done.returncode == -signal.SIGKILL, done.stderr
