@@ -110,10 +110,10 @@ def start_again(broker: int, *, running: bool) -> tuple[str, str]:
 # CAUSES
 
 
-def restart_to_elect(broker: int, name: str) -> Advice:
+def restart_to_elect(broker: int) -> Advice:
     """A replica could lead, and was not elected."""
     text = f"restart broker {broker}, which is in sync or eligible: the controller elects it when it is back"
-    return Advice(Action.RESTART, text + restart_costs(broker), broker, partitions=(name,))
+    return Advice(Action.RESTART, text + restart_costs(broker), broker)
 
 
 def start_or_reassign(broker: int) -> Advice:

@@ -187,7 +187,7 @@ def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> St
 
 
 @dataclass(frozen=True)
-class Leaderless(NamedPartition):
+class LeaderlessPartition(NamedPartition):
     """A partition that no replica leads, although every replica is online."""
 
     replicas: Sequence[int]
@@ -195,8 +195,15 @@ class Leaderless(NamedPartition):
     """The replicas that are in sync or eligible."""
     from_offset: int
     from_time: datetime
+
+
+@dataclass(frozen=True)
+class Leaderless:
+    """These partitions with the same steps: thousands can wait for one broker, whose steps name them all."""
+
     finding: str
     steps: Sequence[Advice]
+    partitions: Sequence[LeaderlessPartition]
     also_in_json = ("advice",)
 
     @property
@@ -212,7 +219,7 @@ def shutting_down(lake: Lake) -> set[int]:
 
 
 def leaderless(lake: Lake, last: LastCopies) -> list[Leaderless]:
-    """These partitions at the lake's offset, by topic and number."""
+    """The groups of these partitions at the lake's offset; the partitions of each by topic and number."""
     rows = lake.query(
         f"""
         WITH p AS (
@@ -230,10 +237,12 @@ def leaderless(lake: Lake, last: LastCopies) -> list[Leaderless]:
     if not rows:
         return []
     about = _Reasons(last, shutting_down(lake)).about
-    return [
-        Leaderless(topic, number, replicas, named, since, time_of(micros), *about(topic, number, replicas, named))
-        for topic, number, replicas, named, since, micros in rows
-    ]
+    groups: dict[tuple[str, str], tuple[Sequence[Advice], list[LeaderlessPartition]]] = {}
+    for topic, number, replicas, named, since, micros in rows:
+        finding, steps = about(topic, number, replicas, named)
+        _, members = groups.setdefault((finding, steps_in_words(steps)), (steps, []))
+        members.append(LeaderlessPartition(topic, number, replicas, named, since, time_of(micros)))
+    return [Leaderless(finding, *group) for (finding, _), group in groups.items()]
 
 
 class _Reasons:
@@ -267,7 +276,7 @@ class _Reasons:
         if electable:
             broker = electable[0]
             finding = f"no replica leads, although broker {broker} could: the controller has not elected it"
-            return finding, [*self._before_start(broker), restart_to_elect(broker, name)]
+            return finding, [*self._before_start(broker), restart_to_elect(broker)]
         return "no replica leads: none that is online is in sync or eligible", [elect_any(topic, number)]
 
 

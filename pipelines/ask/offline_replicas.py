@@ -174,7 +174,7 @@ class Offline:
     data: Losses
     """Data that is lost, even if no replica is offline now, and data at risk."""
     leaderless: Sequence[Leaderless] = ()
-    """Partitions without a leader whose replicas are all online."""
+    """Partitions without a leader whose replicas are all online, by what is to be done."""
     one_copy: tuple[int, int] | None = None
     """Partitions of which one replica is online, and their bytes. None if no source says the sizes of partitions."""
     perhaps: Sequence[PerhapsOffline] = ()
@@ -218,7 +218,7 @@ class Offline:
             "offline_replicas": len(self.replicas),
             "partitions_without_leader": [
                 *names("without_leader"),
-                *(leaderless_partition.name for leaderless_partition in self.leaderless),
+                *(partition.name for group in self.leaderless for partition in group.partitions),
             ],
             "partitions_led_from_offline": names("led_from_offline"),
             "partitions_all_offline": names("all_offline"),

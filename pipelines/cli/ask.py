@@ -52,12 +52,11 @@ def offline(query: Inquiry, sizes: SizeSources = None) -> Reply:
     wanted = query.wanted
     if wanted.filters:
         data = answer.data.only(wanted.keeps) if {*wanted.filters} - {"reason"} else answer.data
-        rest = [
-            partition
-            for partition in answer.leaderless
-            if wanted.keeps(partition) and not {"dir", "reason"} & {*wanted.filters}
-        ]
-        rest = [partition for partition in rest if not wanted.brokers or {*wanted.brokers} & {*partition.replicas}]
+        rest = []
+        for group in answer.leaderless if not {"dir", "reason"} & {*wanted.filters} else ():
+            kept = [*filter(wanted.keeps, group.partitions)]
+            kept = [each for each in kept if not wanted.brokers or {*wanted.brokers} & {*each.replicas}]
+            rest += [replace(group, partitions=kept)] if kept else []
         why = causes(query.lake, chosen.matching, data.last_copies, bytes_known)
         answer = answer.only(chosen.matching, data, why, rest)
     return Reply(

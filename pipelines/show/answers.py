@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
-from pipelines.ask.lake_status import Directory, Leaderless, Status, Troubled
+from pipelines.ask.lake_status import Directory, Leaderless, LeaderlessPartition, Status, Troubled
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, DataLoss, Losses
 from pipelines.ask.offline_replicas import Offline, OfflineReplica
 from pipelines.ask.partition_history import PartitionHistory
@@ -98,17 +98,17 @@ def show_losses(out: Screen, answer: Losses, time: datetime, every: bool = False
 
 def _show_group(
     out: Screen,
-    first: DataLoss | Leaderless,
-    group: Sequence[DataLoss | Leaderless],
+    reason: DataLoss | Leaderless,
+    group: Sequence[DataLoss | LeaderlessPartition],
     offset: int,
     begin: datetime,
     now: datetime,
 ) -> None:
     """Partitions with the same finding, since when the first of them has it, and what to do."""
-    say(out, f"  {first.finding}", "red", hang=4)
+    say(out, f"  {reason.finding}", "red", hang=4)
     say(out, f"    {many(len(group), 'partition')}: {listed([partition.name for partition in group])}", hang=6)
     say(out, f"    since offset {offset}, {when(begin)} ({age(begin, now)} before)", "dim", hang=6)
-    for text in dict.fromkeys(step.text for step in first.steps):
+    for text in dict.fromkeys(step.text for step in reason.steps):
         say(out, f"    do: {text}", hang=8)
 
 
@@ -125,7 +125,7 @@ def show_offline(out: Screen, answer: Offline, chosen: Chosen, every: bool = Fal
     """
     at = f"At offset {answer.offset}, {when(answer.time)}:"
     if not chosen.of:
-        stuck = len(answer.leaderless)
+        stuck = sum(len(group.partitions) for group in answer.leaderless)
         no_leader = many(stuck, "partition has no leader", "partitions have no leader") if stuck else ""
         doubt = doubt_in_words(answer.replicas_in_doubt) if answer.perhaps else ""
         but = ", and ".join(filter(None, (no_leader, doubt, losses_in_words(answer.data))))
@@ -188,16 +188,13 @@ def _show_causes(out: Screen, answer: Offline, every: bool) -> None:
 
 def _show_leaderless(out: Screen, answer: Offline, every: bool) -> None:
     """Partitions without a leader although their replicas are online, by reason."""
-    groups: dict[tuple[str, str], list[Leaderless]] = {}
-    for partition in answer.leaderless:
-        groups.setdefault((partition.finding, partition.advice), []).append(partition)
-    shown = list(groups.values()) if every else list(groups.values())[:MOST_CAUSES]
+    shown = answer.leaderless if every else answer.leaderless[:MOST_CAUSES]
     if shown:
         show_title(out, "Without a leader, although every replica is online")
     for group in shown:
-        first = min(group, key=lambda partition: partition.from_offset)
-        _show_group(out, first, group, first.from_offset, first.from_time, answer.time)
-    show_rest(out, len(groups) - len(shown), "group", "  ")
+        first = min(group.partitions, key=lambda partition: partition.from_offset)
+        _show_group(out, group, group.partitions, first.from_offset, first.from_time, answer.time)
+    show_rest(out, len(answer.leaderless) - len(shown), "group", "  ")
 
 
 def doubt_in_words(replicas: int) -> str:

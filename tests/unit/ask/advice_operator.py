@@ -220,7 +220,7 @@ def printed(lake: Lake, world: World, random: Random) -> Sequence[Sequence[Advic
     """The steps of every answer, a list for each subject."""
     answer = offline(lake)
     lists = [cause.steps for cause in answer.causes]
-    lists += [leaderless_partition.steps for leaderless_partition in answer.leaderless]
+    lists += [group.steps for group in answer.leaderless]
     lists += [loss.steps for loss in answer.data.losses]
     lists += [incident.steps for incident in incidents(lake)]
     broker = random.choice([*world.brokers.values()])

@@ -519,7 +519,7 @@ def test_partition_without_a_leader_whose_replicas_are_online_is_reported_with_w
     story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, leader=-1)
     lake = story.lake(tmp_path)
     answer = offline(lake)
-    assert [leaderless_partition.name for leaderless_partition in answer.leaderless] == ["t-0"]
+    assert [partition.name for group in answer.leaderless for partition in group.partitions] == ["t-0"]
     assert answer.as_json()["partitions_without_leader"] == ["t-0"]
     assert status(lake).partitions_without_leader == 1
     assert actions(answer.leaderless[0].steps) == [Action.RESTART]
@@ -696,11 +696,28 @@ def test_offline_with_twice_the_partitions_that_nobody_leads_takes_twice_the_wor
         for number in range(partitions):
             story.assign("t", number, 1, "c")
         lake = story.lake(tmp_path / str(partitions))
-        (finding,) = {partition.finding for partition in offline(lake).leaderless}
+        (finding,) = {group.finding for group in offline(lake).leaderless}
         assert finding == f"no replica leads: the last complete copy is in directory {disk('b')} of broker 1"
         again = Lake.open(lake.path)
         work.append(lines_run(partial(offline, again)))
     assert work[1] < 2.1 * work[0]
+
+
+def test_json_of_twice_the_partitions_that_nobody_leads_is_twice_as_long(tmp_path: Path) -> None:
+    """Cause: each partition had the steps, which name all of them: 444 MB for 3,000 partitions."""
+    lengths = []
+    for partitions in (20, 40):
+        story = Story().broker(1, "ab").broker(2, "d").topic("t", *[{1: "b"}] * partitions, {2: "d"}).left(1, "a")
+        for number in range(partitions + 1):
+            story.change("t", number, leader=-1)
+        story.broker(1, "ac", process=2)
+        for number in range(partitions):
+            story.assign("t", number, 1, "c")
+        shared, alone = offline(story.lake(tmp_path / str(partitions))).as_json()["leaderless"]
+        assert [partition["partition"] for partition in shared["partitions"]] == [*range(partitions)]
+        assert [partition["partition"] for partition in alone["partitions"]] == [partitions]
+        lengths.append(len(str(shared)))
+    assert lengths[1] < 2.1 * lengths[0]
 
 
 def test_partition_whose_only_replica_that_could_lead_is_being_shut_down_needs_no_restart(tmp_path: Path) -> None:
@@ -708,9 +725,9 @@ def test_partition_whose_only_replica_that_could_lead_is_being_shut_down_needs_n
     story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"})
     stopping = r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=story.epochs[1], in_controlled_shutdown=1)
     story.append(stopping, 1).change("t", 0, isr=(1,), leader=-1)
-    (partition,) = offline(story.lake(tmp_path)).leaderless
-    assert "broker 1 is being shut down in order" in partition.finding
-    assert actions(partition.steps) == [Action.START]
+    (group,) = offline(story.lake(tmp_path)).leaderless
+    assert "broker 1 is being shut down in order" in group.finding
+    assert actions(group.steps) == [Action.START]
 
 
 def test_group_of_losses_names_a_partition_once(tmp_path: Path) -> None:

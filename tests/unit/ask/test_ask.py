@@ -477,7 +477,8 @@ def test_partition_that_a_snapshot_has_without_a_leader_has_none_since_then(tmp_
     known = (broker(1, A, B), TopicRecord(name="orders", topic_id=TOPIC), partition(1, dirs=(A,)), led_by_none)
     moved = PartitionChangeRecord(partition_id=0, topic_id=TOPIC, directories=(B,))
     write_lake(tmp_path / "lake", [*entries(*known, snapshot_at=19), *entries(moved, first=20)])
-    (partition_without_leader,) = offline(Lake.open(tmp_path / "lake")).leaderless
+    (group,) = offline(Lake.open(tmp_path / "lake")).leaderless
+    (partition_without_leader,) = group.partitions
     assert partition_without_leader.from_offset == 19
 
 
