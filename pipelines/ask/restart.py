@@ -377,9 +377,12 @@ def _with_since(lake: Lake, blocking: Sequence[Blocking]) -> list[Blocking]:
         SELECT broker_id, arg_max(state, from_offset), epoch_us(max(from_time)), arg_max(from_snapshot, from_offset)
         FROM (
             SELECT *, lag(state) OVER (PARTITION BY broker_id ORDER BY from_offset) AS was FROM (
-                SELECT *, CASE WHEN fenced THEN 'is down' WHEN in_controlled_shutdown THEN 'is shutting down'
-                          ELSE '' END AS state
+                SELECT broker_id, from_offset, from_time, from_snapshot, CASE WHEN fenced THEN 'is down'
+                       WHEN in_controlled_shutdown THEN 'is shutting down' ELSE '' END AS state
                 FROM {lake.until("brokers")}
+                UNION ALL
+                SELECT broker_id, max(to_offset), max(to_time), false, 'is not registered' FROM {lake.until("brokers")}
+                GROUP BY broker_id HAVING bool_and(to_offset IS NOT NULL)
             )
         ) WHERE was IS DISTINCT FROM state AND list_contains($1, broker_id) GROUP BY broker_id ORDER BY broker_id
         """,

@@ -223,6 +223,13 @@ def test_broker_in_controlled_shutdown_is_not_said_to_have_come_back(tmp_path: P
     assert reason.since[0].startswith("broker 2 is shutting down since ")
 
 
+def test_broker_that_was_unregistered_is_not_said_to_have_come_back(tmp_path: Path) -> None:
+    """It said "while broker 2 is down (broker 2 came back 3 s before)"."""
+    story = Story().broker(1, "a").broker(2, "c").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,))
+    (reason,) = safe_to_restart(story.unregister(2).lake(tmp_path), [1]).blocking
+    assert list(reason.since) == ["broker 2 is not registered since 2023-11-14 22:13:27 UTC"]
+
+
 def test_broker_of_a_snapshot_is_not_said_to_have_come_back_or_stopped_with_it(tmp_path: Path) -> None:
     """A log that begins with a snapshot: it said "broker 2 came back 0 s before", and that 3 is down since then."""
     story = Story().broker(1, "a").broker(2, "c").broker(3, "e").fence(3)
