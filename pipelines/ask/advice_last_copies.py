@@ -353,9 +353,18 @@ class LastCopy(NamedTuple):
     def where(self) -> str:
         """``directory D of broker 1``"""
         directory = f"directory {' or '.join(self.directories)}" if self.directories else "a directory"
-        if len(self.directories) > _NAMED:
+        if self._many:
             directory = f"one of {len(self.directories)} directories"
         return f"{directory} of {self.broker}"
+
+    @property
+    def _many(self) -> bool:
+        return len(self.directories) > _NAMED
+
+    @property
+    def _keep(self) -> str:
+        """``do not wipe directory D of broker 1``"""
+        return f"do not wipe {self.where.replace('one', 'any', 1) if self._many else self.where}"
 
     @property
     def broker(self) -> str:
@@ -379,7 +388,7 @@ class LastCopy(NamedTuple):
         action, before_it = Action.READ, self.given_up in (None, "unregistered")
         if leads:
             text = (
-                f"do not wipe {self.where}: no record says where the log of {name} was, and if it was there, that disk "
+                f"{self._keep}: no record says where the log of {name} was, and if it was there, that disk "
                 "has what is missing; read it, and copy the folder of this partition to a safe place"
             )
         elif self.truncated:
@@ -392,7 +401,8 @@ class LastCopy(NamedTuple):
             )
         elif before_it:
             action, disks = Action.BRING_BACK, "all its disks" if self.directory_id is None else "that disk"
-            text = f"do not wipe {self.where}: it holds the last copy; start broker {self.broker_id} again with {disks}"
+            it = "one" if self._many else "it"
+            text = f"{self._keep}: {it} holds the last copy; start broker {self.broker_id} again with {disks}"
         elif self.given_up == "removed":
             text = f"look into {self.where} before Kafka deletes the replica there: it held the last copy"
         elif self.place == "online":
@@ -408,7 +418,7 @@ class LastCopy(NamedTuple):
         """The replica of the partition ``name`` was recreated in another directory, and the disk is away."""
         of = "of what was lost" if went_on else "of the data"
         held = f"if that disk can still be read, it holds the only copy {of}"
-        kept = f"do not wipe {self.where}: {held}; save it from there"
+        kept = f"{self._keep}: {held}; save it from there"
         if went_on:
             text = (
                 f"{kept}. Before this disk goes back into the broker, move the partition's folder away from it: "

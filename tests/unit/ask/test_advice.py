@@ -389,6 +389,16 @@ def test_unregistered_broker_with_an_unplaced_last_copy_starts_with_all_its_disk
     assert any("start broker 1 again with all its disks" in step.text for step in starts)
 
 
+def test_last_copy_in_one_of_many_directories_forbids_to_wipe_any_of_them(tmp_path: Path) -> None:
+    """It said "do not wipe one of 5 directories of broker 1", as if the others could be wiped."""
+    story = Story().broker(1, "abcdf").topic("t", {1: "unassigned"}).fence(1).change("t", 0, leader=-1)
+    (loss,) = offline(story.unregister(1).lake(tmp_path)).data.losses
+    assert "one of 5 directories of broker 1 holds the last complete copy" in loss.finding
+    assert [step.text for step in loss.steps] == [
+        "do not wipe any of 5 directories of broker 1: one holds the last copy; start broker 1 again with all its disks"
+    ]
+
+
 def test_failed_disk_of_a_broker_that_is_fenced_since_is_told_first(tmp_path: Path) -> None:
     """It said only "broker 1 is stopped: start that broker"; the start recreated the replicas of the disk empty."""
     story = Story().broker(1, "ab").topic("t", {1: "a"}, {1: "b"}).left(1, "b").change("t", 0, leader=-1)
