@@ -341,15 +341,15 @@ def _with_offline(lake: Lake, default_min_isr: int) -> tuple[str, str, list[obje
     return names, joined, [list(values.topics), list(values.topics.values()), values.default]
 
 
-def troubled(lake: Lake, default_min_isr: int = 1, *, offline_only: bool = False) -> list[Troubled]:
-    """The troubled partitions, or only those with a replica offline, by topic and number."""
+def troubled(lake: Lake, default_min_isr: int = 1) -> list[Troubled]:
+    """The troubled partitions, by topic and number."""
     names, joined, parameters = _with_offline(lake, default_min_isr)
     rows = lake.query(
         f"""
         {names}
         SELECT p.topic, p.partition, p.replicas, p.isr, p.leader, coalesce(o.brokers, []),
                least(coalesce(m.min_isr, $3), len(p.replicas))
-        FROM {joined} WHERE ({" OR ".join(_TROUBLE.values())}){" AND o.brokers IS NOT NULL" if offline_only else ""}
+        FROM {joined} WHERE {" OR ".join(_TROUBLE.values())}
         """,
         parameters,
     )

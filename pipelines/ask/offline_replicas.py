@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter, itemgetter
@@ -23,7 +23,7 @@ from pipelines.ask.advice import (
 )
 from pipelines.ask.configs import unseen_disks
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lake_status import Leaderless, Troubled, leaderless, shutting_down, troubled
+from pipelines.ask.lake_status import Leaderless, LeaderlessPartition, Troubled, leaderless, shutting_down, troubled
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import Losses, losses, perhaps_in
 from pipelines.ask.next_start import lost_directories
@@ -170,7 +170,7 @@ class Offline:
     causes: Sequence[Cause]
     """Most replicas first."""
     partitions: Sequence[Troubled]
-    """The partitions with an offline replica whose clients notice it, or that are offline as a whole."""
+    """The partitions whose clients notice something, or that are offline as a whole."""
     data: Losses
     """Data that is lost, even if no replica is offline now, and data at risk."""
     leaderless: Sequence[Leaderless] = ()
@@ -197,12 +197,27 @@ class Offline:
         replicas: Sequence[OfflineReplica],
         data: Losses,
         causes: Sequence[Cause],
-        leaderless: Sequence[Leaderless],
+        keeps: Callable[[Troubled | LeaderlessPartition], bool],
     ) -> Offline:
-        """The part of the answer that is about some of the replicas and partitions, and all that may be offline."""
+        """The part of the answer that is about some of the replicas and partitions, and all that may be offline.
+
+        ``keeps``: whether it is about a partition whose replicas are all online.
+        """
         names = {(replica.topic, replica.partition) for replica in replicas}
-        hit = [partition for partition in self.partitions if (partition.topic, partition.partition) in names]
-        return replace(self, replicas=replicas, causes=causes, partitions=hit, data=data, leaderless=leaderless)
+        hit = [
+            partition
+            for partition in self.partitions
+            if (partition.topic, partition.partition) in names or (not partition.offline and keeps(partition))
+        ]
+        groups = (replace(group, partitions=[*filter(keeps, group.partitions)]) for group in self.leaderless)
+        rest = [group for group in groups if group.partitions]
+        return replace(self, replicas=replicas, causes=causes, partitions=hit, data=data, leaderless=rest)
+
+    @property
+    def too_few_in_sync(self) -> Sequence[Troubled]:
+        """The partitions with a leader and every replica online, of which too few are in sync."""
+        led = (partition for partition in self.partitions if not partition.offline and not partition.without_leader)
+        return [partition for partition in led if partition.under_min_isr]
 
     def as_json(self, shown: Sequence[OfflineReplica] | None = None) -> dict[str, Any]:
         """One JSON object. Lists the replicas ``shown``, by default all of them."""
@@ -216,10 +231,7 @@ class Offline:
             "replicas_in_all": self.replicas_in_all,
             "partitions_in_all": self.partitions_in_all,
             "offline_replicas": len(self.replicas),
-            "partitions_without_leader": [
-                *names("without_leader"),
-                *(partition.name for group in self.leaderless for partition in group.partitions),
-            ],
+            "partitions_without_leader": names("without_leader"),
             "partitions_led_from_offline": names("led_from_offline"),
             "partitions_all_offline": names("all_offline"),
             "partitions_under_min_isr": names("under_min_isr"),
@@ -240,7 +252,7 @@ def offline(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1, weig
     ((partitions, replicas),) = lake.query(
         f"SELECT count(*), coalesce(sum(len(replicas)), 0)::BIGINT FROM {lake.at('partitions')}"
     )
-    hit = troubled(lake, default_min_isr, offline_only=True) if offline_replicas else []
+    hit = troubled(lake, default_min_isr)
     data = losses(lake, default_min_isr, accepted_until)
     last = data.last_copies
     why = causes(lake, offline_replicas, last, weights)

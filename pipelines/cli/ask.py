@@ -52,13 +52,17 @@ def offline(query: Inquiry, sizes: SizeSources = None) -> Reply:
     wanted = query.wanted
     if wanted.filters:
         data = answer.data.only(wanted.keeps) if {*wanted.filters} - {"reason"} else answer.data
-        rest = []
-        for group in answer.leaderless if not {"dir", "reason"} & {*wanted.filters} else ():
-            kept = [*filter(wanted.keeps, group.partitions)]
-            kept = [each for each in kept if not wanted.brokers or {*wanted.brokers} & {*each.replicas}]
-            rest += [replace(group, partitions=kept)] if kept else []
         why = causes(query.lake, chosen.matching, data.last_copies, bytes_known)
-        answer = answer.only(chosen.matching, data, why, rest)
+        answer = answer.only(
+            chosen.matching,
+            data,
+            why,
+            lambda partition: (
+                wanted.keeps(partition)
+                and not {"dir", "reason"} & {*wanted.filters}
+                and (not wanted.brokers or not {*wanted.brokers}.isdisjoint(partition.replicas))
+            ),
+        )
     return Reply(
         chosen,
         lambda: {

@@ -127,11 +127,15 @@ def show_offline(out: Screen, answer: Offline, chosen: Chosen, every: bool = Fal
     if not chosen.of:
         stuck = sum(len(group.partitions) for group in answer.leaderless)
         no_leader = many(stuck, "partition has no leader", "partitions have no leader") if stuck else ""
+        few = len(answer.too_few_in_sync)
+        under = f"{many(few, 'partition has', 'partitions have')} too few replicas in sync" if few else ""
         doubt = doubt_in_words(answer.replicas_in_doubt) if answer.perhaps else ""
-        but = ", and ".join(filter(None, (no_leader, doubt, losses_in_words(answer.data))))
+        but = ", and ".join(filter(None, (no_leader, under, doubt, losses_in_words(answer.data))))
         say(out, f"{at} every replica is online{'; but ' if but else ''}{but}.", "bold red" if but else "green")
         say(out, f"{many(answer.replicas_in_all, 'replica')} of {many(answer.partitions_in_all, 'partition')}.")
         _show_unseen(out, answer)
+        if answer.partitions:
+            _show_hurt(out, answer)
         _show_leaderless(out, answer, every)
         show_losses(out, answer.data, answer.time, every)
         _show_perhaps(out, answer, every)
@@ -144,7 +148,7 @@ def show_offline(out: Screen, answer: Offline, chosen: Chosen, every: bool = Fal
         partitions = f"{answer.partitions_hit:,} of {many(answer.partitions_in_all, 'partition')}"
         say(out, f"{at} {chosen.of:,} of {in_all} offline, in {partitions}.", "bold red")
     _show_unseen(out, answer)
-    if answer.replicas:
+    if answer.replicas or answer.partitions:
         _show_hurt(out, answer)
     if answer.one_copy is not None and answer.one_copy[0]:
         count, held = answer.one_copy
@@ -259,6 +263,10 @@ def _show_hurt(out: Screen, answer: Offline) -> None:
         say(out, f"  {listed([partition.name for partition in members])}")
     if not effects:
         say(out, "All of these partitions still have a leader and enough in-sync replicas.")
+    if answer.too_few_in_sync:
+        names = listed([partition.name for partition in answer.too_few_in_sync])
+        say(out, f"Every replica of these is online, and too few are in sync: {names}.")
+        say(out, "  do: wait until the others are in sync again; if they stay out, the logs of their brokers say why")
 
 
 def by_effect(partitions: Sequence[Troubled]) -> list[tuple[str, Sequence[Troubled]]]:
@@ -299,10 +307,10 @@ def show_status(out: Screen, answer: Status) -> None:
         say(out, f"{'log':<12} ended before {lost} at the last run: a later log may contradict them", "bold red", 13)
     if answer.quorum is not None:
         _show_quorum(out, answer.quorum, answer.newest_offset + 1)
-    trouble_counts = [many(count, *words) for name, words in TROUBLES.items() if (count := getattr(answer, name))]
-    if trouble_counts:
-        say(out, f"{'trouble':<12} {', '.join(trouble_counts)}", "bold red", 13)
-        if answer.offline_replicas or answer.partitions_data_lost or answer.partitions_may_lack_writes:
+    troubles = {name: many(count, *words) for name, words in TROUBLES.items() if (count := getattr(answer, name))}
+    if troubles:
+        say(out, f"{'trouble':<12} {', '.join(troubles.values())}", "bold red", 13)
+        if {*troubles} != {"partitions_under_replicated"}:
             say(out, f"{'':<12} jbod offline shows why")
     else:
         say(out, f"{'trouble':<12} none", "green")

@@ -538,6 +538,22 @@ def test_partition_without_a_leader_whose_replicas_are_online_is_reported_with_w
     assert "every replica is online; but 1 partition has no leader." in capsys.readouterr().out
 
 
+def test_partition_with_too_few_in_sync_whose_replicas_are_online_is_reported_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``offline`` said in green "every replica is online", or counted fewer partitions than ``status``, ``risk`` and
+    the report, and B-17 sent its reader to it."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).topic("u", {1: "b"})
+    lake = story.configure("t", "2").change("t", 0, isr=[1]).lake(tmp_path)
+    answer = offline(lake)
+    assert [partition.name for partition in answer.too_few_in_sync] == ["t-0"]
+    assert len(answer.as_json()["partitions_under_min_isr"]) == status(lake).partitions_under_min_isr == 1
+    for option, shown in (("t", True), ("u", False)):
+        with pytest.raises(SystemExit):
+            main.main(["offline", "--lake", str(tmp_path), "--topic", option])
+        assert ("wait until the others are in sync again" in capsys.readouterr().out) is shown
+
+
 def test_disk_whose_copy_another_broker_reports_stays_where_it_is(tmp_path: Path) -> None:
     """On a real cluster the advice was to put the disk of the broker that used it into the other one."""
     story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).fence(2)
