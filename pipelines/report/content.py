@@ -14,7 +14,7 @@ from typing import Any
 from pipelines.ask.assignment_requests import Queue, queue
 from pipelines.ask.incident_list import Incident, incidents
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lake_status import Directory, Status, Troubled, directories, status, troubled
+from pipelines.ask.lake_status import Directory, Leaderless, Status, Troubled, directories, status, troubled
 from pipelines.ask.lost_data import Losses
 from pipelines.ask.moves import Asking, Move, MoveCounts, asking, count_moves, moves, step_for
 from pipelines.ask.offline_replicas import Cause, OfflineReplica, PerhapsOffline, offline
@@ -123,6 +123,8 @@ class Content:
     headline: str
     status: Status
     causes: Sequence[Cause]
+    leaderless: Sequence[Leaderless]
+    """Partitions that no replica leads although every replica is online, by what to do."""
     perhaps: Sequence[PerhapsOffline]
     """Replicas that count as online, and may be in a directory which is not."""
     unseen_disks: str
@@ -184,6 +186,7 @@ def gather(lake: Lake, settings: Settings, sources: Sequence[str] = ()) -> Conte
         headline=headline,
         status=counts,
         causes=answer.causes,
+        leaderless=answer.leaderless,
         perhaps=answer.perhaps,
         unseen_disks=answer.unseen_disks,
         data=answer.data,

@@ -248,7 +248,8 @@ def _reasons(content: Content) -> list[tuple[str, str, None]]:
 
 def _sections(content: Content) -> list[tuple[str, str]]:
     why = [("why", "What to do")] if content.causes else []
-    data = [("data", "Lost data")] if content.data.groups or content.data.held else []
+    why += [("leaderless", "Without a leader")] if content.leaderless else []
+    data = [("data", "Lost data")] if content.data.groups or content.data.held or content.data.perhaps else []
     perhaps = [("perhaps", "Perhaps offline")] if content.perhaps else []
     return [
         *data,

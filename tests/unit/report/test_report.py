@@ -37,7 +37,7 @@ from tests.support.logs import read_log
 from tests.support.paths import KAFKAS, ROOT, metadata_dir
 from tests.support.request_lakes import JoinedLake, request_lines
 from tests.support.volume import sampled
-from tests.unit.check.story import Story
+from tests.unit.check.story import Story, disk
 
 
 @pytest.fixture(scope="module")
@@ -352,6 +352,19 @@ def test_page_names_replicas_that_may_be_in_a_failed_directory(tmp_path: Path) -
     assert '<h2 id="perhaps-title">Perhaps offline</h2>' in shown
     assert "1 replica on broker 2 may be in directory" in shown
     assert "lists what it can read" in shown
+
+
+def test_page_names_partitions_without_a_leader_whose_replicas_are_online_and_disks_that_may_have_the_only_copy(
+    tmp_path: Path,
+) -> None:
+    """``offline`` said why and what to do, and not to wipe the disk; the page counted the partition."""
+    story = Story().broker(1, "a").broker(2, "bc").topic("t", {1: "a", 2: "c"}).topic("v", {2: "unassigned"})
+    shown = page(gather(story.left(2, "c").change("t", 0, leader=-1).lake(tmp_path), Settings()))
+    assert '<a href="#leaderless">Without a leader</a>' in shown
+    assert "No replica leads, although broker 1 could: the controller has not elected it" in shown
+    assert "Restart broker 1, which is in sync or eligible" in shown
+    assert '<a href="#data">Lost data</a>' in shown
+    assert f"Directory {disk('b')} of broker 2 may hold the only complete copy" in shown
 
 
 def test_page_of_a_cluster_without_directories_says_that_no_record_shows_a_failed_disk(tmp_path: Path) -> None:
