@@ -77,10 +77,11 @@ def reasons_against(
     """Every reason, and facts that the log does not know. ``lost``: losses whose writes may be in the directory."""
     last = data.last_copies
     offline = set(_gives_up(place, last))
+    known = {replica.name for replica in held} | offline
     reasons = [
         *_about_last_offline(place, last),
         *_about_lost(place, [loss for loss in lost if loss.name not in offline]),
-        *_about_perhaps(place, [at for at in data.perhaps if at.name not in {replica.name for replica in held}]),
+        *_about_perhaps(place, [at for at in (*data.perhaps, *data.at_risk) if at.name not in known]),
         *_about_replicas(lake, place, held, last),
         *_about_other_brokers(lake, place),
         *_about_broker(place, last),
@@ -105,8 +106,12 @@ def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
 
 
 def _about_perhaps(place: Place, perhaps: Sequence[AtRisk]) -> list[Reason]:
-    """The last copies of replicas that are in another directory now, where they may have been recreated empty."""
-    names = tuple(at.name for at in perhaps if any(place.directory_id in copy.directories for copy in at.copies))
+    """The last copies of replicas that may be in it, and may have been recreated empty in another directory. The disk
+    may be in another broker by now: its id counts."""
+    hit = [
+        at for at in perhaps if any(copy.may_be_away and place.directory_id in copy.directories for copy in at.copies)
+    ]
+    names = tuple(dict.fromkeys(at.name for at in hit))
     if not names:
         return []
     return [

@@ -285,6 +285,17 @@ def test_disk_with_the_only_copy_of_lost_data_is_not_safe_to_remove_from_its_new
         )
 
 
+@pytest.mark.parametrize("placed", ["unassigned", "migrating"])
+def test_disk_that_may_hold_the_only_copy_of_a_broker_that_is_down_is_not_safe_to_remove_from_its_new_broker(
+    tmp_path: Path, placed: str
+) -> None:
+    """It was safe there: no record names the disk for the replica, and its broker started without it and died."""
+    story = Story().broker(2, "ab").broker(3, "c").topic("t", {2: placed}).change("t", 0, leader=-1).fence(2)
+    story = story.broker(2, "a", process=2, fenced=True).fence(3).broker(3, "bc", process=2)
+    (reason,) = blocking(safe_to_remove(story.lake(tmp_path), f"3:{disk('b')}"))
+    assert reason.startswith("it may hold the last complete copy of 1 partition")
+
+
 def test_directory_of_the_metadata_log_stops_its_broker(tmp_path: Path) -> None:
     """The answer said that no record names it, and that its broker starts with a blank disk in its place."""
     story = Story(27).voters({1: "m", 2: "n", 3: "o"}).broker(1, "am").broker(2, "bn").broker(3, "co")
