@@ -298,6 +298,9 @@ def _about_broker(place: Place, last: LastCopies) -> list[Reason]:
             )
         ]
     first = [*last.before_start(broker, running=True)] if place.broker == "online" else []
+    if place.online:
+        at = f"{broker} --gone {place.directory_id}"
+        first += look(f"ask jbod safe-to-restart {at} first, or --blank for a blank disk in its place")
     before = [Reason(False, f"without it broker {broker} has to restart", first)] if first else []
     if place.metadata:
         return [

@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
-from jbod_model.formats.records import PartitionChangeRecord
+from jbod_model.formats.metadata_version import ELR_FEATURE
+from jbod_model.formats.records import FeatureLevelRecord, PartitionChangeRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.image import Image
 from pipelines.ask.lost_data import losses
@@ -50,6 +51,17 @@ def test_directory_without_replicas_is_safe_and_the_answer_lists_unknown_facts(t
     text = " ".join(reason.finding + reason.advice for reason in answer.reasons)
     assert "metadata log directory" in text
     assert "not cordoned" in text
+
+
+def test_directory_that_is_safe_to_remove_is_asked_about_again_for_the_restart_without_it(tmp_path: Path) -> None:
+    """It was safe, and the restart with a blank disk in its place was not: no answer led from one to the other."""
+    story = Story().broker(1, "ab").topic("t", {1: "a"})
+    lake = story.append(FeatureLevelRecord(name=ELR_FEATURE, feature_level=1), 0).lake(tmp_path)
+    answer = safe_to_remove(lake, f"1:{disk('b')}")
+    assert answer.safe
+    (restart,) = [reason for reason in answer.reasons if reason.finding == "without it broker 1 has to restart"]
+    assert f"safe-to-restart 1 --gone {disk('b')}" in restart.advice
+    assert safe_to_restart(lake, [1], blank=[str(disk("b"))]).verdict == "not safe"
 
 
 def test_directory_with_replicas_is_not_safe_and_comes_with_a_plan(tmp_path: Path) -> None:
