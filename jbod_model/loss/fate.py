@@ -115,8 +115,17 @@ class Fate:
     @property
     def last(self) -> tuple[Copy, ...]:
         """The complete copies; if all were given up, the last ones that were complete."""
-        held = tuple(copy for _, copy in sorted(self.copies.items()) if copy.holds_everything)
-        return self.complete or (*self.gone, *held)
+        return self.complete or self._held
+
+    @property
+    def kept(self) -> tuple[Copy, ...]:
+        """The last copies, then those that were given up, and that their brokers did not delete (R-COPY-11)."""
+        given_up = (copy for copy in self._held if copy.given_up not in (None, "removed"))
+        return (*self.complete, *given_up) if self.complete else self._held
+
+    @property
+    def _held(self) -> tuple[Copy, ...]:
+        return (*self.gone, *(copy for _, copy in sorted(self.copies.items()) if copy.holds_everything))
 
     @property
     def away(self) -> bool:
@@ -354,7 +363,7 @@ def _go_on(fate: Fate, leader: Copy, offset: int) -> Fate:
         losses = (*losses[:-1], replace(pending, leader=leader.broker_id, went_on=offset))
     else:
         kind: Kind = "lost" if leader.level == "empty" else "may lack writes"
-        loss = Loss(kind=kind, offset=offset, copies=fate.last, leader=leader.broker_id, went_on=offset)
+        loss = Loss(kind=kind, offset=offset, copies=fate.kept, leader=leader.broker_id, went_on=offset)
         losses = (*losses, loss)
     return replace(_follow_leader(fate), losses=losses)
 

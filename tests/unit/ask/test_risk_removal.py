@@ -308,6 +308,27 @@ def test_disk_that_may_hold_the_only_copy_of_a_broker_that_is_down_is_not_safe_t
     assert reason.startswith("it may hold the last complete copy of 1 partition")
 
 
+def test_disk_with_a_complete_copy_is_not_safe_to_remove_when_an_empty_replica_leads_and_another_copy_was_in_use(
+    tmp_path: Path,
+) -> None:
+    """Only the copy in use counted, of a broker that was down. It was truncated at the broker's start, and then the old
+    disk of the leader had the only complete copy: it was safe to remove, and the advice was to restore from a backup.
+    """
+    story = Story().broker(1, "ab").broker(2, "c").topic("t", {1: "a", 2: "c"}).configure("t", "2").fence(2)
+    story = story.change("t", 0, isr=(1,)).fence(1).change("t", 0, leader=-1).broker(1, "b", process=2, fenced=True)
+    story = story.assign("t", 0, 1, "b").fence(1, up=True).change("t", 0, leader=1)
+    for name in ("before", "after"):
+        lake = story.lake(tmp_path / name)
+        (loss,) = losses(lake).losses
+        assert [(copy.broker_id, copy.directories) for copy in loss.copies] == [
+            (2, (str(disk("c")),)),
+            (1, (str(disk("a")),)),
+        ]
+        assert f"do not wipe directory {disk('a')} of broker 1" in loss.advice
+        assert not safe_to_remove(lake, f"1:{disk('a')}").safe
+        story.fence(2, up=True)
+
+
 def test_directory_of_the_metadata_log_stops_its_broker(tmp_path: Path) -> None:
     """The answer said that no record names it, and that its broker starts with a blank disk in its place."""
     story = Story(27).voters({1: "m", 2: "n", 3: "o"}).broker(1, "am").broker(2, "bn").broker(3, "co")

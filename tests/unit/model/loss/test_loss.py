@@ -191,7 +191,8 @@ def test_recreated_copy_that_leads_by_name_loses_data_that_another_copy_still_ho
     story = pair(2).version({1: A, 2: C}, isr=(1,), elr=(2,), leader=1).version({1: A, 2: C}, elr=(1, 2))
     story.broker(1, B, process=2).version({1: B, 2: C}, elr=(1, 2)).version({1: B, 2: C}, isr=(1,), elr=(2,), leader=1)
     assert (story.loss.kind, story.loss.leader, story.loss.went_on) == ("lost", 1, 7)
-    assert [(copy.broker_id, copy.directory, copy.given_up) for copy in story.loss.copies] == [(2, C, None)]
+    copies = [(copy.broker_id, copy.directory, copy.given_up) for copy in story.loss.copies]
+    assert copies == [(2, C, None), (1, A, "recreated")]
 
 
 def test_copies_reported_as_the_last_are_those_that_still_lack_nothing() -> None:
