@@ -461,8 +461,9 @@ def may_be_online(fate: Fate, copy: Copy) -> bool:
 
 
 def given_up_by(action: OperatorAction, fate: Fate) -> tuple[Copy, ...]:
-    """The last copies that the action gives up."""
-    return tuple(copy for copy in last_copies(fate) if _gives_up(action, fate, copy))
+    """The copies that the action gives up, where the last ones are not in use. Those of replicas that were recreated
+    count as well: one of a broker that is down may not come back."""
+    return tuple(copy for copy in (fate.kept if last_copies(fate) else ()) if _gives_up(action, fate, copy))
 
 
 def _gives_up(action: OperatorAction, fate: Fate, copy: Copy) -> bool:

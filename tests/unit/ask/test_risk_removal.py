@@ -316,7 +316,10 @@ def test_disk_with_a_complete_copy_is_not_safe_to_remove_when_an_empty_replica_l
     """
     story = Story().broker(1, "ab").broker(2, "c").topic("t", {1: "a", 2: "c"}).configure("t", "2").fence(2)
     story = story.change("t", 0, isr=(1,)).fence(1).change("t", 0, leader=-1).broker(1, "b", process=2, fenced=True)
-    story = story.assign("t", 0, 1, "b").fence(1, up=True).change("t", 0, leader=1)
+    story = story.assign("t", 0, 1, "b").fence(1, up=True)
+    (reason,) = blocking(safe_to_remove(story.lake(tmp_path / "leaderless"), f"1:{disk('a')}"))
+    assert reason.startswith("without it broker 1 gives up the last complete copy of 1 partition")
+    story.change("t", 0, leader=1)
     for name in ("before", "after"):
         lake = story.lake(tmp_path / name)
         (loss,) = losses(lake).losses
