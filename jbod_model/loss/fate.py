@@ -66,6 +66,9 @@ class Fate:
     """The copy of each replica, by broker. A copy that was given up stays until its replica has another."""
     gone: tuple[Copy, ...] = ()
     """Copies that were complete when their replica was recreated or removed, and that lack nothing since."""
+    doubted: tuple[Copy, ...] = ()
+    """Copies that held everything when they fell behind a leader whose log may be in a directory that is not online:
+    if it is, they lack nothing (R-LOSS-2)."""
     led: bool = False
     """Whether any replica has led: before that no write was acknowledged (R-LOSS-7)."""
     last_led: int = -1
@@ -121,7 +124,7 @@ class Fate:
     def kept(self) -> tuple[Copy, ...]:
         """The last copies, then those that were given up, and that their brokers did not delete (R-COPY-11)."""
         given_up = (copy for copy in self._held if copy.given_up not in (None, "removed"))
-        return (*self.complete, *given_up) if self.complete else self._held
+        return (*((*self.complete, *given_up) if self.complete else self._held), *self.doubted)
 
     @property
     def _held(self) -> tuple[Copy, ...]:
@@ -138,7 +141,7 @@ class Fate:
         """Whether restarts leave it the same, once all replicas are in sync again: every copy is complete, and lies
         where the state says and its broker lists, and no copy that was given up can return or be overwritten."""
         state = self.state
-        if state is None or self.gone or self.waiting:
+        if state is None or self.gone or self.doubted or self.waiting:
             return False
         brokers = {broker: known for broker, known in self.brokers.items() if not known.undecided}
         return all(
@@ -265,7 +268,9 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
     if event.registration is None:
         copy = copy and copy.give_up("unregistered", event.offset)  # R-COPY-9
     else:
-        brokers[event.broker_id] = event.registration
+        brokers[event.broker_id] = now = event.registration
+        doubted = (lies_in_listed(it, before, now) if it.broker_id == event.broker_id else it for it in fate.doubted)
+        fate = replace(fate, doubted=tuple(doubted))
         new_process = before is None or before.incarnation != event.registration.incarnation
         if copy is not None:
             led = event.offset if fate.state is not None and fate.state.leader >= 0 else fate.last_led
@@ -350,7 +355,9 @@ def _acknowledge(fate: Fate) -> Fate:
         broker: replace(copy, level="partial") if copy.holds_everything and broker not in kept else copy
         for broker, copy in fate.copies.items()
     }
-    return replace(fate, copies=copies, gone=())
+    fell = (copy for broker, copy in fate.copies.items() if copies[broker] is not copy)
+    doubted = () if is_online(fate, leader) else (*fate.doubted, *fate.gone, *fell)
+    return replace(fate, copies=copies, gone=(), doubted=doubted)
 
 
 def _go_on(fate: Fate, leader: Copy, offset: int) -> Fate:
@@ -363,7 +370,9 @@ def _go_on(fate: Fate, leader: Copy, offset: int) -> Fate:
         losses = (*losses[:-1], replace(pending, leader=leader.broker_id, went_on=offset))
     else:
         kind: Kind = "lost" if leader.level == "empty" else "may lack writes"
-        loss = Loss(kind=kind, offset=offset, copies=fate.kept, leader=leader.broker_id, went_on=offset)
+        doubted = tuple(copy for copy in fate.doubted if copy.broker_id != leader.broker_id)
+        copies = replace(fate, doubted=doubted).kept
+        loss = Loss(kind=kind, offset=offset, copies=copies, leader=leader.broker_id, went_on=offset)
         losses = (*losses, loss)
     return replace(_follow_leader(fate), losses=losses)
 

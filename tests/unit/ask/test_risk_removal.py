@@ -332,6 +332,21 @@ def test_disk_with_a_complete_copy_is_not_safe_to_remove_when_an_empty_replica_l
         story.fence(2, up=True)
 
 
+@pytest.mark.parametrize("placed", ["unassigned", "migrating"])
+def test_disk_of_a_follower_is_not_safe_to_remove_while_the_leader_may_be_on_a_disk_that_failed(
+    tmp_path: Path, placed: str
+) -> None:
+    """No record had placed the replicas, and the leader counted as online: the follower's old disk was safe to remove,
+    and if the leader was on the disk that failed, it had the only copy."""
+    story = Story().broker(2, "ab").broker(3, "cd").topic("t", {2: placed, 3: placed})
+    story = story.left(2, "a").fence(3).change("t", 0, isr=(2,)).broker(3, "c", process=2, fenced=True)
+    story = story.assign("t", 0, 3, "c").fence(3, up=True)
+    (reason,) = blocking(safe_to_remove(story.lake(tmp_path / "perhaps"), f"3:{disk('d')}"))
+    assert reason.startswith("without it broker 3 gives up the last complete copy of 1 partition")
+    lake = story.assign("t", 0, 2, "a").lake(tmp_path / "placed")  # the leader was on the other disk
+    assert safe_to_remove(lake, f"3:{disk('d')}").safe
+
+
 def test_directory_of_the_metadata_log_stops_its_broker(tmp_path: Path) -> None:
     """The answer said that no record names it, and that its broker starts with a blank disk in its place."""
     story = Story(27).voters({1: "m", 2: "n", 3: "o"}).broker(1, "am").broker(2, "bn").broker(3, "co")
