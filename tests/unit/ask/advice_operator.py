@@ -41,10 +41,9 @@ class RecordedWorld(World):
 
     def append(self, *records: object) -> None:
         versioned = [each if isinstance(each, VersionedRecord) else VersionedRecord(each, 0) for each in records]  # type: ignore[arg-type]
+        time = (START + self.offset) * 1_000_000  # one for the records of an append, as Kafka's controller has it
         for index, each in enumerate(versioned):
-            offset = self.offset + index
-            time = (START + offset) * 1_000_000
-            self.entries.append(Entry(offset, 1, time, self.offset, encode(each), versioned=each))
+            self.entries.append(Entry(self.offset + index, 1, time, self.offset, encode(each), versioned=each))
         super().append(*records)
 
     def lake(self) -> Lake:
