@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from jbod_model.formats.control_records import ControlRecord, KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from jbod_model.formats.records import (
@@ -39,21 +39,7 @@ class IllegalRecord(ValueError):
     """A record that cannot be applied to the state before it; the image adds the offset (ReplayViolation)."""
 
 
-class Registered(Protocol):
-    """The part of a registration that the checks need. The engine has its own class, with ids as text."""
-
-    @property
-    def broker_id(self) -> int: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def directories(self) -> tuple[Any, ...]: ...
-
-
-R = TypeVar("R", bound=Registered)
-
-
-def registered(brokers: Mapping[int, R], broker_id: int, epoch: int) -> R:
+def registered(brokers: Mapping[int, BrokerRegistration], broker_id: int, epoch: int) -> BrokerRegistration:
     """R-BROKER-5: the broker must be registered with this epoch."""
     registration = brokers.get(broker_id)
     if registration is None:
@@ -63,7 +49,7 @@ def registered(brokers: Mapping[int, R], broker_id: int, epoch: int) -> R:
     return registration
 
 
-def check_directory_owners(brokers: Mapping[int, R], after: R) -> None:
+def check_directory_owners(brokers: Mapping[int, BrokerRegistration], after: BrokerRegistration) -> None:
     """R-BROKER-8: only one broker has a directory at a time."""
     before = brokers.get(after.broker_id)
     # Those that it has were compared when it registered them. Most records change none.

@@ -26,8 +26,8 @@ from jbod_model.formats.control_records import (
 )
 from jbod_model.formats.records import API_KEY_OF, Record, RegisterControllerRecord, UnregisterControllerRecord
 from jbod_model.ids import Uuid
-from jbod_model.replay.registrations import Member, QuorumState, RecordMoment, RegisteredController
-from pipelines.fold.brokers import BrokerChange, BrokerEvent, RegisteredBroker, load_brokers
+from jbod_model.replay.registrations import BrokerRegistration, Member, QuorumState, RecordMoment, RegisteredController
+from pipelines.fold.brokers import BrokerChange, BrokerEvent, broker_states, brokers_of
 from pipelines.fold.events import CLEAR_ELR, REMOVE_TOPIC, SNAPSHOT_END, TOPIC, Events
 from pipelines.fold.rows import TableRows, row_table
 from pipelines.formats.arrow_arrays import id_texts
@@ -225,9 +225,9 @@ def broker_changes(change: BrokerChange, gone: Mapping[str, str], generation: in
             yield {**place, "what": what, "before": before, "after": after}
     for what, state, listed in (
         ("directory", "online", (old and old.directories, new and new.directories)),
-        ("cordon", "cordoned", (old and old.cordoned, new and new.cordoned)),
+        ("cordon", "cordoned", (old and old.cordoned_directories, new and new.cordoned_directories)),
     ):
-        before_set, after_set = (set(directories or ()) for directories in listed)
+        before_set, after_set = (set(map(str, directories or ())) for directories in listed)
         for directory in sorted(before_set ^ after_set):
             came = directory in after_set
             yield {
@@ -240,11 +240,11 @@ def broker_changes(change: BrokerChange, gone: Mapping[str, str], generation: in
             }
 
 
-def _fencing(broker: RegisteredBroker) -> str:
+def _fencing(broker: BrokerRegistration) -> str:
     return "fenced" if broker.fenced else "unfenced"
 
 
-def _shutdown(broker: RegisteredBroker) -> str | None:
+def _shutdown(broker: BrokerRegistration) -> str | None:
     return "shutting down" if broker.in_controlled_shutdown else None
 
 
@@ -264,7 +264,7 @@ class RowStart:
 class BrokerShardState:
     """Registrations, the start of each open row, online directories, feature levels, topic ids by name, the quorum."""
 
-    brokers: dict[int, RegisteredBroker] = field(default_factory=dict)
+    brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     broker_since: dict[int, RowStart] = field(default_factory=dict)
     directory_since: dict[tuple[int, str], tuple[int, RowStart]] = field(default_factory=dict)
     features: dict[str, int] = field(default_factory=dict)
@@ -275,7 +275,7 @@ class BrokerShardState:
         """Returns the state as JSON, for the state store."""
         return json.dumps(
             {
-                "brokers": [vars(broker) for broker in self.brokers.values()],
+                "brokers": broker_states(self.brokers),
                 "broker_since": [[broker, asdict(since)] for broker, since in self.broker_since.items()],
                 "directory_since": [[*key, epoch, asdict(at)] for key, (epoch, at) in self.directory_since.items()],
                 "features": self.features,
@@ -289,7 +289,7 @@ class BrokerShardState:
         """Undo ``dump``."""
         raw: dict[str, Any] = json.loads(data)
         return cls(
-            brokers=load_brokers(json.dumps(raw["brokers"]).encode()),
+            brokers=brokers_of(raw["brokers"]),
             broker_since={broker: RowStart(**since) for broker, since in raw["broker_since"]},
             directory_since={(b, d): (epoch, RowStart(**at)) for b, d, epoch, at in raw["directory_since"]},
             features=raw["features"],
@@ -351,8 +351,8 @@ def broker_rows(
         if change.before is not None:
             row = _broker_row(change.before, state.broker_since.pop(change.broker_id))
             closed.append({**row, **_end(at), "ended_by": change.cause})
-        before = set(change.before.directories) if change.before else set()
-        after = set(change.after.directories) if change.after else set()
+        before = set(map(str, change.before.directories)) if change.before else set()
+        after = set(map(str, change.after.directories)) if change.after else set()
         for directory in sorted(before - after):
             epoch, since = state.directory_since.pop((change.broker_id, directory))
             why = _why_gone(state, change, directory)
@@ -388,7 +388,9 @@ def _why_gone(state: BrokerShardState, change: BrokerChange, directory: str) -> 
     if change.cause in ("unregistered", "resync"):
         return change.cause
     elsewhere = any(
-        directory in broker.directories for broker in state.brokers.values() if broker.broker_id != change.broker_id
+        directory in map(str, broker.directories)
+        for broker in state.brokers.values()
+        if broker.broker_id != change.broker_id
     )
     return "moved" if elsewhere else "deregistered"
 
@@ -408,16 +410,17 @@ def _start(at: RowStart) -> dict[str, Any]:
     }
 
 
-def _broker_row(broker: RegisteredBroker, since: RowStart) -> dict[str, Any]:
+def _broker_row(broker: BrokerRegistration, since: RowStart) -> dict[str, Any]:
+    cordoned = broker.cordoned_directories
     return {
         "broker_id": broker.broker_id,
         "broker_epoch": broker.epoch,
-        "incarnation_id": broker.incarnation,
+        "incarnation_id": str(broker.incarnation_id),
         "fenced": broker.fenced,
         "in_controlled_shutdown": broker.in_controlled_shutdown,
         "rack": broker.rack,
-        "log_dirs": list(broker.directories),
-        "cordoned_log_dirs": None if broker.cordoned is None else list(broker.cordoned),
+        "log_dirs": [*map(str, broker.directories)],
+        "cordoned_log_dirs": None if cordoned is None else [*map(str, cordoned)],
         **_start(since),
     }
 

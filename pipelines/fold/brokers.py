@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,20 +48,6 @@ BROKER_TYPES = tuple(
 
 
 @dataclass(frozen=True)
-class RegisteredBroker:
-    """The registration of a broker, with its directories in Kafka's order."""
-
-    broker_id: int
-    epoch: int
-    incarnation: str
-    fenced: bool
-    in_controlled_shutdown: bool
-    rack: str | None
-    directories: tuple[str, ...]
-    cordoned: tuple[str, ...] | None
-
-
-@dataclass(frozen=True)
 class BrokerEvent:
     """A record that changes registrations or the quorum, with its offset, time and the base offset of its batch.
     ``record`` None: the end of a snapshot."""
@@ -83,19 +68,19 @@ class BrokerChange:
     batch: int
     snapshot: bool
     broker_id: int
-    before: RegisteredBroker | None
-    after: RegisteredBroker | None
+    before: BrokerRegistration | None
+    after: BrokerRegistration | None
     cause: str
 
 
 def _apply(
-    brokers: Mapping[int, RegisteredBroker], record: Record | ControlRecord, offset: int, profile: Profile
-) -> tuple[int, RegisteredBroker | None, str]:
+    brokers: Mapping[int, BrokerRegistration], record: Record | ControlRecord, offset: int, profile: Profile
+) -> tuple[int, BrokerRegistration | None, str]:
     """The change of a broker by a record, with the model's own checks and merge."""
     try:
         match record:
             case RegisterBrokerRecord():  # R-BROKER-1, R-BROKER-8
-                after = _of(BrokerRegistration.from_record(record))
+                after = _kept(BrokerRegistration.from_record(record))
                 check_directory_owners(brokers, after)
                 return record.broker_id, after, "registered"
             case UnregisterBrokerRecord():  # R-BROKER-2, R-BROKER-5
@@ -106,7 +91,7 @@ def _apply(
                 return record.id, replace(broker, fenced=isinstance(record, FenceBrokerRecord)), "changed"
             case BrokerRegistrationChangeRecord():  # R-BROKER-4, R-BROKER-5, R-BROKER-6, R-BROKER-7, R-BROKER-8
                 broker = registered(brokers, record.broker_id, record.broker_epoch)
-                changed = _of(_model(broker).merge(record, profile))
+                changed = _kept(broker.merge(record, profile))
                 check_directory_owners(brokers, changed)
                 return record.broker_id, changed, "changed"
     except IllegalRecord as problem:
@@ -114,45 +99,21 @@ def _apply(
     raise TypeError(f"{type(record).__name__} is not a record of a broker")
 
 
-def _of(known: BrokerRegistration) -> RegisteredBroker:
-    """The part of the model's registration that the tables have (R-BROKER-1)."""
-    cordoned = known.cordoned_directories
-    return RegisteredBroker(
-        known.broker_id,
-        known.epoch,
-        str(known.incarnation_id),
-        known.fenced,
-        known.in_controlled_shutdown,
-        known.rack,
-        tuple(map(str, known.directories)),
-        None if cordoned is None else tuple(map(str, cordoned)),
-    )
-
-
-def _model(broker: RegisteredBroker) -> BrokerRegistration:
-    """The model's registration, as far as the tables have it."""
-    return BrokerRegistration(
-        broker_id=broker.broker_id,
-        epoch=broker.epoch,
-        incarnation_id=Uuid.parse(broker.incarnation),
-        fenced=broker.fenced,
-        in_controlled_shutdown=broker.in_controlled_shutdown,
-        rack=broker.rack,
-        directories=tuple(map(Uuid.parse, broker.directories)),
-        cordoned_directories=None if broker.cordoned is None else tuple(map(Uuid.parse, broker.cordoned)),
-    )
+def _kept(registration: BrokerRegistration) -> BrokerRegistration:
+    """The part of a registration that the tables have (R-BROKER-1)."""
+    return replace(registration, is_migrating_zk_broker=False, listeners=(), features=(), has_offline_directories=False)
 
 
 class FoldedBrokers(NamedTuple):
     """The result of ``fold_brokers``."""
 
-    brokers: dict[int, RegisteredBroker]
+    brokers: dict[int, BrokerRegistration]
     changes: list[BrokerChange]
     """Without changes that have no effect."""
 
 
 def fold_brokers(
-    brokers: Mapping[int, RegisteredBroker], events: Iterable[BrokerEvent], profile: Profile = KAFKA
+    brokers: Mapping[int, BrokerRegistration], events: Iterable[BrokerEvent], profile: Profile = KAFKA
 ) -> FoldedBrokers:
     """Applies events in log order.
 
@@ -160,7 +121,7 @@ def fold_brokers(
     """
     now = dict(brokers)
     changes: list[BrokerChange] = []
-    loading: dict[int, RegisteredBroker] = {}
+    loading: dict[int, BrokerRegistration] = {}
     for event in events:
         if event.record is None:
             changes += [
@@ -189,14 +150,14 @@ def fold_brokers(
 
 
 def timeline(
-    brokers: Mapping[int, RegisteredBroker], changes: Sequence[BrokerChange], directory_ids: np.ndarray
+    brokers: Mapping[int, BrokerRegistration], changes: Sequence[BrokerChange], directory_ids: np.ndarray
 ) -> tuple[Timeline, np.ndarray]:
     """The states of every broker during the batch, from its registration before it on.
 
     ``directory_ids`` are those that the shard has numbered. Returns the timeline and the ids, with those of the brokers
     appended.
     """
-    steps: dict[int, list[tuple[int, int, int, bool, RegisteredBroker | None]]] = {
+    steps: dict[int, list[tuple[int, int, int, bool, BrokerRegistration | None]]] = {
         broker_id: [(-1, -1, -1, False, broker)] for broker_id, broker in brokers.items()
     }
     for change in changes:
@@ -204,8 +165,8 @@ def timeline(
             (change.offset, change.time, change.batch, change.snapshot, change.after)
         )
     flat = [step for broker_id in sorted(steps) for step in steps[broker_id]]
-    texts = [text for *_, broker in flat if broker is not None for text in broker.directories]
-    ids = np.frombuffer(b"".join(map(_raw, texts)), np.uint64).reshape(-1, 2)
+    listed = [directory.bytes for *_, broker in flat if broker is not None for directory in broker.directories]
+    ids = np.frombuffer(b"".join(listed), np.uint64).reshape(-1, 2)
     numbers, distinct = number_ids(ids, directory_ids)
     sizes = [0 if broker is None else len(broker.directories) for *_, broker in flat]
     line = Timeline(
@@ -222,32 +183,46 @@ def timeline(
     return line, distinct
 
 
-@lru_cache(maxsize=1 << 14)
-def _raw(text: str) -> bytes:
-    return Uuid.parse(text).bytes
-
-
-def _state(broker: RegisteredBroker | None) -> int:
+def _state(broker: BrokerRegistration | None) -> int:
     if broker is None:
         return BROKER_MISSING
     return BROKER_FENCED if broker.fenced else BROKER_ACTIVE
 
 
-def dump_brokers(brokers: Mapping[int, RegisteredBroker]) -> bytes:
+def dump_brokers(brokers: Mapping[int, BrokerRegistration]) -> bytes:
     """Registrations as JSON, for the state store."""
-    return json.dumps([vars(broker) for broker in brokers.values()]).encode()
+    return json.dumps(broker_states(brokers)).encode()
 
 
-def load_brokers(data: bytes) -> dict[int, RegisteredBroker]:
-    """Undo ``dump_brokers``."""
-    loaded = [
-        RegisteredBroker(
-            **{
-                **row,
-                "directories": tuple(row["directories"]),
-                "cordoned": None if row["cordoned"] is None else tuple(row["cordoned"]),
-            }
-        )
-        for row in json.loads(data)
+def broker_states(brokers: Mapping[int, BrokerRegistration]) -> list[dict[str, Any]]:
+    """Registrations as JSON can hold them."""
+    return [
+        {
+            "broker_id": broker.broker_id,
+            "epoch": broker.epoch,
+            "incarnation": str(broker.incarnation_id),
+            "fenced": broker.fenced,
+            "in_controlled_shutdown": broker.in_controlled_shutdown,
+            "rack": broker.rack,
+            "directories": [*map(str, broker.directories)],
+            "cordoned": None if broker.cordoned_directories is None else [*map(str, broker.cordoned_directories)],
+        }
+        for broker in brokers.values()
     ]
-    return {broker.broker_id: broker for broker in loaded}
+
+
+def brokers_of(states: Iterable[Mapping[str, Any]]) -> dict[int, BrokerRegistration]:
+    """Undo ``broker_states``."""
+    return {
+        state["broker_id"]: BrokerRegistration(
+            broker_id=state["broker_id"],
+            epoch=state["epoch"],
+            incarnation_id=Uuid.parse(state["incarnation"]),
+            fenced=state["fenced"],
+            in_controlled_shutdown=state["in_controlled_shutdown"],
+            rack=state["rack"],
+            directories=tuple(map(Uuid.parse, state["directories"])),
+            cordoned_directories=None if state["cordoned"] is None else tuple(map(Uuid.parse, state["cordoned"])),
+        )
+        for state in states
+    }

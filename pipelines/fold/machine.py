@@ -6,6 +6,7 @@ A shard holds partitions. The last one, the broker shard, holds brokers, topics,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Protocol
@@ -16,14 +17,14 @@ from jbod_model.formats import codec
 from jbod_model.formats.batch import read_control
 from jbod_model.formats.control_records import ControlRecord
 from jbod_model.formats.records import Record
+from jbod_model.replay.registrations import BrokerRegistration
 from pipelines.fold.broker_shard import BrokerShardState, broker_rows, check_topics
 from pipelines.fold.brokers import (
     BrokerChange,
     BrokerEvent,
-    RegisteredBroker,
+    brokers_of,
     dump_brokers,
     fold_brokers,
-    load_brokers,
     timeline,
 )
 from pipelines.fold.events import Part, join
@@ -155,7 +156,7 @@ def fold_rows(
 class _Registrations(NamedTuple):
     """Registrations before a batch, those after it as bytes, and their changes."""
 
-    before: Mapping[int, RegisteredBroker]
+    before: Mapping[int, BrokerRegistration]
     after: bytes
     changes: Sequence[BrokerChange]
 
@@ -163,7 +164,7 @@ class _Registrations(NamedTuple):
 @lru_cache(maxsize=4)
 def _fold_registrations(profile: str, held: bytes, payloads: tuple[bytes, ...]) -> _Registrations:
     """Folds the broker records of a batch. All shards share them, so they are folded once."""
-    before = load_brokers(held)
+    before = brokers_of(json.loads(held))
     events = [event for payload in payloads for event in _events_of_values(payload)]
     after, changes = fold_brokers(before, events, PROFILES[profile])
     return _Registrations(before, dump_brokers(after), changes)
