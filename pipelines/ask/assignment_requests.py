@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 from jbod_model.errors import UsageError
 from jbod_model.formats.responses import KafkaError
@@ -31,10 +32,12 @@ PROCESSES = """
 """SQL over brokers and brokers_history: for each registered broker, since when its process runs, and when it was last
 unfenced (null: it was never fenced in this history)."""
 
-LAST_REQUESTS = """
+REFUSAL = "CASE WHEN q.error <> 0 THEN coalesce(n.name, 'error ' || CAST(q.error AS VARCHAR)) END AS refusal"
+"""SQL over requests q and error_names n: Kafka's name of the error, ``error 999`` for an unknown one, null for none."""
+
+LAST_REQUESTS = f"""
     SELECT q.topic_id, q.topic, q.partition, q.broker_id, q.directory_id, q.requested_time, q.first_requested_time,
-           q.attempt, q.realised_offset,
-           CASE WHEN q.error <> 0 THEN coalesce(n.name, 'error ' || CAST(q.error AS VARCHAR)) END AS refusal
+           q.outcome, q.attempt, q.realised_offset, q.latency_ms, {REFUSAL}
     FROM (
         SELECT *, row_number() OVER (
             PARTITION BY topic_id, partition, broker_id ORDER BY requested_time DESC, answered_time DESC, entry DESC
@@ -59,7 +62,6 @@ RETRY_LOOPS = """
 """SQL over last_asked, processes and params (refusals, window_time): assignments that are refused repeatedly."""
 
 
-_ERRORS = {error.value: error.name for error in KafkaError}
 TABLE = "assignment_requests"
 REJECTS = "request_rejects"
 
@@ -140,8 +142,7 @@ class Refused:
     last_request: LastRequest
 
 
-@dataclass(frozen=True)
-class RetryLoop:
+class RetryLoop(NamedTuple):
     """An assignment that is requested and refused repeatedly: check B-02."""
 
     topic: str | None
@@ -179,14 +180,9 @@ class Assignments:
     retry_loops: Sequence[RetryLoop]
 
 
-_NEWEST = """
-    SELECT topic_id, partition, broker_id, directory_id AS asked_id, epoch_us(requested_time) AS asked_micros, outcome,
-           error, attempt, realised_offset, latency_ms
-    FROM {rows} QUALIFY row_number() OVER (
-        PARTITION BY topic_id, partition, broker_id ORDER BY requested_time DESC, answered_time DESC, entry DESC
-    ) = 1
-"""
-_REQUEST_COLUMNS = "asked_id, asked_micros, outcome, error, attempt, realised_offset, latency_ms"
+_REQUEST_COLUMNS = (
+    "q.directory_id, epoch_us(q.requested_time), q.outcome, q.refusal, q.attempt, q.realised_offset, q.latency_ms"
+)
 _NOTHING = (
     "(SELECT NULL::VARCHAR AS topic, NULL::VARCHAR AS topic_id, NULL::INTEGER AS partition, "
     "NULL::INTEGER AS broker_id, NULL::VARCHAR AS directory_id, NULL::TIMESTAMPTZ AS requested_time, "
@@ -194,6 +190,14 @@ _NOTHING = (
     "NULL::VARCHAR AS why, 0 AS error, 0 AS attempt, NULL::BIGINT AS realised_offset, NULL::BIGINT AS latency_ms, "
     "0 AS entry WHERE false)"
 )
+
+
+def _last_asked(lake: Lake) -> str:
+    """SQL: the table last_asked, and those that it is made of, to follow WITH."""
+    return f"""
+        assignment_requests AS (SELECT * FROM {requests_until(lake) or _NOTHING}),
+        error_names AS ({ERROR_NAMES}), last_asked AS ({LAST_REQUESTS})
+    """
 
 
 def assignments(lake: Lake, refusals: int = 3, window: timedelta = timedelta(days=7)) -> Assignments:
@@ -217,8 +221,8 @@ def assignments(lake: Lake, refusals: int = 3, window: timedelta = timedelta(day
         slowest_ms=slowest,
         unreadable=unreadable,
         migrating=lake.query(f"SELECT count(*) FROM {lake.at('assignments')} WHERE kind = 'migrating'")[0][0],
-        unassigned=_unassigned(lake, rows),
-        refused=_refused(lake, rows),
+        unassigned=_unassigned(lake),
+        refused=_refused(lake),
         retry_loops=retry_loops(lake, refusals, window),
     )
 
@@ -227,34 +231,29 @@ def retry_loops(lake: Lake, refusals: int = 3, window: timedelta = timedelta(day
     """The assignments of check B-02: refused at least ``refusals`` times in a row, the last time within ``window``.
     They are the newest request for their replica, by a process that still runs. The most frequent come first."""
     since = round((lake.time - window).timestamp() * 1_000_000)
-    rows = lake.query(
-        f"""
-        WITH brokers AS (SELECT * FROM {lake.at("brokers")}),
-        brokers_history AS (SELECT * FROM {lake.until("brokers")}),
-        assignment_requests AS (SELECT * FROM {requests_until(lake) or _NOTHING}),
-        error_names AS ({ERROR_NAMES}), processes AS ({PROCESSES}), last_asked AS ({LAST_REQUESTS}),
-        params AS (SELECT {refusals} AS refusals, make_timestamptz({since}) AS window_time)
-        SELECT topic, topic_id, partition, broker_id, directory_id, refusal, attempt, epoch_us(first_requested_time),
-               epoch_us(requested_time)
-        FROM ({RETRY_LOOPS}) ORDER BY attempt DESC, topic_id, partition, broker_id
-        """
+    return lake.named_rows(
+        RetryLoop,
+        f"""(
+            WITH {_last_asked(lake)}, brokers AS (SELECT * FROM {lake.at("brokers")}),
+            brokers_history AS (SELECT * FROM {lake.until("brokers")}), processes AS ({PROCESSES}),
+            params AS (SELECT {refusals} AS refusals, make_timestamptz({since}) AS window_time)
+            SELECT *, refusal AS error, attempt AS attempts, first_requested_time AS first_time,
+                   requested_time AS last_time
+            FROM ({RETRY_LOOPS})
+        ) ORDER BY attempts DESC, topic_id, partition, broker_id""",
     )
-    return [
-        RetryLoop(topic, topic_id, partition, broker, directory, refusal, many, time_of(first), time_of(last))
-        for topic, topic_id, partition, broker, directory, refusal, many, first, last in rows
-    ]
 
 
-def _unassigned(lake: Lake, rows: str) -> list[Waiting]:
+def _unassigned(lake: Lake) -> list[Waiting]:
     replicas = lake.query(
         f"""
-        WITH newest AS ({_NEWEST.format(rows=rows)})
+        WITH {_last_asked(lake)}
         SELECT a.topic, a.topic_id, a.partition, a.broker_id, b.fenced, a.from_offset, epoch_us(a.from_time),
                a.from_snapshot, {_REQUEST_COLUMNS}
         FROM {lake.since("assignments", "directory_id", of="kind = 'unassigned'")} a
         LEFT JOIN {lake.at("brokers")} b USING (broker_id)
-        LEFT JOIN newest n ON n.topic_id = a.topic_id AND n.partition = a.partition AND n.broker_id = a.broker_id
-             AND asked_micros >= epoch_us(a.from_time) - 1_000_000
+        LEFT JOIN last_asked q ON q.topic_id = a.topic_id AND q.partition = a.partition AND q.broker_id = a.broker_id
+             AND epoch_us(q.requested_time) >= epoch_us(a.from_time) - 1_000_000
         ORDER BY a.from_offset, a.topic, a.partition, a.broker_id
         """
     )
@@ -268,48 +267,31 @@ def _unassigned(lake: Lake, rows: str) -> list[Waiting]:
             from_offset=since,
             from_time=time_of(micros),
             from_snapshot=snapshot,
-            last_request=_last_request(*last),
+            last_request=None if last[0] is None else _last_request(*last),
         )
         for topic, topic_id, partition, broker, fenced, since, micros, snapshot, *last in replicas
     ]
 
 
-def _refused(lake: Lake, rows: str) -> list[Refused]:
+def _refused(lake: Lake) -> list[Refused]:
     replicas = lake.query(
         f"""
-        WITH newest AS ({_NEWEST.format(rows=rows)})
+        WITH {_last_asked(lake)}
         SELECT a.topic, a.topic_id, a.partition, a.broker_id, a.directory_id, {_REQUEST_COLUMNS}
-        FROM {lake.at("assignments")} a JOIN newest n USING (topic_id, partition, broker_id)
-        WHERE kind <> 'unassigned' AND error <> 0 AND asked_id <> a.directory_id
+        FROM {lake.at("assignments")} a JOIN last_asked q USING (topic_id, partition, broker_id)
+        WHERE a.kind <> 'unassigned' AND q.refusal IS NOT NULL AND q.directory_id <> a.directory_id
         ORDER BY a.topic, a.partition, a.broker_id
         """
     )
     return [
-        Refused(topic, topic_id, partition, broker, directory, request)
+        Refused(topic, topic_id, partition, broker, directory, _last_request(*last))
         for topic, topic_id, partition, broker, directory, *last in replicas
-        if (request := _last_request(*last)) is not None
     ]
 
 
-def _last_request(
-    directory: str | None,
-    micros: int | None,
-    outcome: str | None,
-    error: int | None,
-    attempt: int | None,
-    offset: int | None,
-    latency: int | None,
-) -> LastRequest | None:
-    if directory is None or micros is None or outcome is None or attempt is None:
-        return None
-    return LastRequest(directory, time_of(micros), outcome, error_name(error or 0), attempt, offset, latency)
-
-
-def error_name(code: int) -> str:
-    """Kafka's name of an error code, ``error 999`` for one that is not known, empty for none."""
-    if code == 0:
-        return ""
-    return _ERRORS.get(code, f"error {code}")
+def _last_request(directory: str, micros: int, outcome: str, error: str | None, *more: Any) -> LastRequest:
+    """One of ``_REQUEST_COLUMNS``."""
+    return LastRequest(directory, time_of(micros), outcome, error or "", *more)
 
 
 @dataclass(frozen=True)
@@ -327,12 +309,13 @@ def requests_of(lake: Lake, topic: str, partition: int) -> list[Request]:
         raise UsageError(f"{lake.path}: no requests in this lake: jbod replay LOG_DIR --requests FILE")
     requests = lake.query(
         f"""
-        SELECT broker_id, directory_id, epoch_us(requested_time), outcome, error, attempt, realised_offset, latency_ms
-        FROM {rows} WHERE topic = $1 AND partition = $2 ORDER BY requested_time, broker_id, entry
+        WITH q AS (SELECT q.*, {REFUSAL} FROM {rows} q LEFT JOIN ({ERROR_NAMES}) n ON n.error = q.error)
+        SELECT q.broker_id, {_REQUEST_COLUMNS} FROM q WHERE topic = $1 AND partition = $2
+        ORDER BY requested_time, broker_id, entry
         """,
         [topic, partition],
     )
-    return [Request(broker, request) for broker, *last in requests if (request := _last_request(*last)) is not None]
+    return [Request(broker, _last_request(*last)) for broker, *last in requests]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pipelines.ask.assignment_requests import requests_until, waits
 from pipelines.ask.starting import select_brokers
-from pipelines.lake.ledger import micros_of, time_if_any
+from pipelines.lake.ledger import micros_of
 from pipelines.lake.reader import Lake
 
 MOVED, RECREATED, RETURNED, UNDECIDED = "moved", "recreated", "returned", "undecided"
@@ -334,8 +334,7 @@ class MoveCounts:
     longest_duration: timedelta | None
 
 
-@dataclass(frozen=True)
-class Asking:
+class Asking(NamedTuple):
     """All requests of all brokers, and the longest queue."""
 
     requests: int
@@ -361,41 +360,29 @@ def asking(lake: Lake) -> Asking | None:
     rows = requests_until(lake)
     if rows is None:
         return None
-    ((requests, entries, largest, retries, refused, first, last),) = lake.query(
-        f"""
-        SELECT count(*) FILTER (entry = 0), count(*),
-               coalesce(max(entries), 0), count(*) FILTER (attempt > 1), count(*) FILTER (error <> 0),
-               epoch_us(min(requested_time)), epoch_us(max(requested_time))
-        FROM {rows}
-        """
+    (answer,) = lake.named_rows(
+        Asking,
+        f"""(
+            WITH slots AS ({waits(lake)}), change AS (
+                SELECT broker_id, from_offset AS o, from_micros AS micros, 1 AS n FROM slots
+                UNION ALL SELECT broker_id, to_offset, to_micros, -1 FROM slots WHERE to_offset IS NOT NULL
+            ), running AS (
+                SELECT broker_id, o, micros,
+                       sum(n) OVER (PARTITION BY broker_id ORDER BY o, n ROWS UNBOUNDED PRECEDING)::BIGINT AS most
+                FROM change
+            ), longest AS (SELECT * FROM running ORDER BY most DESC, o, broker_id LIMIT 1)
+            SELECT asked.*, coalesce(most, 0) AS waiting, broker_id AS waiting_broker, o AS waiting_offset,
+                   make_timestamptz(micros) AS waiting_time
+            FROM (
+                SELECT count(*) FILTER (r.entry = 0) AS requests, count(*) AS entries,
+                       coalesce(max(r.entries), 0) AS largest, count(*) FILTER (r.attempt > 1) AS retries,
+                       count(*) FILTER (r.error <> 0) AS refused, min(r.requested_time) AS first_time,
+                       max(r.requested_time) AS last_time
+                FROM {rows} r
+            ) asked LEFT JOIN longest ON true
+        )""",
     )
-    longest = lake.query(
-        f"""
-        WITH slots AS ({waits(lake)}), change AS (
-            SELECT broker_id, from_offset AS o, from_micros AS micros, 1 AS n FROM slots
-            UNION ALL SELECT broker_id, to_offset, to_micros, -1 FROM slots WHERE to_offset IS NOT NULL
-        ), running AS (
-            SELECT broker_id, o, micros,
-                   sum(n) OVER (PARTITION BY broker_id ORDER BY o, n ROWS UNBOUNDED PRECEDING)::BIGINT AS waiting
-            FROM change
-        )
-        SELECT waiting, broker_id, o, micros FROM running ORDER BY waiting DESC, o, broker_id LIMIT 1
-        """
-    )
-    waiting, broker, offset, micros = longest[0] if longest else (0, None, None, None)
-    return Asking(
-        requests=requests,
-        entries=entries,
-        largest=largest,
-        retries=retries,
-        refused=refused,
-        first_time=time_if_any(first),
-        last_time=time_if_any(last),
-        waiting=waiting,
-        waiting_broker=broker,
-        waiting_offset=offset,
-        waiting_time=time_if_any(micros),
-    )
+    return answer
 
 
 def step_for(span: timedelta, most: int = 200) -> timedelta:

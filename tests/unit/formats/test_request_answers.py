@@ -7,10 +7,11 @@ from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from jbod_model.errors import UsageError
-from pipelines.ask.assignment_requests import assignments, error_name, queue, requests_of
+from pipelines.ask.assignment_requests import ERROR_NAMES, REFUSAL, assignments, queue, requests_of
 from pipelines.cli.main import main
 from pipelines.lake.reader import Lake
 from pipelines.run.log_lake import LogLake
@@ -150,11 +151,13 @@ def test_the_requests_of_a_partition_are_told_in_order_and_a_lake_without_reques
 
 
 def test_a_refusal_has_kafkas_name() -> None:
-    assert [error_name(code) for code in (0, 100, -1, 999)] == [
-        "",
-        "UNKNOWN_TOPIC_ID",
-        "UNKNOWN_SERVER_ERROR",
-        "error 999",
+    codes = "(VALUES (1, 0), (2, 100), (3, -1), (4, 999)) q (place, error)"
+    names = f"FROM {codes} LEFT JOIN ({ERROR_NAMES}) n ON n.error = q.error ORDER BY place"
+    assert duckdb.connect().execute(f"SELECT {REFUSAL} {names}").fetchall() == [
+        (None,),
+        ("UNKNOWN_TOPIC_ID",),
+        ("UNKNOWN_SERVER_ERROR",),
+        ("error 999",),
     ]
 
 
