@@ -253,24 +253,6 @@ def generate_directory_id(used: Collection[Uuid], next_long: Callable[[], int] =
             return candidate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
-    """One meta.properties to write. ``is_new``: the directory had none."""
-
-    directory: str
-    meta: MetaProperties
-    is_new: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The files to write, the directories that stay as they are, and the unreadable ones that are skipped."""
-
-    writes: tuple[Write, ...]
-    untouched: tuple[str, ...] = ()
-    skipped: tuple[StorageProblem, ...] = ()
-
-
 def plan_format(
     ensemble: Ensemble,
     *,
@@ -280,8 +262,8 @@ def plan_format(
     add_missing_ids: bool = False,
     metadata_directory_id: Uuid | None = None,
     next_long: Callable[[], int] = secure_long,
-) -> Plan:
-    """The plan of formatting, which writes only to directories that need it (R-STORE-16).
+) -> dict[str, MetaProperties]:
+    """The plan of formatting: directory -> the file to write, of those that need it (R-STORE-16).
 
     Nothing is written before the whole plan is made (R-STORE-22).
 
@@ -303,68 +285,59 @@ def plan_format(
     if ensemble.failed and not ensemble.empty and not formatted:
         raise NothingToFormat("", "no directory can be formatted: all are unreadable")
     used = set(ensemble.directory_ids)
-    writes = []
-    untouched = []
+    writes: dict[str, MetaProperties] = {}
     if metadata_directory_id is not None:
         used.add(metadata_directory_id)
     for path in ensemble.directories:
         meta = formatted.get(path)
         if path in ensemble.empty:
             meta = MetaProperties(version=1, cluster_id=cluster_id, node_id=node_id)
-        elif meta is None:
-            continue
-        elif meta.directory_id is not None or not add_missing_ids:
-            untouched.append(path)
+        elif meta is None or meta.directory_id is not None or not add_missing_ids:
             continue
         directory_id = metadata_directory_id if path == ensemble.metadata_dir else None
         if directory_id is None:
             directory_id = generate_directory_id(used, next_long)
         used.add(directory_id)
-        writes.append(
-            Write(directory=path, meta=replace(meta, directory_id=directory_id), is_new=path in ensemble.empty)
-        )
-    return Plan(writes=tuple(writes), untouched=tuple(untouched), skipped=tuple(ensemble.failed.values()))
+        writes[path] = replace(meta, directory_id=directory_id)
+    return writes
 
 
-def plan_start(ensemble: Ensemble, *, node_id: int, next_long: Callable[[], int] = secure_long) -> Plan:
+def plan_start(
+    ensemble: Ensemble, *, node_id: int, next_long: Callable[[], int] = secure_long
+) -> dict[str, MetaProperties]:
     """The rewrites of a starting broker: directories without an id get one, their version stays (R-STORE-9).
 
-    Raises the first fatal problem of the directories; those it starts without are in ``skipped`` (R-STORE-11).
+    Raises the first fatal problem of the directories. It starts without those that failed (R-STORE-11).
     """
     for problem in find_start_problems(ensemble, node_id=node_id, need_metadata_dir=True):
         if problem.fatal:
             raise problem
     used = set(ensemble.directory_ids)
-    writes = []
+    writes: dict[str, MetaProperties] = {}
     for path, meta in ensemble.properties.items():
         if meta.directory_id is None:
             directory_id = generate_directory_id(used, next_long)
             used.add(directory_id)
-            writes.append(Write(directory=path, meta=replace(meta, directory_id=directory_id), is_new=False))
-    touched = {write.directory for write in writes}
-    return Plan(
-        writes=tuple(writes),
-        untouched=tuple(path for path in ensemble.properties if path not in touched),
-        skipped=tuple(ensemble.failed.values()),
-    )
+            writes[path] = replace(meta, directory_id=directory_id)
+    return writes
 
 
-def apply_plan(plan: Plan, *, before_write: Callable[[Write], None] | None = None) -> tuple[Write, ...]:
+def apply_plan(
+    writes: Mapping[str, MetaProperties], *, before_write: Callable[[str], None] = lambda _directory: None
+) -> None:
     """Write the plan, directory by directory, each in one step; directories that do not exist are created.
 
     ``before_write`` runs after the directory was created and before its meta.properties is written, so its files are
     complete when the directory counts as formatted. Raises :class:`WriteFailed` at the first directory that cannot be
     written: those before it are done, this one and the rest are unchanged.
     """
-    for write in plan.writes:
+    for directory, meta in writes.items():
         try:
-            Path(write.directory).mkdir(parents=True, exist_ok=True)
+            Path(directory).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise WriteFailed(write.directory, f"cannot be created: {error.strerror or error}") from None
-        if before_write is not None:
-            before_write(write)
-        write_meta_properties(write.directory, write.meta)
-    return plan.writes
+            raise WriteFailed(directory, f"cannot be created: {error.strerror or error}") from None
+        before_write(directory)
+        write_meta_properties(directory, meta)
 
 
 def registered_directories(ensemble: Ensemble, log_dirs: Iterable[str]) -> tuple[Uuid, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jbod_model.broker import process
@@ -14,7 +14,7 @@ from jbod_model.broker.replicas import Replicas
 from jbod_model.ids import KAFKA_IDS, IdTable, Uuid
 from jbod_model.profiles import BrokerRules
 from jbod_model.replay.image import Image
-from jbod_model.storage.ensemble import DirectoryState, Ensemble, Plan, plan_format, plan_start, registered_directories
+from jbod_model.storage.ensemble import DirectoryState, Ensemble, plan_format, plan_start, registered_directories
 from jbod_model.storage.problems import NotFormatted, StorageProblem, UnreadableDirectory
 from jbod_model.storage.properties import MetaProperties
 
@@ -61,7 +61,7 @@ class Host:
             metadata_dir=self.metadata_dir,
         )
 
-    def format(self) -> Plan:
+    def format(self) -> None:
         """Format the disks as ``kafka-storage format --ignore-formatted`` does."""
         plan = plan_format(
             self.ensemble(),
@@ -72,7 +72,6 @@ class Host:
             next_long=self.next_long,
         )
         self._write(plan)
-        return plan
 
     def start(
         self, now: int, incarnation: Uuid, *, zookeeper: bool = False
@@ -151,9 +150,9 @@ class Host:
             if is_future == future
         }
 
-    def _write(self, plan: Plan) -> None:
-        for write in plan.writes:
-            self.disks[write.directory].meta = replace(write.meta)
+    def _write(self, plan: Mapping[str, MetaProperties]) -> None:
+        for directory, meta in plan.items():
+            self.disks[directory].meta = replace(meta)
 
 
 @dataclass(frozen=True, slots=True)

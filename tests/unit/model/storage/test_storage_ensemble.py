@@ -12,7 +12,6 @@ from jbod_model.ids import Uuid
 from jbod_model.storage import problems
 from jbod_model.storage.ensemble import (
     Ensemble,
-    Plan,
     apply_plan,
     find_problems,
     find_start_problems,
@@ -138,7 +137,7 @@ def test_ensemble_of_no_directory_is_refused() -> None:
 # KafkaRaftServerTest
 
 
-def start(log_dirs: list[str], metadata_dir: str, node_id: int = 1) -> tuple[Ensemble, Plan]:
+def start(log_dirs: list[str], metadata_dir: str, node_id: int = 1) -> tuple[Ensemble, dict[str, MetaProperties]]:
     ensemble = load_ensemble(log_dirs, metadata_dir)
     return ensemble, plan_start(ensemble, node_id=node_id)
 
@@ -149,21 +148,21 @@ def test_start_generates_missing_directory_ids_and_keeps_the_rest(tmp_path: Path
     new = directory(tmp_path, "new")
     named = directory(tmp_path, "named", directory_id=A)
     _, plan = start([old, new, named], old)
-    assert plan.untouched == (named,)
+    assert {*plan} == {old, new}
     apply_plan(plan)
     assert replace(read_meta_properties(old), directory_id=None) == replace(META, version=0)
     assert replace(read_meta_properties(new), directory_id=None) == META
     ids = {read_meta_properties(path).directory_id for path in (old, new, named)}
     assert len(ids) == 3
     assert None not in ids
-    assert start([old, new, named], old)[1].writes == ()
+    assert start([old, new, named], old)[1] == {}
 
 
 def test_start_with_every_id_present_writes_nothing(tmp_path: Path) -> None:
     """testKRaftUpdate and testKRaftUpdateAt3_3_IV3, for the part about directories."""
     path = directory(tmp_path, "d", directory_id=Uuid.parse("4jm0e-YRYeB6CCKBvwoS8w"))
-    _, plan = start([path], path)
-    assert (plan.writes, plan.untouched, plan.skipped) == ((), (path,), ())
+    ensemble, plan = start([path], path)
+    assert (plan, [*ensemble.properties], ensemble.failed) == ({}, [path], {})
 
 
 def test_start_with_another_node_id_is_refused(tmp_path: Path) -> None:
@@ -200,7 +199,7 @@ def test_start_with_an_offline_data_directory_continues_without_it(tmp_path: Pat
     good = directory(tmp_path, "one", directory_id=A)
     bad = broken(tmp_path, "bad")
     ensemble, plan = start([bad, good], good)
-    assert [problem.directory for problem in plan.skipped] == [bad]
+    assert ([*ensemble.failed], plan) == ([bad], {})
     assert ensemble.node_id == 1
     assert registered_directories(ensemble, [bad, good]) == (A,)
 

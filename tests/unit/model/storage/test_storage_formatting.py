@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jbod_model.errors import UsageError
 from jbod_model.ids import Uuid, reserved
 from jbod_model.storage import problems
-from jbod_model.storage.ensemble import Ensemble, Plan, Write, apply_plan, load_ensemble, plan_format
+from jbod_model.storage.ensemble import Ensemble, apply_plan, load_ensemble, plan_format
 from jbod_model.storage.problems import StorageProblem
 from jbod_model.storage.properties import (
     MetaProperties,
@@ -33,7 +33,7 @@ def paths(tmp_path: Path, count: int) -> list[str]:
     return [str(path) for path in made]
 
 
-def formatted(directories: list[str], **options: Any) -> Plan:
+def formatted(directories: list[str], **options: Any) -> dict[str, MetaProperties]:
     plan = plan_format(
         load_ensemble(directories, directories[0]),
         cluster_id=options.pop("cluster_id", CLUSTER),
@@ -79,10 +79,9 @@ def test_format_with_ignore_formatted_changes_only_the_others(tmp_path: Path) ->
     formatted([metadata])
     before = Path(metadata, "meta.properties").stat()
     plan = formatted([metadata, two], ignore_formatted=True)
-    assert [write.directory for write in plan.writes] == [two]
-    assert plan.untouched == (metadata,)
+    assert [*plan] == [two]
     assert Path(metadata, "meta.properties").stat().st_ino == before.st_ino
-    assert formatted([metadata, two], ignore_formatted=True).writes == ()
+    assert formatted([metadata, two], ignore_formatted=True) == {}
 
 
 def test_format_with_a_directory_that_cannot_be_read_formats_the_rest(tmp_path: Path) -> None:
@@ -91,8 +90,8 @@ def test_format_with_a_directory_that_cannot_be_read_formats_the_rest(tmp_path: 
     bad = tmp_path / "file"
     bad.write_text("")
     plan = formatted([good, str(bad)])
-    assert [write.directory for write in plan.writes] == [good]
-    assert [problem.directory for problem in plan.skipped] == [str(bad)]
+    assert [*plan] == [good]
+    assert [*load_ensemble([good, str(bad)], good).failed] == [str(bad)]
 
 
 def test_format_with_no_directory_that_can_be_read_is_refused(tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_format_gives_the_metadata_directory_the_id_of_the_voters(tmp_path: Path
     assert read_meta_properties(metadata).directory_id == VOTER
     assert read_meta_properties(two).directory_id != VOTER
     other = Uuid.parse("oTM53yT_SbSfzlvkh_PfVA")
-    assert formatted([metadata, two], metadata_directory_id=other, ignore_formatted=True).writes == ()
+    assert formatted([metadata, two], metadata_directory_id=other, ignore_formatted=True) == {}
     assert read_meta_properties(metadata).directory_id == VOTER
 
 
@@ -145,10 +144,9 @@ def test_format_completes_missing_ids_only_on_request(tmp_path: Path) -> None:
     metadata, two = paths(tmp_path, 2)
     write_meta_properties(metadata, MetaProperties(version=0, cluster_id=CLUSTER, node_id=1))
     write_meta_properties(two, MetaProperties(version=1, cluster_id=CLUSTER, node_id=1, directory_id=VOTER))
-    assert formatted([metadata, two], ignore_formatted=True).writes == ()
+    assert formatted([metadata, two], ignore_formatted=True) == {}
     plan = formatted([metadata, two], add_missing_ids=True)
-    assert [(write.directory, write.is_new) for write in plan.writes] == [(metadata, False)]
-    assert plan.untouched == (two,)
+    assert [*plan] == [metadata]
     assert read_meta_properties(metadata).version == 0
     assert read_meta_properties(metadata).directory_id is not None
 
@@ -163,8 +161,8 @@ def test_format_writes_what_comes_first_before_the_directory_counts_as_formatted
     (directory,) = paths(tmp_path, 1)
     seen = []
 
-    def before(write: Write) -> None:
-        seen.append((write.directory, Path(write.directory, "meta.properties").exists()))
+    def before(path: str) -> None:
+        seen.append((path, Path(path, "meta.properties").exists()))
 
     plan = plan_format(load_ensemble([directory]), cluster_id=CLUSTER, node_id=1)
     apply_plan(plan, before_write=before)
@@ -205,10 +203,10 @@ def test_format_plans_for_any_directories_leave_unique_ids_and_formatted_ones_al
     except problems.NothingToFormat:
         assert set(states) == {"unreadable"}
         return
-    written = {write.directory: states[int(write.directory[2:])] for write in plan.writes}
+    written = {path: states[int(path[2:])] for path in plan}
     assert set(written.values()) <= {"empty", "missing"} | ({"without id"} if add else set())
     after = {path: meta for path, meta in directories.items() if isinstance(meta, MetaProperties)}
-    after |= {write.directory: write.meta for write in plan.writes}
+    after |= plan
     ids = [meta.directory_id for meta in after.values() if meta.directory_id is not None]
     assert len(ids) == len(set(ids))
 
