@@ -312,18 +312,12 @@ def may_begin_with(request: Request, record: Record, image: Image) -> bool:
         return isinstance(record, PartitionChangeRecord)
     if isinstance(request, requests.UnregisterControllerRequest):
         return isinstance(record, UnregisterControllerRecord) and record.controller_id == request.controller_id
-    if isinstance(request, requests.AssignReplicasToDirsRequest):
+    if isinstance(request, (requests.AssignReplicasToDirsRequest, requests.AlterPartitionRequest)):
+        parts = request.directories if isinstance(request, requests.AssignReplicasToDirsRequest) else (request,)
         return isinstance(record, PartitionChangeRecord) and any(
             partition.partition_index == record.partition_id
-            for directory in request.directories
-            for topic in directory.topics
-            if topic.topic_id == record.topic_id
-            for partition in topic.partitions
-        )
-    if isinstance(request, requests.AlterPartitionRequest):
-        return isinstance(record, PartitionChangeRecord) and any(
-            partition.partition_index == record.partition_id
-            for topic in request.topics
+            for part in parts
+            for topic in part.topics
             if topic.topic_id == record.topic_id
             for partition in topic.partitions
         )

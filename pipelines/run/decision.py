@@ -80,10 +80,14 @@ def decide(
         choose_kernels([wanted.log_dir])
     loads = _is_large(wanted, spark, load_bytes) and (is_new or _is_only_loaded(wanted))
     if is_new:
-        _check(wanted)
+        from pipelines.lake.written_lake import check_folder
+        from pipelines.source.log_dir import LogDir
+
+        check_folder(wanted.lake)
+        LogDir(wanted.log_dir).check_beginning()
     reason, soon = "the lake is new" if is_new else "the lake lacks records of the log, or its checkpoint", session
     if not loads and session is None:
-        reason, soon = _soon_for_new_lake(spark) if is_new else _soon_for_known_lake(wanted, spark)
+        reason, soon = _soon(wanted, spark, is_new)
     from pipelines.run.runner import Runner
 
     nothing, read = nothing_new(wanted, notice, of_many=session is not None)
@@ -160,29 +164,14 @@ def _is_only_loaded(wanted: Replay) -> bool:
     )
 
 
-def _check(wanted: Replay) -> None:
-    """Raises UsageError if there is no log, or no place for a new lake."""
-    from pipelines.lake.written_lake import check_folder
-    from pipelines.source.log_dir import LogDir
-
-    check_folder(wanted.lake)
-    LogDir(wanted.log_dir).check_beginning()
-
-
-def _soon_for_new_lake(spark: Spark) -> tuple[str, Session]:
-    """Starts a session early for a new lake."""
-    from pipelines.spark.session import spark_session_soon
-    from pipelines.spark.versions import check_installed
-
-    check_installed()
-    return "the lake is new", spark_session_soon(spark, PRELOAD)
-
-
-def _soon_for_known_lake(wanted: Replay, spark: Spark) -> tuple[str, Session | None]:
-    """Starts a session early for a lake on this machine, if the run follows, or the log seems to have grown."""
-    if "://" in wanted.lake:
+def _soon(wanted: Replay, spark: Spark, is_new: bool) -> tuple[str, Session | None]:
+    """Starts a session early: for a new lake, and for one on this machine if the run follows, or the log seems to have
+    grown."""
+    if is_new:
+        reason = "the lake is new"
+    elif "://" in wanted.lake:
         return "the lake may lack records of the log", None
-    if wanted.follow_seconds is not None:
+    elif wanted.follow_seconds is not None:
         reason = "the run follows the log"
     elif _is_newer(wanted.log_dir, wanted.lake):
         reason = "the log was written after the last publication"
@@ -192,7 +181,7 @@ def _soon_for_known_lake(wanted: Replay, spark: Spark) -> tuple[str, Session | N
     from pipelines.spark.versions import check_installed
 
     # A run with nothing new needs neither Spark nor Java. If the run needs them, it reports the problem later.
-    with suppress(UsageError):
+    with suppress(*(() if is_new else (UsageError,))):
         check_installed()
         return reason, spark_session_soon(spark, PRELOAD)
     return reason, None
