@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest, write_to_textfile
+from prometheus_client import generate_latest, write_to_textfile
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -145,19 +145,19 @@ FINDINGS_OFFSET = _metric(
 METRICS: tuple[Metric, ...] = tuple(_declared)
 
 
+@dataclass(frozen=True)
 class _Measured(Collector):
     """Families that were measured once."""
 
-    def __init__(self, families: Sequence[GaugeMetricFamily]) -> None:
-        self._families = families
+    families: Iterable[GaugeMetricFamily]
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        return self._families
+        return self.families
 
 
 def as_text(families: Iterable[GaugeMetricFamily]) -> str:
     """The exposition format, version 0.0.4."""
-    return generate_latest(_registry(families)).decode()
+    return generate_latest(_Measured(families)).decode()
 
 
 def as_json(families: Iterable[GaugeMetricFamily]) -> dict[str, Any]:
@@ -177,12 +177,6 @@ def write(families: Iterable[GaugeMetricFamily], out: Path) -> None:
     """Writes the same to a file in one step: a reader sees the old or the new content. Creates its folder."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_to_textfile(str(out), _registry(families))
+        write_to_textfile(str(out), _Measured(families))
     except OSError as problem:
         raise UsageError(f"--out {out}: cannot be written: {problem.strerror}") from None
-
-
-def _registry(families: Iterable[GaugeMetricFamily]) -> CollectorRegistry:
-    registry = CollectorRegistry()
-    registry.register(_Measured(list(families)))
-    return registry

@@ -121,7 +121,3 @@ class Positioned(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of one task."""
         return self._reader.read(partition)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """What is before ``end`` was processed."""
-        self._reader.commit(end)

@@ -80,11 +80,19 @@ def _warn(line: str) -> None:
     warnings.warn(line, stacklevel=2)
 
 
-class BatchReader(DataSourceReader):
-    """Reads from the beginning (or the newest snapshot) to the present end."""
-
+class _Reads:
     def __init__(self, options: LogOptions) -> None:
         self._options = options
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one task."""
+        assert isinstance(partition, LogPart)
+        with crossing():
+            yield from read_part(self._options, partition)
+
+
+class BatchReader(_Reads, DataSourceReader):
+    """Reads from the beginning (or the newest snapshot) to the present end."""
 
     @crossing()
     def partitions(self) -> Sequence[InputPartition]:
@@ -96,22 +104,16 @@ class BatchReader(DataSourceReader):
         start = planner.begin(self._options.start)
         return parts_of(list(planner.slices(start, planner.advance(start))), self._options.partitions)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one task."""
-        assert isinstance(partition, LogPart)
-        with crossing():
-            yield from read_part(self._options, partition)
-
 
 LOOK_SECONDS = 0.1
 """Between two looks at the log while a stream waits for new records."""
 
 
-class StreamReader(LimitedReader):
+class StreamReader(_Reads, LimitedReader):
     """Follows the log. Its offsets are positions with the fingerprint of the last batch read."""
 
     def __init__(self, options: LogOptions) -> None:
-        self._options = options
+        super().__init__(options)
         self._planner: Planner | None = None
         self._ends = False
         self._mirror: Mirror | None = None
@@ -196,12 +198,3 @@ class StreamReader(LimitedReader):
         if not planner.holds(last):
             raise LogChanged(self._options.path, last.base, "history changed after the batch was planned")
         return parts_of(list(planner.slices(first, last)), self._options.partitions)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one task."""
-        assert isinstance(partition, LogPart)
-        with crossing():
-            yield from read_part(self._options, partition)
-
-    def commit(self, end: dict[str, int]) -> None:
-        """Does nothing on disk: the source keeps no state in Kafka's directory."""

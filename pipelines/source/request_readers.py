@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from jbod_model.errors import crossing
 from jbod_model.formats.request_log import Reject, RequestLine
 from pipelines.formats.requests import Parser, Rejects, TooLong, assignments_table, lines, requests_batch
-from pipelines.source.limits import LimitedReader, ReadAllAvailable, ReadLimit, ReadMaxBytes
+from pipelines.source.limits import LimitedReader, ReadLimit, ReadMaxBytes
 from pipelines.source.log_options import PARTS, REJECTS, REQUESTS, RequestOptions
 from pipelines.source.request_files import LogFile, RequestFiles, Text, file_id
 
@@ -125,11 +125,19 @@ def _packed(kind: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"kind": [kind], "payload": [payload]})
 
 
-class RequestBatchReader(DataSourceReader):
-    """Reads all lines that are complete now."""
-
+class _Reads:
     def __init__(self, options: RequestOptions) -> None:
         self._options = options
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Arrow batches of one task."""
+        assert isinstance(partition, RequestPart)
+        with crossing():
+            yield from read_pieces(self._options, partition.pieces)
+
+
+class RequestBatchReader(_Reads, DataSourceReader):
+    """Reads all lines that are complete now."""
 
     @crossing()
     def partitions(self) -> Sequence[InputPartition]:
@@ -139,12 +147,6 @@ class RequestBatchReader(DataSourceReader):
         pieces = [piece for log in files.scan({}) for piece in cut(log, 0, log.end)]
         return parts(pieces, self._options.partitions)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one task."""
-        assert isinstance(partition, RequestPart)
-        with crossing():
-            yield from read_pieces(self._options, partition.pieces)
-
 
 FORGOTTEN = 1_000
 """How many logs that are gone are remembered, in case they come back."""
@@ -152,11 +154,11 @@ Offset = dict[str, Any]
 """``{"files": [[file_id, position, path], ...]}`` in the order in which they were begun."""
 
 
-class RequestStreamReader(LimitedReader):
+class RequestStreamReader(_Reads, LimitedReader):
     """Follows the logs. Its offset holds the id of each log and how far it was read."""
 
     def __init__(self, options: RequestOptions) -> None:
-        self._options = options
+        super().__init__(options)
         self._files = RequestFiles(options.paths)
         self._files.check()
         self._scanned: list[LogFile] | None = None
@@ -177,10 +179,7 @@ class RequestStreamReader(LimitedReader):
         known = _positions(start)
         if not self._frozen or self._scanned is None:
             self._scanned = self._files.scan(known)
-        budget = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        if isinstance(limit, ReadAllAvailable):
-            budget = None
-        return next_offset(start, self._scanned, budget)
+        return next_offset(start, self._scanned, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
 
     @crossing()
     def prepareForTriggerAvailableNow(self) -> None:
@@ -201,15 +200,6 @@ class RequestStreamReader(LimitedReader):
                 log = logs.get(identity, LogFile(identity, path, position, b""))
                 pieces += cut(log, begun, position)
         return parts(pieces, self._options.partitions)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Arrow batches of one task."""
-        assert isinstance(partition, RequestPart)
-        with crossing():
-            yield from read_pieces(self._options, partition.pieces)
-
-    def commit(self, end: Offset) -> None:
-        """Does nothing: the source keeps no state beside the logs."""
 
 
 def _positions(offset: Offset) -> dict[str, int]:
