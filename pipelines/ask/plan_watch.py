@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from pipelines.ask.json_values import NamedPartition, jsonable, members
+from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.log_dirs import BrokerLogDir
 from pipelines.ask.plan_check import (
     NEVER_ENDS,
@@ -239,7 +239,7 @@ class PlanWatch:
                 {"broker_id": broker, "directory_id": directory, "partitions": list(names)}
                 for (broker, directory), names in self.offline.items()
             ],
-            "partitions": jsonable(list(self.partitions)),
+            **members(self, "partitions"),
         }
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
-from typing import Any
 
 from jbod_model.ids import Uuid
 from jbod_model.loss.fate import OperatorAction
@@ -22,7 +21,7 @@ from pipelines.ask.advice import (
     steps_in_words,
 )
 from pipelines.ask.configs import tiered_topics, zookeeper_brokers
-from pipelines.ask.json_values import NamedPartition, jsonable
+from pipelines.ask.json_values import NamedPartition
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import AtRisk, DataLoss, Losses, complete_copies, losses
 from pipelines.ask.whatif_places import Place, already, find_directory, metadata_directories
@@ -424,11 +423,6 @@ class Removal:
     held: Sequence[Held]
     plan: str | None
     """The command that plans how to empty it. None if nothing is in it to be moved, or if the broker cannot move it."""
-
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        fields: dict[str, Any] = jsonable(self)
-        return fields
 
 
 def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1, accepted_until: int = -1) -> Removal:

@@ -355,18 +355,11 @@ def upgrade_check(
     ] = None,
 ) -> Reply:
     """Whether all nodes support a feature level, who blocks it, and what to do. Exit code 0: ready, 1: blocked."""
-    from pipelines.ask.json_values import jsonable
     from pipelines.ask.upgrade import upgrade_check as ask
     from pipelines.show.quorum import show_upgrade_check
 
     answer = ask(query.lake, to, _ghost_after(query.settings))
-    chosen = query.choose(UPGRADE, answer.features)
-    return Reply(
-        chosen,
-        lambda: {**jsonable(answer), "features": query.objects(chosen)},
-        lambda out: show_upgrade_check(out, answer, chosen),
-        exit_code=0 if answer.ready else 1,
-    )
+    return query.reply(UPGRADE, answer, "features", show_upgrade_check, 0 if answer.ready else 1)
 
 
 def _ghost_after(settings: Settings) -> timedelta:

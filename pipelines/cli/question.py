@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property, wraps
+from functools import cached_property, partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -202,9 +202,10 @@ class Inquiry:
     def reply(self, table: RowTable, answer: Any, rows: str, show: Callable[..., None], exit_code: int = 0) -> Reply:
         """The reply whose rows are the attribute ``rows`` of the answer, and a key of its JSON."""
         chosen = self.choose(table, getattr(answer, rows))
+        as_json = getattr(answer, "as_json", partial(_object, answer))
         return Reply(
             chosen,
-            lambda: {**answer.as_json(), rows: self.objects(chosen)},
+            lambda: {**as_json(), rows: self.objects(chosen)},
             lambda out: show(out, answer, chosen, self.every),
             exit_code,
         )

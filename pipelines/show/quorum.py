@@ -119,7 +119,7 @@ def _row(kind: str, node: Node, directory: str | None) -> NodeRow:
     return NodeRow(kind, node.node_id, state, since, heard, directory, tuple(node.endpoints))
 
 
-def show_upgrade_check(out: Screen, answer: UpgradeCheck, chosen: Chosen) -> None:
+def show_upgrade_check(out: Screen, answer: UpgradeCheck, chosen: Chosen, _every: bool = False) -> None:
     """The answer, the blockers, what to do, and every feature."""
     say(
         out,
