@@ -356,7 +356,7 @@ def _directory_id(text: str) -> str | None:
 
 
 def _read_log_dirs(lake: Lake, path: Path, text: str, reading: Read, now: datetime) -> None:
-    held = _held(lake)
+    held = held_in(lake)
     for broker_log_dir in read_log_dirs(path, text):
         broker, log_dir = broker_log_dir.broker_id or 0, broker_log_dir.path
         there = ((broker, replica.partition) for replica in broker_log_dir.replicas if not replica.future)
@@ -379,7 +379,7 @@ def _read_log_dirs(lake: Lake, path: Path, text: str, reading: Read, now: dateti
         reading.statements.append(Statement(LOG_DIRS, str(path), broker, directory, log_dir, None, now))
 
 
-def _held(lake: Lake) -> Mapping[tuple[int, str], str]:
+def held_in(lake: Lake) -> Mapping[tuple[int, str], str]:
     """(broker, partition) -> directory, by the assignments at the lake's offset."""
     rows = lake.query(
         f"SELECT broker_id, topic || '-' || partition, directory_id FROM {lake.at('assignments')} "

@@ -29,7 +29,7 @@ from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import NamedPartition
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
-from pipelines.ask.whatif_places import Place, as_repaired, find_place, image_of, metadata_directories
+from pipelines.ask.whatif_places import as_repaired, find_place, image_of, metadata_directories
 from pipelines.lake.reader import Lake
 
 _uuid = cache(Uuid.parse)
@@ -144,13 +144,10 @@ def next_starts(
     that is not named, counts as taken out of log.dirs, because then its replicas are recreated, too. ``data``: what
     ``losses`` says, if it was asked already. Raises UsageError if the broker or a directory does not exist.
     """
-    named_places: dict[How, list[Place]] = {
-        "blank": [find_place(lake, f"{broker}:{text}") for text in blank],
-        "gone": [find_place(lake, f"{broker}:{text}") for text in gone],
-    }
+    ways: Sequence[tuple[How, Sequence[str]]] = (("blank", blank), ("gone", gone))
+    named = {find_place(lake, f"{broker}:{text}").directory_id or "": how for how, texts in ways for text in texts}
     data = data or losses(lake, default_min_isr)
     disks = _disks(lake, broker, data)
-    named = {place.directory_id or "": how for how, places in named_places.items() for place in places}
     choices: list[Mapping[str, How]]
     if named:
         choices = [{**dict.fromkeys(disks.away, "gone"), **named}]
@@ -180,13 +177,10 @@ def lost_directories(lake: Lake) -> dict[int, set[str]]:
 
     They are in its log.dirs, so the marks of a shutdown in order are not on every disk (R-RESTART-3).
     """
-    if ("lost directories",) not in lake.kept:
-        lake.kept["lost directories",] = _lost_directories(lake)
-    lost: dict[int, set[str]] = lake.kept["lost directories",]
-    return lost
-
-
-def _lost_directories(lake: Lake) -> dict[int, set[str]]:
+    key = ("lost directories",)
+    if key in lake.kept:
+        kept: dict[int, set[str]] = lake.kept[key]
+        return kept
     lost: dict[int, set[str]] = {}
     for broker, directory in lake.query(
         f"""
@@ -197,6 +191,7 @@ def _lost_directories(lake: Lake) -> dict[int, set[str]]:
         """
     ):
         lost.setdefault(broker, set()).add(directory)
+    lake.kept[key] = lost
     return lost
 
 

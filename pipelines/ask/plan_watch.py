@@ -186,10 +186,10 @@ class Emptied:
         return {
             **members(self, "broker_id", "directory_id", "replicas", "since_time"),
             "safe_to_remove": None if self.removal is None else self.removal.safe,
-            "reasons": []
-            if self.removal is None
-            else [
-                {"finding": reason.finding, "advice": reason.advice} for reason in self.removal.reasons if reason.blocks
+            "reasons": [
+                {"finding": reason.finding, "advice": reason.advice}
+                for reason in (() if self.removal is None else self.removal.reasons)
+                if reason.blocks
             ],
         }
 

@@ -20,7 +20,7 @@ from jbod_model.storage.problems import StorageProblem
 from jbod_model.storage.properties import FILE_NAME
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import members
-from pipelines.ask.log_dirs import BrokerLogDir, is_log_dirs, read_brokers, read_log_dirs, read_mounted
+from pipelines.ask.log_dirs import BrokerLogDir, held_in, is_log_dirs, read_brokers, read_log_dirs, read_mounted
 from pipelines.lake.directory_sizes import TABLE, keep_sizes, newest_sizes
 from pipelines.lake.kept_sizes import growth
 from pipelines.lake.reader import Lake
@@ -261,20 +261,17 @@ class _Log:
     @classmethod
     def of(cls, lake: Lake) -> _Log:
         """The assignments at the lake's offset."""
-        name = "topic || '-' || partition"
-        rows = lake.query(
-            f"SELECT broker_id, {name}, directory_id FROM {lake.at('assignments')} WHERE kind = 'assigned'"
-        )
+        held = held_in(lake)
         moved = lake.query(
-            f"SELECT broker_id, {name} FROM {lake.until('assignments')} WHERE kind = 'assigned' "
+            f"SELECT broker_id, topic || '-' || partition FROM {lake.until('assignments')} WHERE kind = 'assigned' "
             "GROUP BY ALL HAVING count(DISTINCT directory_id) > 1"
         )
         online: dict[int, set[str]] = {}
         for broker, directory in lake.query(f"SELECT broker_id, directory_id FROM {lake.at('directories')}"):
             online.setdefault(broker, set()).add(directory)
         return cls(
-            {(broker, partition): directory for broker, partition, directory in rows},
-            Counter((broker, directory) for broker, _, directory in rows),
+            held,
+            Counter((broker, directory) for (broker, _), directory in held.items()),
             frozenset(moved),
             {broker: frozenset(directories) for broker, directories in online.items()},
             frozenset(

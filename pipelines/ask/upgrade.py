@@ -249,7 +249,10 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
         FeatureLevel(
             feature=feature,
             finalized=finalized.get(feature, 0),
-            supported_by_all=_by_all(members, feature, finalized.get(feature, 0)),
+            supported_by_all=min(
+                (member.supports(feature).highest for member in members if member.registered),
+                default=finalized.get(feature, 0),
+            ),
             wanted=wanted.get(feature),
             blocked_by=tuple(
                 member.name for member in members if feature in wanted and member.lacks(feature, wanted[feature])
@@ -360,10 +363,6 @@ def _next_levels(members: Sequence[_Member], finalized: Mapping[str, int]) -> di
         if max(highest) > min(highest):
             wanted[feature] = max(min(highest), finalized.get(feature, 0)) + 1
     return wanted
-
-
-def _by_all(members: Iterable[_Member], feature: str, finalized: int) -> int:
-    return min((member.supports(feature).highest for member in members if member.registered), default=finalized)
 
 
 def _order(names: Iterable[str]) -> list[str]:

@@ -313,10 +313,6 @@ def label(
     if forget and len(known) == len(opened.kept_names()):
         raise UsageError(f"--forget {', '.join(forget)}: it has no names: jbod label lists all names")
     read, kept = _read(opened, sources or settings.labels.sources, known)
-    if kept != [*opened.kept_names()]:
-        from pipelines.lake.labels import write_statements
-
-        write_statements(opened.path, kept)
     from pipelines.lake.names import Names
     from pipelines.show.text import Screen, show_incomplete
 
@@ -336,25 +332,28 @@ def relabel(settings: Settings) -> list[str]:
 
     A problem with the names is such a line, too: it does not fail a replay.
     """
-    from pipelines.lake.labels import write_statements
     from pipelines.lake.names import Names
     from pipelines.lake.reader import Lake
 
     try:
         lake = Lake.open(settings.lake)
         read, kept = _read(lake, settings.labels.sources, lake.kept_names())
-        if kept != [*lake.kept_names()]:
-            write_statements(lake.path, kept)
     except JbodError as problem:
         return [str(problem)]
     return [*read.notes, *Names.of(kept).conflicts]
 
 
 def _read(lake: Lake, sources: Sequence[str], known: Sequence[Statement]) -> tuple[Read, list[Statement]]:
+    """What the sources say, and the names with it, which the lake keeps from now on."""
     from pipelines.ask.log_dirs import merged, read_sources
 
     read = read_sources(lake, sources, known)
-    return read, merged(known, read.statements)
+    kept = merged(known, read.statements)
+    if kept != [*lake.kept_names()]:
+        from pipelines.lake.labels import write_statements
+
+        write_statements(lake.path, kept)
+    return read, kept
 
 
 def _show(kept: Sequence[Statement], names: Names) -> None:

@@ -229,14 +229,10 @@ def headline(answer: PlanWatch) -> str:
 
 def changes(before: PlanWatch | None, answer: PlanWatch) -> Iterator[str]:
     """A line for each thing that is so now and was not before."""
-    known = (
-        {}
-        if before is None
-        else {
-            (partition.topic, partition.partition): (partition.state, partition.reason)
-            for partition in before.partitions
-        }
+    old_partitions, old_disks, old_offline = (
+        ((), (), ()) if before is None else (before.partitions, before.disks, _offline(before))
     )
+    known = {(old.topic, old.partition): (old.state, old.reason) for old in old_partitions}
     news: dict[tuple[str, str], list[Watched]] = {}
     for partition in answer.partitions:
         if known.get((partition.topic, partition.partition)) != (partition.state, partition.reason):
@@ -246,12 +242,8 @@ def changes(before: PlanWatch | None, answer: PlanWatch) -> Iterator[str]:
         yield f"{state}: {listed([partition.name for partition in partitions])}{why}"
     if news:
         yield headline(answer)
-    empty = (
-        set()
-        if before is None
-        else {(disk_before.broker_id, disk_before.directory_id, _safe(disk_before)) for disk_before in before.disks}
-    )
-    yield from sorted({*_offline(answer)} - (set() if before is None else {*_offline(before)}))
+    empty = {(old.broker_id, old.directory_id, _safe(old)) for old in old_disks}
+    yield from sorted({*_offline(answer)} - {*old_offline})
     for disk in answer.disks:
         if not disk.replicas and (disk.broker_id, disk.directory_id, _safe(disk)) not in empty:
             yield from _disk(disk)
