@@ -76,19 +76,10 @@ class ReplayedLog:
         """About the number of records."""
         return sum(piece.last - piece.first for piece in self.pieces)
 
-    def times(self, offsets: Sequence[int]) -> dict[int, datetime]:
-        """When the records at these offsets were appended."""
-        times = self.batches[1]
-        return {offset: time_of(int(times[at])) for offset, at in zip(offsets, self._batches_of(offsets), strict=True)}
-
-    def base_offsets(self, offsets: Sequence[int]) -> dict[int, int]:
-        """The base offsets of the batches with the records at these offsets."""
-        starts = self.batches[0]
-        return {offset: int(starts[at]) for offset, at in zip(offsets, self._batches_of(offsets), strict=True)}
-
-    def _batches_of(self, offsets: Sequence[int]) -> list[int]:
-        indices: list[int] = (np.searchsorted(self.batches[0], np.asarray(offsets, np.int64), "right") - 1).tolist()
-        return indices
+    def of_batches(self, offsets: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+        """Each offset, with the base offset and the append time of the batch with its record."""
+        at = np.searchsorted(self.batches[0], np.asarray(offsets, np.int64), "right") - 1
+        return zip(offsets, *(column[at].tolist() for column in self.batches), strict=True)
 
     def records(self) -> pa.Table:
         """All rows of ``records``. The log is read once more."""
@@ -304,11 +295,11 @@ class LogLake(Lake):
 
     def times(self, offsets: Sequence[int]) -> dict[int, datetime]:
         """When the records at these offsets were appended."""
-        return self.log.times(offsets)
+        return {offset: time_of(micros) for offset, _, micros in self.log.of_batches(offsets)}
 
     def batches(self, offsets: Sequence[int]) -> dict[int, int]:
         """The base offsets of the batches with the records at these offsets."""
-        return self.log.base_offsets(offsets)
+        return {offset: base for offset, base, _ in self.log.of_batches(offsets)}
 
     def setting_records(self) -> str:
         """SQL for the records that hold settings, up to this offset."""

@@ -130,8 +130,7 @@ def _is_only_shorter(lake: LakeWriter, planner: Planner) -> bool:
     next_offset = planner.scan.next_offset
     last = planner.scan.position(next_offset, -1)
     condition = f"NOT snapshot AND log_offset >= {last.base} AND log_offset < {next_offset} AND epoch <> {last.epoch}"
-    answer = _query(lake, f"SELECT count(*) AS n FROM {{records}} WHERE {condition}")
-    return next_offset < lake.end_offset and answer["n"][0].as_py() == 0
+    return next_offset < lake.end_offset and not _first(lake, f"count(*) FROM {{records}} WHERE {condition}")
 
 
 def _log_rows(planner: Planner, start: int, end: int) -> Iterator[pa.Table]:
@@ -161,16 +160,11 @@ def _lake_rows(lake: LakeWriter, start: int) -> pa.Table:
 
 def _first_batch(lake: LakeWriter, condition: str) -> int:
     """Base offset of the first batch with a record that meets ``condition``, the lake's end if there is none."""
-    answer = _query(lake, f"SELECT min(batch_offset) AS b FROM {{records}} WHERE NOT snapshot AND {condition}")
-    first = answer["b"][0].as_py()
-    return lake.end_offset if first is None else int(first)
+    return _first(lake, f"min(batch_offset) FROM {{records}} WHERE NOT snapshot AND {condition}", lake.end_offset)
 
 
 def _last_batch_below(lake: LakeWriter, offset: int) -> int:
-    answer = _query(
-        lake, f"SELECT max(batch_offset) AS b FROM {{records}} WHERE NOT snapshot AND log_offset < {offset}"
-    )
-    return int(answer["b"][0].as_py() or 0)
+    return _first(lake, f"max(batch_offset) FROM {{records}} WHERE NOT snapshot AND log_offset < {offset}")
 
 
 def _scanned(planner: Planner, first: int) -> Planner:
@@ -196,6 +190,12 @@ def _query(lake: LakeWriter, sql: str) -> pa.Table:
     with connect(lake.path) as connection:
         records = read_parquet(lake.path, RECORDS.name, delta)
         return connection.sql(sql.format(records=records)).to_arrow_table()
+
+
+def _first(lake: LakeWriter, selected: str, otherwise: int = 0) -> int:
+    """The number that a query selects, ``otherwise`` for null."""
+    value = _query(lake, f"SELECT {selected}").column(0)[0].as_py()
+    return otherwise if value is None else int(value)
 
 
 def _ledger_rows(lake: LakeWriter) -> list[dict[str, Any]]:
@@ -295,12 +295,11 @@ def _forget_checkpoints(lake: LakeWriter) -> None:
 
 def _begins(lake: LakeWriter) -> int:
     """The offset of the lake's first record."""
-    return int(_query(lake, "SELECT coalesce(min(log_offset), 0) AS b FROM {records}")["b"][0].as_py())
+    return _first(lake, "min(log_offset) FROM {records}")
 
 
 def _epoch_before(lake: LakeWriter, offset: int) -> int:
-    answer = _query(lake, f"SELECT arg_max(epoch, log_offset) AS e FROM {{records}} WHERE log_offset < {offset}")
-    return int(answer["e"][0].as_py() or 0)
+    return _first(lake, f"arg_max(epoch, log_offset) FROM {{records}} WHERE log_offset < {offset}")
 
 
 def _position(lake: LakeWriter, planner: Planner) -> Position:
