@@ -206,8 +206,7 @@ def _elected_uncleanly(image: Image, written: Iterable[VersionedRecord]) -> Iter
         if isinstance(record, PartitionChangeRecord) and record.leader >= 0:
             was = image.topics[record.topic_id].partitions[record.partition_id]
             states_recovery = record.leader_recovery_state == RECOVERING
-            named = (*was.isr, *was.eligible_leader_replicas)
-            hidden = was.leader_recovery_state == RECOVERING and record.leader not in named
+            hidden = was.leader_recovery_state == RECOVERING and record.leader not in was.named
             if record.leader != was.leader and (states_recovery or hidden):
                 yield (record.topic_id, record.partition_id), record.leader
 
@@ -287,7 +286,7 @@ def judged(
     was, will = topic.partitions[number], played.down.topics[topic_id].partitions[number]
     cluster = Cluster(played.before, profile, Context(static_configs=static_configs or {}))
     min_isr = min(int(cluster.topic_config(topic.name, MIN_ISR)), len(was.replicas))
-    whole = frozenset(_listed(was) if complete is None else complete)
+    whole = was.named if complete is None else frozenset(complete)
     before, down = _state(played.before, was, profile), _state(played.down, will, profile)
     sure = whole.difference(unsure)
     now, then = before.harms(min_isr, sure), down.harms(min_isr, sure)
@@ -306,7 +305,7 @@ def judged(
     back = played.back.topics[topic_id].partitions[number]
     if complete is not None and {will.leader, back.leader} - {-1, was.leader, *whole}:  # R-QUIRK-3: eligible, and empty
         then |= {Harm.UNCLEAN}
-    if _listed(was) and not _listed(back):  # the controller no longer knows who has every write
+    if was.named and not back.named:  # the controller no longer knows who has every write
         now, then = now - {Harm.LAST_COPY}, then | {Harm.LAST_COPY}
     if played.restart.kill and was.leader in played.restart.brokers:
         then |= {Harm.ACKS1}
@@ -328,15 +327,11 @@ def _state(image: Image, partition: Partition, profile: Profile) -> _State:
     return _State(partition.leader, online.intersection(partition.isr), online)
 
 
-def _listed(partition: Partition) -> frozenset[int]:
-    return frozenset((*partition.isr, *partition.eligible_leader_replicas))
-
-
 def _may_lead_uncleanly(image: Image, partition: Partition, profile: Profile) -> bool:
     """Whether a replica that is neither in sync nor eligible leads as soon as its broker is unfenced."""
     for broker_id, directory in zip(partition.replicas, partition.directories, strict=True):
         broker = image.brokers.get(broker_id)
-        if broker is None or broker_id in _listed(partition):
+        if broker is None or broker_id in partition.named:
             continue
         if has_online_dir(broker, directory, image.ids, profile):
             return True

@@ -222,7 +222,7 @@ def _silently_unclean(record: PartitionChangeRecord, before: Partition) -> bool:
     """
     if record.leader in (NO_LEADER_CHANGE, NO_LEADER, before.leader) or record.replicas is not None:
         return False
-    known = record.leader in (*before.isr, *before.eligible_leader_replicas)
+    known = record.leader in before.named
     return not known and RECOVERING not in (record.leader_recovery_state, before.leader_recovery_state)
 
 

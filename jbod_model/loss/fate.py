@@ -231,7 +231,7 @@ def _place(fate: Fate, version: Version) -> Fate:
 def _begin(fate: Fate, version: Version) -> Fate:
     """The first version: replicas that are in sync or eligible hold every acknowledged write (R-LOSS-1)."""
     state = version.state
-    named = {*state.isr, *state.eligible_leader_replicas} or set(state.last_known_elr)
+    named = state.named or set(state.last_known_elr)
     other: Level = "partial" if version.in_snapshot else "empty"
     copies = {
         broker_id: created(
@@ -245,14 +245,6 @@ def _begin(fate: Fate, version: Version) -> Fate:
         for broker_id, directory in zip(state.replicas, state.directories, strict=True)
     }
     return replace(fate, state=state, copies=copies, gone=(), led=version.in_snapshot)
-
-
-def _names(state: Partition | None, broker_id: int) -> bool:
-    return state is not None and broker_id in _named(state)
-
-
-def _named(state: Partition) -> set[int]:
-    return {*state.isr, *state.eligible_leader_replicas}
 
 
 def _register(fate: Fate, event: BrokerChanged) -> Fate:
@@ -282,7 +274,8 @@ def _register(fate: Fate, event: BrokerChanged) -> Fate:
             copy = registered(copy, event.registration, event.offset, new_process=new_process)
             copy = _measured(fate, copy, event, before)
             gone = tuple(lay_outside(old, copy, event.registration) for old in gone)
-        if copy is not None and event.unclean and copy.level == "complete" and not _names(fate.state, event.broker_id):
+        named = frozenset[int]() if fate.state is None else fate.state.named
+        if copy is not None and event.unclean and copy.level == "complete" and event.broker_id not in named:
             copy = replace(copy, level="unsure")
         if event.unclean:
             gone = tuple(
@@ -350,7 +343,7 @@ def _acknowledge(fate: Fate) -> Fate:
         return fate
     if len(state.isr) < min(fate.min_isr, len(state.replicas)):
         return fate
-    kept = {leader.broker_id, *_named(state)}
+    kept = {leader.broker_id, *state.named}
     copies = {
         broker: replace(copy, level="partial") if copy.holds_everything and broker not in kept else copy
         for broker, copy in fate.copies.items()
@@ -397,7 +390,7 @@ def _bridge(fate: Fate) -> Fate:
     assert fate.state is not None
     if all(copy.level == "empty" or copy.given_up is not None for copy in fate.copies.values()):
         return fate
-    named = _named(fate.state) or set(fate.state.last_known_elr)
+    named = fate.state.named or set(fate.state.last_known_elr)
     copies = {
         broker: replace(copy, level="complete" if broker in named else "partial") if copy.given_up is None else copy
         for broker, copy in fate.copies.items()
@@ -448,11 +441,9 @@ def last_copies(fate: Fate) -> tuple[Copy, ...]:
     state = fate.state
     if not fate.led or state is None:
         return ()
-    named = {*state.isr, *state.eligible_leader_replicas}
-    if any(copy.broker_id in named and is_online(fate, copy) for copy in fate.complete):
+    if any(copy.broker_id in state.named and is_online(fate, copy) for copy in fate.complete):
         return ()
-    pending = fate.losses and fate.losses[-1].went_on is None and fate.losses[-1].until is None
-    return fate.last if pending or fate.complete else ()
+    return fate.last if _open(fate) or fate.complete else ()
 
 
 def is_online(fate: Fate, copy: Copy) -> bool:

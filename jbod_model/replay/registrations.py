@@ -235,6 +235,11 @@ class Partition:
             partition_epoch=self.partition_epoch + 1,
         )
 
+    @property
+    def named(self) -> frozenset[int]:
+        """The replicas that are in sync or eligible."""
+        return frozenset((*self.isr, *self.eligible_leader_replicas))
+
     def directory(self, broker_id: int) -> Uuid:
         """The directory of the broker's replica; KeyError if it has none."""
         if broker_id not in self.replicas:

@@ -78,29 +78,19 @@ def forgotten(lake: Lake, topic: str) -> str:
 
 def setting(lake: Lake, name: str) -> ConfigValues:
     """The values of one topic configuration of ``_SETTINGS``."""
-    events: list[tuple[int, str, str | None]] = []
-    single: dict[int, str | None] = {}
-    for offset, value in _values(lake, ConfigRecord):
-        if name.encode() not in value:
-            continue
-        record = decode(value, file=lake.path, offset=offset).record
-        if isinstance(record, ConfigRecord) and record.name == name:
-            if record.resource_type == _TOPIC:
-                events.append((offset, record.resource_name, _counting(record)))
-            elif record.resource_type == _BROKER and record.resource_name == "":
-                events.append((offset, "", _counting(record)))
-            elif record.resource_type == _BROKER and record.resource_name.isdecimal():
-                single[int(record.resource_name)] = _counting(record)
-    if any(topic for _, topic, _ in events):
-        events += [(offset, topic, None) for offset, topic in _removals(lake)]
-    values: dict[str, str] = {}
-    for _, topic, given in sorted(events, key=lambda event: event[0]):
-        if given is None:
-            values.pop(topic, None)
+    values: dict[tuple[int, str], str] = {}
+    for _, scope, value in _changes(lake, name):
+        if scope is None:
+            values.clear()
+        elif value is None:
+            values.pop(scope, None)
         else:
-            values[topic] = given
-    cluster = values.pop("", None)
-    return ConfigValues(values, cluster, {broker: value for broker, value in single.items() if value is not None})
+            values[scope] = value
+    return ConfigValues(
+        {topic: value for (kind, topic), value in values.items() if kind == _TOPIC},
+        values.get((_BROKER, "")),
+        {int(broker): value for (kind, broker), value in values.items() if kind == _BROKER and broker.isdecimal()},
+    )
 
 
 def _counting(record: ConfigRecord) -> str | None:
@@ -134,18 +124,24 @@ class ConfigChange:
 
 def changes(lake: Lake, name: str) -> list[ConfigChange]:
     """Every change of one topic configuration of ``_SETTINGS`` in log order, including snapshots."""
-    config_changes = [ConfigChange(offset, None, None) for offset in lake.snapshots]
+    return [
+        ConfigChange(offset, None if scope is None else scope[1], value)
+        for offset, scope, value in _changes(lake, name)
+        if scope is None or scope[0] == _TOPIC or not scope[1]
+    ]
+
+
+def _changes(lake: Lake, name: str) -> list[tuple[int, tuple[int, str] | None, str | None]]:
+    """The same, also of single brokers: offset, type and name of the resource (None: a snapshot begins), and value."""
+    listed: list[tuple[int, tuple[int, str] | None, str | None]] = [(offset, None, None) for offset in lake.snapshots]
     for offset, _, value in _records(lake, ConfigRecord):
-        if name.encode() not in value:
-            continue
-        record = decode(value, file=lake.path, offset=offset).record
-        if not isinstance(record, ConfigRecord) or record.name != name:
-            continue
-        if record.resource_type == _TOPIC or (record.resource_type == _BROKER and not record.resource_name):
-            config_changes.append(ConfigChange(offset, record.resource_name, _counting(record)))
-    if any(change.topic for change in config_changes):
-        config_changes += [ConfigChange(offset, topic, None) for offset, topic in _removals(lake)]
-    return sorted(config_changes, key=lambda change: change.offset)
+        if name.encode() in value:
+            record = decode(value, file=lake.path, offset=offset).record
+            if isinstance(record, ConfigRecord) and record.name == name and record.resource_type in (_TOPIC, _BROKER):
+                listed.append((offset, (record.resource_type, record.resource_name), _counting(record)))
+    if any(scope is not None and scope[0] == _TOPIC for _, scope, _ in listed):
+        listed += [(offset, (_TOPIC, topic), None) for offset, topic in _removals(lake)]
+    return sorted(listed, key=lambda change: change[0])
 
 
 def features(lake: Lake) -> dict[str, int]:

@@ -459,9 +459,7 @@ def _places(copy: Copy) -> Sequence[Uuid | None]:
 
 def _listed_or_alone(fate: Fate, copy: Copy, last: Sequence[Copy]) -> bool:
     """Whether no other copy is better: one in neither list may lack what its broker had not flushed (R-LOSS-5)."""
-    state = fate.state
-    named = () if state is None else (*state.isr, *state.eligible_leader_replicas)
-    return len(last) == 1 or copy.broker_id in named
+    return len(last) == 1 or (fate.state is not None and copy.broker_id in fate.state.named)
 
 
 def _listed(fate: Fate, copy: Copy) -> bool:

@@ -437,7 +437,7 @@ class _Judge:
 
     def _why_stuck(self, was: Partition, done: Outcome, dead: Sequence[int], partition: Planned) -> str:
         if done.begun_leader < 0:
-            named = sorted({*was.isr, *was.eligible_leader_replicas})
+            named = sorted(was.named)
             return "no replica leads, so there is nothing to copy from" + (
                 f": in sync or eligible is {brokers_in_words(named)}" if named else ""
             )

@@ -337,12 +337,12 @@ class _Judge:
         return [
             (str(topic_id), number)
             for topic_id, _, number, was, will in self._partitions()
-            if self._failing(will) and not _named(was) - self._down(self.after, will) - self._failing(will)
+            if self._failing(will) and not was.named - self._down(self.after, will) - self._failing(will)
         ]
 
     def _last_complete(self, topic_id: Uuid, number: int, was: Partition, down: set[int], down_after: set[int]) -> bool:
         copies = self.complete.get((str(topic_id), number))
-        complete = _named(was) if copies is None else set(copies)
+        complete = was.named if copies is None else frozenset(copies)
         complete = complete.difference(self.perhaps_offline.get((str(topic_id), number), ()))
         return bool(complete - down) and not complete - down_after
 
@@ -357,13 +357,13 @@ class _Judge:
         if will.leader in (-1, was.leader):
             return False
         if was.leader_recovery_state == RECOVERING:
-            return will.leader not in (*was.isr, *was.eligible_leader_replicas)
+            return will.leader not in was.named
         return will.leader_recovery_state == RECOVERING
 
     def _on_the_way(self, topic: str, was: Partition, will: Partition, failing: set[int]) -> bool:
         """Whether the last of the ``failing`` replicas may be elected uncleanly before it fails, too: the order in
         which the controller learns of failures is not known."""
-        named = _named(was)
+        named = was.named
         uncleanly = is_true(self.unclean.topics.get(topic, self.unclean.cluster))
         return uncleanly and was.leader >= 0 > will.leader and bool(failing & named) and bool(failing - named)
 
@@ -390,7 +390,3 @@ def _perhaps_unserved(change: LeaderChange, unsure: set[int], sure: tuple[set[in
         return False
     before, later = map(len, sure)
     return change.leader_after in unsure or before >= change.min_isr > later
-
-
-def _named(partition: Partition) -> set[int]:
-    return {*partition.isr, *partition.eligible_leader_replicas}
