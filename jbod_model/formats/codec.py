@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jbod_model.errors import MalformedLog, UsageError
@@ -124,6 +124,14 @@ def encode(versioned: VersionedRecord) -> bytes:
 def read_struct(name: str, version: int, buffer: bytes, at: int) -> tuple[Struct, int]:
     """Read a struct of the table at ``version``, with its tagged section; Undecodable if the bytes do not hold one."""
     plan = _plan(name, version)
+    values, unknown, at = read_fields(plan, version, buffer, at)
+    return plan.cls(unknown_tags=tuple(unknown), **values), at
+
+
+def read_fields(
+    plan: FieldPlan, version: int, buffer: bytes, at: int
+) -> tuple[dict[str, Any], list[tuple[int, bytes]], int]:
+    """The values of a struct's fields, its unknown tags, and the position after it."""
     values: dict[str, Any] = {}
     for field, read, _ in plan.ordinary:
         try:
@@ -145,7 +153,7 @@ def read_struct(name: str, version: int, buffer: bytes, at: int) -> tuple[Struct
             raise Undecodable(f"tag {tag} is not valid at version {version}")  # R-FMT-7
         else:
             unknown.append((tag, content))
-    return plan.cls(unknown_tags=tuple(unknown), **values), at
+    return values, unknown, at
 
 
 def _read_tagged(field: Field, read: Read, content: bytes) -> Any:
@@ -174,32 +182,42 @@ def write_struct(struct: Struct, version: int) -> bytes:
         value = getattr(struct, field.name)
         if value != plan.defaults[field.name]:
             tags.append((tag, write(value)))
-    tags.sort(key=lambda entry: entry[0])
-    out.append(write_uvarint(len(tags)))
-    out += [write_uvarint(tag) + write_uvarint(len(content)) + content for tag, content in tags]
-    return b"".join(out)
+    return b"".join(out) + write_tags(tags)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Plan:
-    """How to read and write one type at one version."""
+def write_tags(tags: Iterable[tuple[int, bytes]]) -> bytes:
+    """A tagged section."""
+    ordered = sorted(tags, key=lambda entry: entry[0])
+    parts = (write_uvarint(tag) + write_uvarint(len(content)) + content for tag, content in ordered)
+    return write_uvarint(len(ordered)) + b"".join(parts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FieldPlan:
+    """How to read and write the fields of a struct at one version."""
+
+    ordinary: Sequence[tuple[Field, Read, Write]]
+    tagged: Mapping[int, tuple[Field, Read, Write]]
+    later_tags: frozenset[int] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _StructPlan(FieldPlan):
+    """The same of a struct of the schema table."""
 
     cls: type[Struct]
-    ordinary: tuple[tuple[Field, Read, Write], ...]
-    tagged: Mapping[int, tuple[Field, Read, Write]]
-    later_tags: frozenset[int]
     defaults: Mapping[str, Any]
     missing: Mapping[str, Any]
     """Field that only later versions have -> its default."""
 
 
 @functools.cache
-def _plan(name: str, version: int) -> _Plan:
+def _plan(name: str, version: int) -> _StructPlan:
     schema: Schema = SCHEMAS[name]
     defaults = {field.name: field.default for field in dataclasses.fields(schema.cls)}
     here = [(field, *_field_codec(field, version)) for field in schema.of(version)]
     later = [field for field in schema.fields if field.since > version]
-    return _Plan(
+    return _StructPlan(
         cls=schema.cls,
         ordinary=tuple(step for step in here if step[0].tag is None),
         tagged={step[0].tag: step for step in here if step[0].tag is not None},
@@ -217,12 +235,12 @@ def _field_codec(field: Field, version: int) -> tuple[Read, Write]:
     else:
         read, write = functools.partial(read_struct, field.type, version), lambda struct: write_struct(struct, version)
     if field.array:
-        read, write = _array(_never_null(read), write)
-    return (read, write) if field.nullable else (_never_null(read), _not_null(field, write))
+        read, write = array(never_null(read), write)
+    return (read, write) if field.nullable else (never_null(read), _not_null(field, write))
 
 
-def _array(read_one: Read, write_one: Write) -> tuple[Read, Write]:
-    """R-FMT-6."""
+def array(read_one: Read, write_one: Write) -> tuple[Read, Write]:
+    """How to read and write an array (R-FMT-6)."""
 
     def read(buffer: bytes, at: int) -> tuple[Any, int]:
         count, at = read_uvarint(buffer, at)
@@ -244,7 +262,9 @@ def _array(read_one: Read, write_one: Write) -> tuple[Read, Write]:
     return read, write
 
 
-def _never_null(read: Callable[[bytes, int], tuple[Any, int]]) -> Read:
+def never_null(read: Read) -> Read:
+    """The same for a value that may not be null."""
+
     def checked(buffer: bytes, at: int) -> tuple[Any, int]:
         value, at = read(buffer, at)
         if value is None:

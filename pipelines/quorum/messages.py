@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from jbod_model.errors import JbodError
-from jbod_model.wire import PRIMITIVES, Undecodable, read_uvarint, take, write_uvarint
+from jbod_model.formats.codec import FieldPlan, array, never_null, read_fields, write_tags
+from jbod_model.formats.schema import Field
+from jbod_model.wire import PRIMITIVES, Read, Undecodable, Write, read_uvarint
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 FETCH, DESCRIBE_LOG_DIRS, DESCRIBE_QUORUM, FETCH_SNAPSHOT, DESCRIBE_CLUSTER = 1, 35, 55, 59, 60
@@ -244,28 +246,17 @@ class BadMessage(JbodError):
 
 
 @dataclass(frozen=True)
-class _Field:
-    name: str
-    type: str
-    array: bool
-    nullable: bool
-    since: int
+class _Field(Field):
     until: int
-    tag: int | None
+    """The last version that has the field."""
 
 
 def encode(name: str, version: int, message: Mapping[str, Any]) -> bytes:
     """The bytes of a message. A tagged field that is not in it is left out."""
-    out, tagged = bytearray(), []
-    for field in _fields(name, version):
-        if field.tag is None:
-            out += _encoded(field, version, message[field.name])
-        elif field.name in message:
-            tagged.append((field.tag, _encoded(field, version, message[field.name])))
-    out += write_uvarint(len(tagged))
-    for tag, content in tagged:
-        out += write_uvarint(tag) + write_uvarint(len(content)) + content
-    return bytes(out)
+    plan = _plan(name, version)
+    out = b"".join(write(message[field.name]) for field, _, write in plan.ordinary)
+    given = plan.tagged.items()
+    return out + write_tags((tag, write(message[of.name])) for tag, (of, _, write) in given if of.name in message)
 
 
 def decode(name: str, version: int, data: Data, at: int = 0) -> Message:
@@ -292,83 +283,42 @@ def _table() -> Mapping[str, list[_Field]]:
         tag = next((int(word[1:]) for word in rest if word[0] == "#"), None)
         bare = kind.removeprefix("[]").removesuffix("?")
         fields.append(
-            _Field(name, bare, kind.startswith("[]"), kind.endswith("?"), int(since), int(until or 1 << 15), tag)
+            _Field(name, bare, kind.startswith("[]"), kind.endswith("?"), int(since), tag, int(until or 1 << 15))
         )
     return structures
 
 
 @cache
-def _fields(name: str, version: int) -> tuple[_Field, ...]:
-    return tuple(field for field in _table()[name] if field.since <= version <= field.until)
+def _plan(name: str, version: int) -> FieldPlan:
+    here = [(each, *_codec(each, version)) for each in _table()[name] if each.since <= version <= each.until]
+    return FieldPlan(
+        ordinary=[step for step in here if step[0].tag is None],
+        tagged={step[0].tag: step for step in here if step[0].tag is not None},
+    )
 
 
-def _encoded(field: _Field, version: int, value: Any) -> bytes:
-    if field.array and value is None:
-        return b"\0"
+def _codec(field: _Field, version: int) -> tuple[Read, Write]:
+    read: Read
+    write: Write
+    if field.type == RECORDS:
+        read, write = _read_records, PRIMITIVES["bytes"].write
+    elif field.type in PRIMITIVES:
+        read, write = PRIMITIVES[field.type].read, PRIMITIVES[field.type].write
+    else:
+        read, write = partial(_struct, field.type, version), partial(encode, field.type, version)
     if field.array:
-        return write_uvarint(len(value) + 1) + b"".join(_encoded_value(field, version, each) for each in value)
-    return _encoded_value(field, version, value)
-
-
-def _encoded_value(field: _Field, version: int, value: Any) -> bytes:
-    if field.type in PRIMITIVES or field.type == RECORDS:
-        return PRIMITIVES["bytes" if field.type == RECORDS else field.type].write(value)
-    return encode(field.type, version, value)
+        read, write = array(never_null(read), write)
+    return (read if field.nullable else never_null(read)), write
 
 
 def _struct(name: str, version: int, data: Any, at: int) -> tuple[Message, int]:
-    message: Message = {}
-    tagged = {}
-    for field in _fields(name, version):
-        if field.tag is None:
-            message[field.name], at = _read(field, version, data, at)
-        else:
-            tagged[field.tag] = field
-            message[field.name] = None
-    count, at = read_uvarint(data, at)
-    if count > len(data) - at:
-        raise Undecodable(f"{count} tagged fields are announced, {len(data) - at} bytes remain")
-    for _ in range(count):
-        tag, at = read_uvarint(data, at)
-        size, at = read_uvarint(data, at)
-        content, at = take(data, at, size)
-        if tag in tagged:
-            value, end = _read(tagged[tag], version, content, 0)
-            if end != size:
-                raise Undecodable(f"{tagged[tag].name}: takes {end} bytes, {size} are announced")
-            message[tagged[tag].name] = value
-    return message, at
+    plan = _plan(name, version)
+    values, _, at = read_fields(plan, version, data, at)
+    return {**{field.name: None for field, _, _ in plan.tagged.values()}, **values}, at
 
 
-def _read(field: _Field, version: int, data: Any, at: int) -> tuple[Any, int]:
-    try:
-        value, at = _read_array(field, version, data, at) if field.array else _read_one(field, version, data, at)
-    except Undecodable as problem:
-        raise Undecodable(f"{field.name}: {problem}") from None
-    if value is None and not field.nullable:
-        raise Undecodable(f"{field.name}: is null")
-    return value, at
-
-
-def _read_one(field: _Field, version: int, data: Any, at: int) -> tuple[Any, int]:
-    if field.type == RECORDS:
-        length, at = read_uvarint(data, at)
-        if length - 1 > len(data) - at:
-            raise Undecodable(f"{len(data) - at} bytes remain where {length - 1} are announced")
-        return (None, at) if length == 0 else (memoryview(data)[at : at + length - 1], at + length - 1)
-    if field.type in PRIMITIVES:
-        return PRIMITIVES[field.type].read(data, at)
-    return _struct(field.type, version, data, at)
-
-
-def _read_array(field: _Field, version: int, data: Any, at: int) -> tuple[list[Any] | None, int]:
-    count, at = read_uvarint(data, at)
-    if count == 0:
-        return None, at
-    if count - 1 > len(data) - at:
-        raise Undecodable(f"{count - 1} elements are announced, {len(data) - at} bytes remain")
-    values = []
-    for _ in range(count - 1):
-        value, at = _read_one(field, version, data, at)
-        values.append(value)
-    return values, at
+def _read_records(data: Any, at: int) -> tuple[Any, int]:
+    length, at = read_uvarint(data, at)
+    if length - 1 > len(data) - at:
+        raise Undecodable(f"{len(data) - at} bytes remain where {length - 1} are announced")
+    return (None, at) if length == 0 else (memoryview(data)[at : at + length - 1], at + length - 1)
