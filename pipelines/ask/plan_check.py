@@ -471,11 +471,9 @@ class _Judge:
                 yield DIRECTORY, f"{path} of broker {broker} is not online"
             elif named in map(str, _cordoned(known)):
                 yield DIRECTORY, f"{path} of broker {broker} is cordoned"
-            if broker in self.broken and held.get(broker, named) != named and self._is_placed(was, broker):
+            elsewhere = broker in self.broken and held.get(broker, named) != named
+            if elsewhere and self.image.ids.kind(was.directory(broker)) == "assigned":
                 yield DIRECTORY, f"broker {broker} has lost a disk: it moves nothing between its disks until a restart"
-
-    def _is_placed(self, was: Partition, broker: int) -> bool:
-        return self.image.ids.kind(was.directory(broker)) == "assigned"
 
     def _racks(self, brokers: Sequence[int]) -> int:
         known = [self.image.brokers[broker].rack for broker in brokers if broker in self.image.brokers]

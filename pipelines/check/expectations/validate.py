@@ -156,11 +156,6 @@ def results(columns: Sequence[str], rows: Iterable[tuple[str, str]]) -> pa.Table
     )
 
 
-def contract_results(broken: Iterable[Broken]) -> pa.Table:
-    """The batch of the suite of contracts."""
-    return results([contract.name for contract in CONTRACTS], ((row.contract.name, row.what) for row in broken))
-
-
 def check_results(findings: Iterable[Finding]) -> pa.Table:
     """The batch of the suite of checks."""
     columns = [column_of(check, severity) for check in CHECKS for severity in severities(check)]
@@ -327,7 +322,8 @@ def validate_batches(made: ValidatedBatches, lake: Lake, folder: Path) -> Valida
 
 def _batch(made: ValidatedBatches, suite: str) -> Any:
     if suite == CONTRACTS_SUITE:
-        return made.frame(contract_results(made.broken()))
+        broken = ((row.contract.name, row.what) for row in made.broken())
+        return made.frame(results([contract.name for contract in CONTRACTS], broken))
     return made.frame(check_results(made.findings())) if suite == CHECKS_SUITE else made.table(suite)
 
 
