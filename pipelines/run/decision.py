@@ -180,11 +180,13 @@ def _soon(wanted: Replay, spark: Spark, is_new: bool) -> tuple[str, Session | No
     from pipelines.spark.session import spark_session_soon
     from pipelines.spark.versions import check_installed
 
-    # A run with nothing new needs neither Spark nor Java. If the run needs them, it reports the problem later.
-    with suppress(*(() if is_new else (UsageError,))):
+    try:
         check_installed()
         return reason, spark_session_soon(spark, PRELOAD)
-    return reason, None
+    except UsageError:
+        if is_new:
+            raise
+        return reason, None  # a run with nothing new needs neither Spark nor Java, and any other reports the problem
 
 
 def _is_newer(log_dir: str, lake: LakeUri) -> bool:
