@@ -324,7 +324,8 @@ class LastCopies:
                     continue
                 killed = copy.broker_id not in (named or state.last_known_elr)
                 for holder in last:
-                    if holder.broker_id == copy.broker_id == broker:
+                    there = broker in fate.brokers and any(map(fate.brokers[broker].lists, holder.where))
+                    if holder.broker_id == copy.broker_id == broker and not there:
                         continue  # it is back with that disk
                     instead = ElectedInstead(holder.broker_id, copy.broker_id, is_online(fate, holder), killed)
                     partitions_of.setdefault(instead, []).extend(map(_name, members))

@@ -729,6 +729,16 @@ def test_offline_with_twice_the_partitions_that_nobody_leads_takes_twice_the_wor
     assert work[1] < 2.1 * work[0]
 
 
+def test_folder_on_the_disk_that_a_broker_serves_again_is_copied_before_the_restart_that_elects_an_empty_replica(
+    tmp_path: Path,
+) -> None:
+    """Cause: a disk of the broker that restarts counted as one that comes back with it, although it is in use already:
+    the only step was the restart."""
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).assign("t", 0, 1, "lost").change("t", 0, leader=-1)
+    (group,) = offline(story.assign("t", 0, 1, "b").lake(tmp_path)).leaderless
+    assert actions(group.steps) == [Action.READ, Action.RESTART]
+
+
 def test_json_of_twice_the_partitions_that_nobody_leads_is_twice_as_long(tmp_path: Path) -> None:
     """Cause: each partition had the steps, which name all of them: 444 MB for 3,000 partitions."""
     lengths = []
