@@ -406,9 +406,9 @@ def _next(
         effect = quorum_effect(known, batches[0])
         if effect is not None and not effect.safe:
             waits.append(effect.finding)
-        waits += [blocker.finding for blocker in outcome.blocking()]
+        waited = [*outcome.blocking(), *waited]
     if batches or down or waited:
-        return Next(WAIT, (), [*waits, *(blocker.finding for blocker in waited)])
+        return Next(WAIT, (), [*waits, *dict.fromkeys(blocker.named_finding for blocker in waited)])
     return Next(DONE, (), ())
 
 

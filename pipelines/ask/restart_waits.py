@@ -141,6 +141,13 @@ class Blocking:
         }[self.reason]
 
     @property
+    def named_finding(self) -> str:
+        """The finding, with some of the partitions."""
+        rest = self.partitions - len(self.names)
+        names = ", ".join(self.names) + (f" and {rest:,} more" if rest else "")
+        return f"{self.finding}: {names}" if names else self.finding
+
+    @property
     def end(self) -> str:
         """What ends it."""
         return self.advice.text

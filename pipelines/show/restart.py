@@ -14,7 +14,6 @@ from pipelines.ask.next_start import NextStarts, StartOutcome
 from pipelines.ask.restart import NOT_DECIDABLE, SAFE, RestartVerdict
 from pipelines.ask.restart_judge import Stake
 from pipelines.ask.restart_plan import DONE, GO, WAIT, PlannedNode, RestartPlan
-from pipelines.ask.restart_waits import Blocking
 from pipelines.show.rows import Chosen
 from pipelines.show.text import (
     Column,
@@ -64,7 +63,7 @@ def show_verdict(out: Screen, answer: RestartVerdict, chosen: Chosen, every: boo
     if answer.blocking or (answer.quorum is not None and not answer.quorum.safe):
         show_title(out, "Why")
         for group in answer.blocking:
-            say(out, f"  {group.finding}: {_some(group)}", hang=4)
+            say(out, f"  {group.named_finding}", hang=4)
         if answer.quorum is not None and not answer.quorum.safe:
             say(out, f"  {answer.quorum.finding}", hang=4)
     show_steps(out, (step.text for step in answer.steps))
@@ -151,11 +150,6 @@ _STAKES: Sequence[Column[Stake]] = (
     ("HARM", _harm),
     ("WHY", lambda stake: stake.reason or "-"),
 )
-
-
-def _some(group: Blocking) -> str:
-    rest = group.partitions - len(group.names)
-    return ", ".join(group.names) + (f" and {rest:,} more" if rest else "")
 
 
 def show_next_starts(out: Screen, answer: NextStarts, every: bool = False) -> None:

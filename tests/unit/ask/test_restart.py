@@ -263,7 +263,7 @@ def test_copy_that_a_start_gives_up_and_a_replica_that_catches_up_saves_is_waite
     following = restart_plan(lake, [1]).next
     assert (following.state, following.why) == (
         "wait",
-        ["1 partition can be spared a replica when broker 2 is in sync again"],
+        ["1 partition can be spared a replica when broker 2 is in sync again: t-0"],
     )
     lake = story.change("t", 0, isr=(1, 2)).lake(tmp_path / "caught up")
     assert (safe_to_restart(lake, [1]).verdict, restart_plan(lake, [1]).next.batch) == ("safe", [1])

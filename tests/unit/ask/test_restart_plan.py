@@ -137,6 +137,13 @@ def test_follower_that_lags_is_waited_for_and_does_not_change_the_plan() -> None
     assert "broker 3 is in sync again" in waiting.next.why[0]
 
 
+def test_reasons_to_wait_name_their_partitions_once() -> None:
+    """It was "1 partition can be spared a replica" for each, once for the batch and once for its brokers."""
+    waiting = plan(on(1, 2, 3, isr=(1, 2)), on(1, 3, 2, isr=(1, 3)), size=3, node_ids=[1, 2]).next
+    when = "1 partition can be spared a replica when broker"
+    assert sorted(waiting.why) == [f"{when} 2 is in sync again: t-1", f"{when} 3 is in sync again: t-0"]
+
+
 def test_broker_that_is_down_is_started_first() -> None:
     made = one_topic(on(1, 2, 3), on(4, 5, 6), registered=brokers(*((DIRS[broker_id],) for broker_id in range(1, 7))))
     registered = {**made.brokers, 3: replace(made.brokers[3], fenced=True)}
