@@ -382,9 +382,9 @@ class LastCopy(NamedTuple):
         log may be one that was recreated empty (R-COPY-5)."""
         return self.directory_id is None and bool(self.directories)
 
-    def step(self, name: str, *, went_on: bool, leads: bool = False) -> Advice:
+    def step(self, name: str, went_on: bool, alone: bool, *, leads: bool = False) -> Advice:
         """What to do about it. ``went_on``: a replica leads without the data, and truncates the copy when its broker is
-        back. ``leads``: it is its own replica, perhaps with another log."""
+        back. ``alone``: no other copy is complete. ``leads``: it is its own replica, perhaps with another log."""
         action, before_it = Action.READ, self.given_up in (None, "unregistered")
         if leads:
             text = (
@@ -411,13 +411,13 @@ class LastCopy(NamedTuple):
                 "does not expect there; copy the folder, if it is still there"
             )
         else:
-            return self._keep_folder(name, went_on=went_on)
+            return self._keep_folder(name, went_on, alone)
         return self._step(action, text)
 
-    def _keep_folder(self, name: str, *, went_on: bool) -> Advice:
+    def _keep_folder(self, name: str, went_on: bool, alone: bool) -> Advice:
         """The replica of the partition ``name`` was recreated in another directory, and the disk is away."""
-        of = "of what was lost" if went_on else "of the data"
-        held = f"if that disk can still be read, it holds the only copy {of}"
+        of, copy = "of what was lost" if went_on else "of the data", "the only copy" if alone else "a complete copy"
+        held = f"if that disk can still be read, it holds {copy} {of}"
         kept = f"{self._keep}: {held}; save it from there"
         if went_on:
             text = (

@@ -98,7 +98,7 @@ class DataLoss(NamedTuple):
         """What to do now, in order."""
         crashed, went_on = self._crashed, self.went_on_offset is not None
         copies = [copy for copy in self.copies if crashed is None or not (copy == crashed or copy.truncated)]
-        steps = [copy.step(self.name, went_on=went_on, leads=copy == self._own) for copy in copies]
+        steps = [copy.step(self.name, went_on, copies == [copy], leads=copy == self._own) for copy in copies]
         return list(dict.fromkeys(steps)) or [about_crash(self.leader_now is not None and self.followed_by is None)]
 
     @property

@@ -328,6 +328,7 @@ def test_disk_with_a_complete_copy_is_not_safe_to_remove_when_an_empty_replica_l
             (1, (str(disk("a")),)),
         ]
         assert f"do not wipe directory {disk('a')} of broker 1" in loss.advice
+        assert "it holds a complete copy of what was lost" in loss.advice  # it was "the only copy"
         assert not safe_to_remove(lake, f"1:{disk('a')}").safe
         story.fence(2, up=True)
 
