@@ -197,9 +197,7 @@ def _change(image: Image, record: PartitionChangeRecord, before: Partition) -> I
         for broker_id, directory in zip(record.replicas, directories, strict=True):
             if broker_id in before.replicas and before.directory(broker_id) != directory:
                 yield 5, f"the replica of broker {broker_id} stays, and its directory became {directory}"
-            elif broker_id not in before.replicas and directory != Cluster(image, KAFKA, Context()).default_dir(
-                broker_id
-            ):
+            elif broker_id not in before.replicas and directory != _default_dir(image, broker_id):
                 yield 5, f"the new replica of broker {broker_id} is in {directory}, not the default of its broker"
         return
     if directories is None or len(directories) != len(before.replicas):
@@ -231,6 +229,10 @@ def _silently_unclean(record: PartitionChangeRecord, before: Partition) -> bool:
 def _partition(image: Image, record: PartitionChangeRecord) -> Partition | None:
     topic = image.topics.get(record.topic_id)
     return None if topic is None else topic.partitions.get(record.partition_id)
+
+
+def _default_dir(image: Image, broker_id: int) -> Uuid:
+    return Cluster(image, KAFKA, Context()).default_dir(broker_id)
 
 
 # BATCHES

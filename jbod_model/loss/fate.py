@@ -124,7 +124,8 @@ class Fate:
     def kept(self) -> tuple[Copy, ...]:
         """The last copies, then those that were given up, and that their brokers did not delete (R-COPY-11)."""
         given_up = (copy for copy in self._held if copy.given_up not in (None, "removed"))
-        return (*((*self.complete, *given_up) if self.complete else self._held), *self.doubted)
+        held = (*self.complete, *given_up) if self.complete else self._held
+        return (*held, *self.doubted)
 
     @property
     def _held(self) -> tuple[Copy, ...]:

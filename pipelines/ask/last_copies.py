@@ -324,9 +324,10 @@ class LastCopies:
                     continue
                 killed = copy.broker_id not in (named or state.last_known_elr)
                 for holder in last:
-                    there = broker in fate.brokers and any(map(fate.brokers[broker].lists, holder.where))
-                    if holder.broker_id == copy.broker_id == broker and not there:
-                        continue  # it is back with that disk
+                    if holder.broker_id == copy.broker_id == broker:
+                        registration = fate.brokers.get(broker)
+                        if registration is None or not any(map(registration.lists, holder.where)):
+                            continue  # it is back with that disk
                     instead = ElectedInstead(holder.broker_id, copy.broker_id, is_online(fate, holder), killed)
                     partitions_of.setdefault(instead, []).extend(map(_name, members))
         return {instead: sorted(names) for instead, names in sorted(partitions_of.items())}

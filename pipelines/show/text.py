@@ -168,8 +168,7 @@ def _show_cells(out: Screen, columns: Sequence[str], cell_texts: list[list[str]]
     if _width(widths) > out.width:
         cut = [heading in _WITH_IDS for heading in columns]
         cells = [[*map(harmless, row)] for row in _named(cell_texts, out.names, _without_id)]
-        begin = partial(_ID.sub, lambda match: match[0][:SHORT])
-        cells = [[begin(cell) if has else cell for cell, has in zip(row, cut, strict=True)] for row in cells]
+        cells = [[_cut_ids(cell) if has else cell for cell, has in zip(row, cut, strict=True)] for row in cells]
         widths = _widths(columns, cells)
     if _width(widths) <= out.width:
         _print(out, *(_lines(rows, widths, right) for rows in ([columns], cells)))
@@ -235,6 +234,10 @@ def _without_id(name: Name, _directory: str) -> str:
 
 def _behind_short(name: Name, directory: str) -> str:
     return name.behind(directory, SHORT)
+
+
+def _cut_ids(text: str) -> str:
+    return _ID.sub(lambda match: match[0][:SHORT], text)
 
 
 def _widths(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:

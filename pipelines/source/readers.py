@@ -80,7 +80,9 @@ def _warn(line: str) -> None:
     warnings.warn(line, stacklevel=2)
 
 
-class _Reads:
+class _TaskReader:
+    """Reads tasks, whichever reader planned them."""
+
     def __init__(self, options: LogOptions) -> None:
         self._options = options
 
@@ -91,7 +93,7 @@ class _Reads:
             yield from read_part(self._options, partition)
 
 
-class BatchReader(_Reads, DataSourceReader):
+class BatchReader(_TaskReader, DataSourceReader):
     """Reads from the beginning (or the newest snapshot) to the present end."""
 
     @crossing()
@@ -109,7 +111,7 @@ LOOK_SECONDS = 0.1
 """Between two looks at the log while a stream waits for new records."""
 
 
-class StreamReader(_Reads, LimitedReader):
+class StreamReader(_TaskReader, LimitedReader):
     """Follows the log. Its offsets are positions with the fingerprint of the last batch read."""
 
     def __init__(self, options: LogOptions) -> None:

@@ -125,7 +125,9 @@ def _packed(kind: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"kind": [kind], "payload": [payload]})
 
 
-class _Reads:
+class _TaskReader:
+    """Reads tasks, whichever reader planned them."""
+
     def __init__(self, options: RequestOptions) -> None:
         self._options = options
 
@@ -136,7 +138,7 @@ class _Reads:
             yield from read_pieces(self._options, partition.pieces)
 
 
-class RequestBatchReader(_Reads, DataSourceReader):
+class RequestBatchReader(_TaskReader, DataSourceReader):
     """Reads all lines that are complete now."""
 
     @crossing()
@@ -154,7 +156,7 @@ Offset = dict[str, Any]
 """``{"files": [[file_id, position, path], ...]}`` in the order in which they were begun."""
 
 
-class RequestStreamReader(_Reads, LimitedReader):
+class RequestStreamReader(_TaskReader, LimitedReader):
     """Follows the logs. Its offset holds the id of each log and how far it was read."""
 
     def __init__(self, options: RequestOptions) -> None:
