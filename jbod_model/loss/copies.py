@@ -85,7 +85,7 @@ class Copy:
     away: int | None = None
     """Offset of the record by which it was given up."""
     overwritten: int | None = None
-    """In a loss: the offset since which its replica follows a leader without its writes (R-LOSS-11)."""
+    """In a loss: the offset since which its replica is in sync with a leader without its writes (R-LOSS-11)."""
 
     @property
     def holds_everything(self) -> bool:
@@ -418,25 +418,22 @@ def known_better(loss: Loss, recreated: Copy) -> Loss:
     return replace(loss, copies=copies, kind=loss.kind if any(copy.usable for copy in copies) else "lost")
 
 
-def overwritten(
-    loss: Loss, state: Partition | None, copies: Mapping[int, Copy], brokers: Mapping[int, Registration], event: Event
-) -> Loss:
-    """The loss after an event: a copy that follows the leader is truncated to its log (R-LOSS-11)."""
-    if loss.went_on is None or loss.until is not None or state is None or state.leader < 0:
+def overwritten(loss: Loss, copies: Mapping[int, Copy], event: Event) -> Loss:
+    """The loss after an event: a copy of a replica that is in sync later has its leader's log (R-LOSS-11)."""
+    if not isinstance(event, Version) or loss.went_on is None or loss.until is not None:
         return loss
-    if isinstance(event, BrokerChanged) and event.first is not None and event.first <= loss.went_on:
-        # The append that elected the leader takes the broker or its directory away: it never followed (R-LOSS-10).
-        kept = (replace(copy, overwritten=None) if copy.broker_id == event.broker_id else copy for copy in loss.copies)
-        loss = replace(loss, copies=tuple(kept))
+    state = event.state
 
-    def follows(copy: Copy) -> bool:
-        now, broker = copies.get(copy.broker_id), brokers.get(copy.broker_id)
-        if now is None or now.given_up is not None or now.since != copy.since or now.broker_id == state.leader:
+    def in_sync(copy: Copy) -> bool:
+        now = copies.get(copy.broker_id)
+        if now is None or now.given_up is not None or now.since != copy.since:
             return False
-        return broker is not None and not broker.fenced and may_serve(now, broker)
+        return copy.broker_id in state.isr and state.leader >= 0 and not copy.broker_id == state.leader == loss.leader
 
-    if not any(copy.overwritten is None and follows(copy) for copy in loss.copies):
+    if not any(copy.overwritten is None and in_sync(copy) for copy in loss.copies):
         return loss
-    written = (replace(copy, overwritten=event.offset) if follows(copy) else copy for copy in loss.copies)
-    pairs = zip(loss.copies, written, strict=True)
-    return replace(loss, copies=tuple(new if old.overwritten is None else old for old, new in pairs))
+    written = (
+        replace(copy, overwritten=event.offset) if copy.overwritten is None and in_sync(copy) else copy
+        for copy in loss.copies
+    )
+    return replace(loss, copies=tuple(written))

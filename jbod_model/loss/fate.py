@@ -82,12 +82,9 @@ class Fate:
         fate = self._after(event)
         if not fate.losses:
             return fate
-        # Within the append that elected a leader an event takes an overwriting back (R-LOSS-10). By the end of that
-        # append one loss at most is newer, so the last two are looked at, whether they wait or not.
-        newest = range(max(len(self.losses) - 2, 0), len(fate.losses))
         losses, waiting = list(fate.losses), []
-        for at in sorted({*self.waiting, *newest}):
-            losses[at] = overwritten(losses[at], fate.state, fate.copies, fate.brokers, event)
+        for at in (*self.waiting, *range(len(self.losses), len(fate.losses))):
+            losses[at] = overwritten(losses[at], fate.copies, event)
             if fate._may_follow(losses[at]):
                 waiting.append(at)
         return replace(fate, losses=tuple(losses), waiting=tuple(waiting))

@@ -347,7 +347,7 @@ class LastCopy(NamedTuple):
     place: str
     """The present state of its directory: online, offline, or unregistered with its broker."""
     overwritten_offset: int | None
-    """Offset since which its replica follows the leader without the data, and was truncated to its log."""
+    """Offset since which its replica is in sync with a leader without the data: it was truncated to that log."""
 
     @property
     def where(self) -> str:
@@ -372,8 +372,8 @@ class LastCopy(NamedTuple):
         return f"broker {self.broker_id}"
 
     @property
-    def truncated(self) -> bool:
-        """Whether its replica follows the leader without the data, or did."""
+    def follows(self) -> bool:
+        """Whether its replica is truncated to the leader's log as soon as a leader without the data answers, or was."""
         return self.overwritten_offset is not None or (self.given_up is None and self.place == "online")
 
     @property
@@ -391,9 +391,14 @@ class LastCopy(NamedTuple):
                 f"{self._keep}: no record says where the log of {name} was, and if it was there, that disk "
                 "has what is missing; read it, and copy the folder of this partition to a safe place"
             )
-        elif self.truncated:
+        elif self.overwritten_offset is not None:
             action = Action.LOOK
             text = f"the copy in {self.where} was truncated to the leader's when it followed; restore from a backup"
+        elif self.follows:
+            text = (
+                f"copy the folder of {name} from {self.where} at once: the copy there has what is missing until its "
+                "replica follows a leader that lacks it, and was not in sync with one since"
+            )
         elif before_it and (went_on or self.given_up is None):
             text = (
                 f"save {self.where} before broker {self.broker_id} starts with it: the copy there is complete, and is "

@@ -97,7 +97,7 @@ class DataLoss(NamedTuple):
     def steps(self) -> list[Advice]:
         """What to do now, in order."""
         crashed, went_on = self._crashed, self.went_on_offset is not None
-        copies = [copy for copy in self.copies if crashed is None or not (copy == crashed or copy.truncated)]
+        copies = [copy for copy in self.copies if crashed is None or not (copy == crashed or copy.follows)]
         steps = [copy.step(self.name, went_on, copies == [copy], leads=copy == self._own) for copy in copies]
         return list(dict.fromkeys(steps)) or [about_crash(self.leader_now is not None and self.followed_by is None)]
 
@@ -121,7 +121,7 @@ class DataLoss(NamedTuple):
     def holds_more(self, directory_id: str | None) -> bool:
         """Whether the copy in a directory may hold writes that the partition lacks: a leader's own copy, and one that
         was truncated to it, holds none."""
-        copies = [copy for copy in self.copies if copy != self._crashed and not copy.truncated]
+        copies = [copy for copy in self.copies if copy != self._crashed and copy.overwritten_offset is None]
         return any(directory_id in copy.directories for copy in copies)
 
     @property

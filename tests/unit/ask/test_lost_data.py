@@ -234,8 +234,24 @@ def test_copy_that_will_be_truncated_is_to_be_saved_before_its_broker_starts(tmp
 
 
 def test_copy_of_a_broker_that_came_back_was_truncated(tmp_path: Path) -> None:
-    (loss,) = losses_of(unclean().fence(1, up=True), tmp_path).losses
+    (loss,) = losses_of(unclean().fence(1, up=True).change("t", 0, isr=(1, 2)), tmp_path).losses
     assert "was truncated" in loss.advice
+
+
+@pytest.mark.parametrize("followed", [False, True])
+def test_disk_whose_copy_followed_nobody_before_it_failed_is_not_safe_to_remove(followed: bool, tmp_path: Path) -> None:
+    """R-LOSS-11: the copy was said to be truncated as soon as its broker was back, also by a leader that was dead."""
+    story = unclean().fence(1, up=True)
+    if followed:
+        story.change("t", 0, isr=(1, 2)).change("t", 0, isr=(2,))
+    else:
+        story.fence(2).change("t", 0, leader=-1)
+        (loss,) = losses_of(story, tmp_path / "online").losses
+        assert loss.advice.startswith(f"copy the folder of t-0 from directory {disk('a')} of broker 1 at once")
+        story.fence(2, up=True).change("t", 0, leader=2)
+    story.broker(1, "b", process=2).assign("t", 0, 1, "b")
+    answer = safe_to_remove(story.lake(tmp_path), f"1:{disk('a')}")
+    assert answer.safe == followed, answer.reasons
 
 
 def test_tiered_topic_lost_what_was_not_uploaded(tmp_path: Path) -> None:

@@ -249,15 +249,32 @@ def test_replica_that_leaves_an_unregistered_broker_is_lost() -> None:
     ]
 
 
-def test_copy_that_follows_a_leader_without_its_writes_is_overwritten() -> None:
+def test_copy_in_sync_with_a_leader_without_its_writes_is_overwritten() -> None:
     """R-LOSS-11: broker 1 returns, is truncated, and stops again."""
     story = (
         pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,)).broker(1, A, B, fenced=True)
     )
     story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True)
     assert story.loss.copies[0].overwritten is None
-    story.broker(1, A, B, process=2).broker(1, A, B, process=2, fenced=True)
-    assert story.loss.copies[0].overwritten == 7
+    story.broker(1, A, B, process=2).version({1: A, 2: C}, isr=(1, 2), leader=2)
+    story.version({1: A, 2: C}, isr=(2,), leader=2).broker(1, A, B, process=2, fenced=True)
+    assert story.loss.copies[0].overwritten == 8
+
+
+def test_copy_that_could_follow_a_leader_that_was_dead_is_not_overwritten() -> None:
+    """R-LOSS-11: the disk of the copy counted as one with nothing that the partition lacks."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,))
+    story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True).broker(2, C, fenced=True)
+    story.version({1: A, 2: C}, isr=(2,))
+    assert story.loss.copies[0].overwritten is None
+
+
+def test_copy_that_leads_itself_after_a_loss_has_the_log_of_the_leader() -> None:
+    """R-LOSS-11: the leader without its writes was dead, and the next election is unclean again."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,))
+    story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True).version({1: A, 2: C}, isr=(2,))
+    story.version({1: A, 2: C}, isr=(1,), leader=1, recovering=True)
+    assert [copy.overwritten for copy in story.losses[0].copies] == [7]
 
 
 def test_copy_that_is_offline_while_another_leads_without_its_writes_is_not_overwritten() -> None:
@@ -273,9 +290,6 @@ def test_copy_that_the_append_of_the_election_takes_offline_is_not_overwritten()
         story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,), leader=1)
         story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True).broker(1, B, first=4, **gone)
         assert [(loss.went_on, loss.copies[0].overwritten) for loss in story.losses] == [(5, None)]
-    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,), leader=1)
-    story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True).broker(1, B, first=6)
-    assert story.loss.copies[0].overwritten == 5
 
 
 def test_replica_that_joins_without_its_directory_joins_with_a_new_copy() -> None:
