@@ -85,6 +85,7 @@ def test_log_rewritten_between_runs_is_followed_and_said(spark: SparkSession, tm
 
 
 @pytest.mark.parametrize("commits", [rare(2), 4])
+@pytest.mark.exhaustive
 def test_run_killed_while_it_takes_back_is_made_good_by_the_next(
     spark: SparkSession, tmp_path: Path, rewritten: Path, commits: int
 ) -> None:

@@ -137,6 +137,7 @@ def test_error_of_the_log_is_one_line_after_everything_before_it_is_published(jb
     assert ask.Lake.open(tmp_path / "lake").offset > int(segment.stem)
 
 
+@pytest.mark.exhaustive
 def test_server_publishes_nothing_once_its_client_is_dead(server: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     copytree(metadata_dir(KAFKA), log)
@@ -185,6 +186,7 @@ print(json.dumps([types, offline, at, refused]))
 """
 
 
+@pytest.mark.exhaustive
 def test_session_that_exists_reads_the_log_and_the_lake_and_keeps_its_settings(
     server: str, whole: tuple[Path, dict[str, object]], tmp_path: Path
 ) -> None:

@@ -124,6 +124,7 @@ def assert_equal(folder: Path, lake: Lake, kind: str, name: str) -> None:
     assert same_rows(queries, **appended) == {"Spark": 0}, folder.name
 
 
+@pytest.mark.exhaustive
 def test_lake_in_a_catalog_has_comments_views_and_a_readable_history(
     engine: SparkEngine, lakes: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -162,6 +162,7 @@ def use(small: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 
 @pytest.mark.parametrize("engine_of_rules", ["duckdb", rare("spark")])
+@pytest.mark.exhaustive
 def test_validation_of_a_right_lake_meets_all_that_is_about_its_tables(
     use: Callable[[str], None], engine_of_rules: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

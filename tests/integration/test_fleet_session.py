@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.logs import segments
 from tests.support.paths import ROOT, metadata_dir
 
@@ -13,6 +15,8 @@ SCRIPT = """
 import os, sys
 from contextlib import suppress
 from pathlib import Path
+import pytest
+
 from tests.support.logs import segments
 from tests.support.paths import metadata_dir
 from pipelines.fleet.clusters import read_fleet
@@ -37,6 +41,7 @@ for most in (1, 2, 3):
 """
 
 
+@pytest.mark.exhaustive
 def test_session_of_a_fleet_ends_after_its_replays_and_the_next_one_replays_on(tmp_path: Path) -> None:
     """Cause: the JVM and its workers grew with every replay, by gigabytes in a day."""
     (tmp_path / "fleet.yaml").write_text("clusters: [{log: logs/a, lake: lakes/a, name: a}]\n")

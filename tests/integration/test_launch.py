@@ -29,6 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.exhaustive
 def test_session_of_a_jvm_started_directly_answers_and_ends_with_its_process(cache: Path) -> None:
     program = """
 from pipelines.spark.session import spark_session_soon

@@ -55,6 +55,7 @@ def test_second_run_changes_nothing(spark: SparkSession, tmp_path: Path, whole: 
     assert {table.name: DeltaTable(str(lake / table.name)).version() for table in TABLES} == versions
 
 
+@pytest.mark.exhaustive
 def test_replays_of_one_session_leave_no_threads(spark: SparkSession, tmp_path: Path) -> None:
     """Cause: Py4J keeps a connection and its thread for each thread of Java that called foreachBatch."""
     threads = []
@@ -126,6 +127,7 @@ def test_spark_continues_a_lake_that_was_loaded_without_it(
 
 
 @pytest.mark.parametrize("where", [rare("append_ledger"), "_commit"])
+@pytest.mark.exhaustive
 def test_run_that_died_while_it_published_is_made_good_by_the_next(
     spark: SparkSession, tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

@@ -91,6 +91,7 @@ def publications(lake: Path) -> int:
     return sum(1 for row in DeltaTable(str(lake / "ledger")).history() if row["operation"] == "WRITE")
 
 
+@pytest.mark.exhaustive
 def test_consumer_has_each_event_once_over_publications_rollbacks_optimize_and_rebuild(
     engine: SparkEngine, tmp_path: Path
 ) -> None:

@@ -228,6 +228,7 @@ publish.LakeWriter.create_or_open(sys.argv[1], publish.Identity("", "kafka", "ka
 """
 
 
+@pytest.mark.exhaustive
 def test_run_that_sigterm_ends_while_it_makes_tables_is_gone_on_from(
     tmp_path: Path, log: Path, history: History
 ) -> None:

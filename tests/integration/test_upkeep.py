@@ -19,7 +19,7 @@ from tests.support import local
 from tests.support.logs import segments
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.tables import rows_of
-from tests.support.volume import exhaustive
+from tests.support.volume import exhaustive, rare
 
 # The commits of a lake: one a table, then the ledger's; the number says before which one the process dies.
 KILLED = """
@@ -58,7 +58,7 @@ def killed(what: str, lake: Path, last: int) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.parametrize("what", ["optimize", "rebuild"])
+@pytest.mark.parametrize("what", ["optimize", rare("rebuild")])
 def test_upkeep_killed_before_any_of_its_commits_leaves_a_lake_that_can_be_continued(tmp_path: Path, what: str) -> None:
     """One lake is killed again and again, at each commit; then it is verified, goes on and is verified."""
     whole = tmp_path / "whole"
