@@ -157,19 +157,22 @@ BLAST_RADIUS = Check(
     sql="""
         WITH sole AS (
             SELECT broker_id, max(directory_id) AS directory_id FROM directories GROUP BY broker_id HAVING count(*) = 1
+        ), alone AS (
+            SELECT p.topic_id, p.partition, p.leader, t.topic IS NOT NULL AS tiered,
+                   array_length(p.replicas) - coalesce(f.replicas, 0) = 1 AS last_copy
+            FROM partitions p
+            LEFT JOIN offline_counts f ON f.topic_id = p.topic_id AND f.partition = p.partition
+            LEFT JOIN tiered t ON t.topic = p.topic
+            WHERE array_contains(p.isr, p.leader) AND array_length(p.isr) - coalesce(f.in_sync, 0) = 1
         ), led AS (
             SELECT a.broker_id, d.directory_id, d.from_offset, d.from_time, count(*) AS leaderless,
-                   count(CASE WHEN array_length(p.replicas) - coalesce(f.replicas, 0) = 1 THEN 1 END) AS last_copies,
-                   count(CASE WHEN array_length(p.replicas) - coalesce(f.replicas, 0) = 1 AND t.topic IS NOT NULL
-                              THEN 1 END) AS tiered_copies
-            FROM partitions p
+                   count(CASE WHEN p.last_copy THEN 1 END) AS last_copies,
+                   count(CASE WHEN p.last_copy AND p.tiered THEN 1 END) AS tiered_copies
+            FROM alone p
             JOIN assignments a ON a.topic_id = p.topic_id AND a.partition = p.partition AND a.broker_id = p.leader
             LEFT JOIN sole s ON s.broker_id = a.broker_id
             JOIN directories d ON d.broker_id = a.broker_id
                  AND d.directory_id = CASE WHEN a.kind = 'assigned' THEN a.directory_id ELSE s.directory_id END
-            LEFT JOIN offline_counts f ON f.topic_id = p.topic_id AND f.partition = p.partition
-            LEFT JOIN tiered t ON t.topic = p.topic
-            WHERE array_contains(p.isr, p.leader) AND array_length(p.isr) - coalesce(f.in_sync, 0) = 1
             GROUP BY a.broker_id, d.directory_id, d.from_offset, d.from_time
         )
         SELECT l.broker_id, l.directory_id, l.from_offset, l.from_time, l.leaderless,
