@@ -392,6 +392,9 @@ class Loss:
     unreachable data."""
     copies: tuple[Copy, ...]
     """The last copies that held every acknowledged write, by broker: where to look for the data."""
+    older: tuple[Copy, ...] = ()
+    """Of lost data: the copies that lacked newer writes by then, by broker: what remains if the last ones cannot be
+    read."""
     leader: int | None = None
     """The broker that leads without the data; None if there is no leader."""
     went_on: int | None = None
@@ -430,10 +433,10 @@ def overwritten(loss: Loss, copies: Mapping[int, Copy], event: Event) -> Loss:
             return False
         return copy.broker_id in state.isr and state.leader >= 0 and not copy.broker_id == state.leader == loss.leader
 
-    if not any(copy.overwritten is None and in_sync(copy) for copy in loss.copies):
-        return loss
-    written = (
-        replace(copy, overwritten=event.offset) if copy.overwritten is None and in_sync(copy) else copy
-        for copy in loss.copies
-    )
-    return replace(loss, copies=tuple(written))
+    def after(copies_before: tuple[Copy, ...]) -> tuple[Copy, ...]:
+        return tuple(
+            replace(copy, overwritten=event.offset) if copy.overwritten is None and in_sync(copy) else copy
+            for copy in copies_before
+        )
+
+    return replace(loss, copies=after(loss.copies), older=after(loss.older))

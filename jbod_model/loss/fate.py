@@ -94,7 +94,8 @@ class Fate:
         if loss.until is not None:
             return False
         kept = {(copy.broker_id, copy.since) for copy in (*self.copies.values(), *self.gone)}
-        return any(copy.overwritten is None and (copy.broker_id, copy.since) in kept for copy in loss.copies)
+        every = (*loss.copies, *loss.older)
+        return any(copy.overwritten is None and (copy.broker_id, copy.since) in kept for copy in every)
 
     def _after(self, event: Event) -> Fate:
         if isinstance(event, Version):
@@ -123,6 +124,11 @@ class Fate:
         given_up = (copy for copy in self._held if copy.given_up not in (None, "removed"))
         held = (*self.complete, *given_up) if self.complete else self._held
         return (*held, *self.doubted)
+
+    @property
+    def older(self) -> tuple[Copy, ...]:
+        """The copies that lack newer writes and were not given up, by broker."""
+        return tuple(copy for _, copy in sorted(self.copies.items()) if copy.level == "partial" and not copy.given_up)
 
     @property
     def _held(self) -> tuple[Copy, ...]:
@@ -355,7 +361,7 @@ def _go_on(fate: Fate, leader: Copy, offset: int) -> Fate:
     """A copy that is not complete leads (R-LOSS-6)."""
     losses, pending = fate.losses, _open(fate)
     if pending is not None and pending.kind == "unreachable":
-        lost = replace(pending, kind="lost", offset=offset, leader=leader.broker_id, went_on=offset)
+        lost = replace(pending, kind="lost", offset=offset, older=fate.older, leader=leader.broker_id, went_on=offset)
         losses = (*losses[:-1], replace(pending, until=offset), lost)
     elif pending is not None:
         losses = (*losses[:-1], replace(pending, leader=leader.broker_id, went_on=offset))
@@ -363,7 +369,8 @@ def _go_on(fate: Fate, leader: Copy, offset: int) -> Fate:
         kind: Kind = "lost" if leader.level == "empty" else "may lack writes"
         doubted = tuple(copy for copy in fate.doubted if copy.broker_id != leader.broker_id)
         copies = replace(fate, doubted=doubted).kept
-        loss = Loss(kind=kind, offset=offset, copies=copies, leader=leader.broker_id, went_on=offset)
+        older = fate.older if kind == "lost" else ()
+        loss = Loss(kind=kind, offset=offset, copies=copies, older=older, leader=leader.broker_id, went_on=offset)
         losses = (*losses, loss)
     return replace(_follow_leader(fate), losses=losses)
 
@@ -408,7 +415,8 @@ def _weigh(fate: Fate, offset: int) -> Fate:
     kind: Kind = "unreachable" if fate.away else "lost"
     if not fate.led or not fate.last or (pending is not None and pending.kind == kind):
         return fate
-    return replace(fate, losses=(*ended, Loss(kind=kind, offset=offset, copies=fate.last)))
+    older = fate.older if kind == "lost" else ()
+    return replace(fate, losses=(*ended, Loss(kind=kind, offset=offset, copies=fate.last, older=older)))
 
 
 def _open(fate: Fate) -> Loss | None:

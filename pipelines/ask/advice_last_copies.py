@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from jbod_model.loss.copies import Copy
 from pipelines.ask.advice import (
     Action,
     Advice,
@@ -396,7 +398,7 @@ class LastCopy(NamedTuple):
             text = f"the copy in {self.where} was truncated to the leader's when it followed; restore from a backup"
         elif self.follows:
             text = (
-                f"copy the folder of {name} from {self.where} at once: the copy there has what is missing until its "
+                f"copy the partition's folder from {self.where} at once: the copy there has what is missing until its "
                 "replica follows a leader that lacks it, and was not in sync with one since"
             )
         elif before_it and (went_on or self.given_up is None):
@@ -419,6 +421,14 @@ class LastCopy(NamedTuple):
             return self._keep_folder(name, went_on, alone)
         return self._step(action, text)
 
+    def step_of_older(self) -> Advice:
+        """What to do about it, where it lacks newer writes, and the last copies may not be readable."""
+        text = (
+            f"{self._keep} either: the older copy there lacks the newest writes, and is what remains if nothing else "
+            f"can be read; copy the partition's folder before broker {self.broker_id} starts and truncates it"
+        )
+        return self._step(Action.READ, text)
+
     def _keep_folder(self, name: str, went_on: bool, alone: bool) -> Advice:
         """The replica of the partition ``name`` was recreated in another directory, and the disk is away."""
         of, copy = "of what was lost" if went_on else "of the data", "the only copy" if alone else "a complete copy"
@@ -439,3 +449,23 @@ class LastCopy(NamedTuple):
     def _step(self, action: Action, text: str, newer_leaves: tuple[str, ...] = ()) -> Advice:
         every_disk = action == Action.BRING_BACK and self.directory_id is None
         return Advice(action, text, self.broker_id, self.directories, every_disk=every_disk, newer_leaves=newer_leaves)
+
+
+@dataclass(frozen=True)
+class Places:
+    """The state of directories at an offset."""
+
+    online: frozenset[tuple[int, str]]
+    """(broker, directory) of the online directories of brokers that are not fenced."""
+    registered: frozenset[int]
+
+    def copy(self, copy: Copy) -> LastCopy:
+        """A copy, with the state of its place."""
+        perhaps = [at for at in sorted(map(str, copy.where | copy.places)) if (copy.broker_id, at) not in self.online]
+        directory = None if copy.directory is None or (copy.places and perhaps) else str(copy.directory)
+        if copy.broker_id not in self.registered:
+            place = "unregistered"
+        else:
+            place = "online" if (copy.broker_id, directory) in self.online else "offline"
+        directories = tuple(perhaps) if directory is None else (directory,)
+        return LastCopy(copy.broker_id, directory, directories, copy.given_up, copy.away, place, copy.overwritten)

@@ -53,10 +53,13 @@ class Followed(NamedTuple):
         return {broker: self._copy(copy) for broker, copy in self.shape.copies.items()}
 
     def _loss(self, loss: Loss) -> Loss:
-        copies = tuple(map(self._copy, loss.copies))
-        went_on, until = self._at(loss.went_on), self._at(loss.until)
         return replace(
-            loss, offset=self.offsets.get(loss.offset, loss.offset), copies=copies, went_on=went_on, until=until
+            loss,
+            offset=self.offsets.get(loss.offset, loss.offset),
+            copies=tuple(map(self._copy, loss.copies)),
+            older=tuple(map(self._copy, loss.older)),
+            went_on=self._at(loss.went_on),
+            until=self._at(loss.until),
         )
 
     def _copy(self, copy: Copy) -> Copy:

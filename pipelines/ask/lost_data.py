@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jbod_model.loss.copies import Copy, Loss
 from jbod_model.loss.fate import Fate, is_online, last_copies, may_be_online
 from pipelines.ask.advice import Advice, steps_in_words
-from pipelines.ask.advice_last_copies import LastCopy, about_crash
+from pipelines.ask.advice_last_copies import LastCopy, Places, about_crash
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.last_copies import LastCopies, last_copies_of
@@ -52,6 +52,8 @@ class DataLoss(NamedTuple):
     """Offset of the partition's next loss, None if this is its newest."""
     followed_by_kind: str | None = None
     """The kind of that loss."""
+    older: Sequence[LastCopy] = ()
+    """Of lost data: the copies that lacked newer writes by then."""
 
     @property
     def name(self) -> str:
@@ -99,6 +101,7 @@ class DataLoss(NamedTuple):
         crashed, went_on = self._crashed, self.went_on_offset is not None
         copies = [copy for copy in self.copies if crashed is None or not (copy == crashed or copy.follows)]
         steps = [copy.step(self.name, went_on, copies == [copy], leads=copy == self._own) for copy in copies]
+        steps += [copy.step_of_older() for copy in self.older if self._stays(copy) and not copy.follows]
         return list(dict.fromkeys(steps)) or [about_crash(self.leader_now is not None and self.followed_by is None)]
 
     @property
@@ -108,21 +111,24 @@ class DataLoss(NamedTuple):
 
     @property
     def kept(self) -> list[LastCopy]:
-        """The copies that may still hold the writes which the partition goes on without. None of a loss that is
+        """The copies that may still hold writes which the partition goes on without. None of a loss that is
         accepted."""
         gone_on = self.went_on_offset is not None and not self.accepted
         return [
             copy
-            for copy in (self.copies if gone_on else ())
-            if copy.given_up in (None, "unregistered") and copy.overwritten_offset is None
-            if copy.place != "online" and copy.broker_id != self.leader
+            for copy in ((*self.copies, *self.older) if gone_on else ())
+            if copy.given_up in (None, "unregistered") and copy.place != "online" and self._stays(copy)
         ]
+
+    def _stays(self, copy: LastCopy) -> bool:
+        """Whether a copy is not the leader's, and was not truncated to it."""
+        return copy.overwritten_offset is None and copy.broker_id != self.leader
 
     def holds_more(self, directory_id: str | None) -> bool:
         """Whether the copy in a directory may hold writes that the partition lacks: a leader's own copy, and one that
         was truncated to it, holds none."""
         copies = [copy for copy in self.copies if copy != self._crashed and copy.overwritten_offset is None]
-        return any(directory_id in copy.directories for copy in copies)
+        return any(directory_id in copy.directories for copy in (*copies, *filter(self._stays, self.older)))
 
     @property
     def _crashed(self) -> LastCopy | None:
@@ -401,6 +407,10 @@ def _data_loss(
     partition: Followed, loss: Loss, time: datetime, places: Places, tiered: frozenset[str], accepted_until: int
 ) -> DataLoss:
     state = partition.shape.state
+
+    def by_now(copies: Sequence[Copy]) -> tuple[LastCopy, ...]:
+        return tuple(places.copy(_by_now(copy, partition.copies.get(copy.broker_id), loss)) for copy in copies)
+
     return DataLoss(
         topic=partition.topic,
         topic_id=partition.topic_id,
@@ -408,7 +418,8 @@ def _data_loss(
         kind=loss.kind,
         offset=loss.offset,
         time=time,
-        copies=tuple(places.copy(_by_now(copy, partition.copies.get(copy.broker_id), loss)) for copy in loss.copies),
+        copies=by_now(loss.copies),
+        older=by_now(loss.older),
         leader=loss.leader,
         went_on_offset=loss.went_on,
         until_offset=loss.until,
@@ -427,26 +438,6 @@ def _by_now(copy: Copy, present: Copy | None, loss: Loss) -> Copy:
     if not kept or present is None or present.since == copy.since:
         return copy
     return copy.give_up("recreated", present.since)
-
-
-@dataclass(frozen=True)
-class Places:
-    """The state of directories at an offset."""
-
-    online: frozenset[tuple[int, str]]
-    """(broker, directory) of the online directories of brokers that are not fenced."""
-    registered: frozenset[int]
-
-    def copy(self, copy: Copy) -> LastCopy:
-        """A copy, with the state of its place."""
-        perhaps = [at for at in sorted(map(str, copy.where | copy.places)) if (copy.broker_id, at) not in self.online]
-        directory = None if copy.directory is None or (copy.places and perhaps) else str(copy.directory)
-        if copy.broker_id not in self.registered:
-            place = "unregistered"
-        else:
-            place = "online" if (copy.broker_id, directory) in self.online else "offline"
-        directories = tuple(perhaps) if directory is None else (directory,)
-        return LastCopy(copy.broker_id, directory, directories, copy.given_up, copy.away, place, copy.overwritten)
 
 
 def places_of(lake: Lake) -> Places:

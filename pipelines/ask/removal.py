@@ -94,10 +94,12 @@ def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
     if not lost:
         return []
     names = tuple(dict.fromkeys(loss.name for loss in lost))
+    last = any(place.directory_id in copy.directories for loss in lost for copy in loss.copies)
+    held = "the last complete copy" if last else "an older copy"
     return [
         Reason(
             True,
-            f"it held the last complete copy of {_count(names, 'partition')} whose data is lost or lacks writes",
+            f"it held {held} of {_count(names, 'partition')} whose data is lost or lacks writes",
             look(f"do not wipe {place.name}: save these partitions from it first (jbod check --only B-32,B-33)"),
             names,
         )

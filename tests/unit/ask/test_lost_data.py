@@ -11,6 +11,7 @@ import pytest
 from jbod_model.formats import records as r
 from jbod_model.loss.copies import Event
 from jbod_model.loss.fate import Fate
+from pipelines.ask.advice import Action
 from pipelines.ask.lake_status import status
 from pipelines.ask.loss_sql import candidates
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, Losses, count_lost, losses
@@ -247,7 +248,7 @@ def test_disk_whose_copy_followed_nobody_before_it_failed_is_not_safe_to_remove(
     else:
         story.fence(2).change("t", 0, leader=-1)
         (loss,) = losses_of(story, tmp_path / "online").losses
-        assert loss.advice.startswith(f"copy the folder of t-0 from directory {disk('a')} of broker 1 at once")
+        assert loss.advice.startswith(f"copy the partition's folder from directory {disk('a')} of broker 1 at once")
         story.fence(2, up=True).change("t", 0, leader=2)
     story.broker(1, "b", process=2).assign("t", 0, 1, "b")
     answer = safe_to_remove(story.lake(tmp_path), f"1:{disk('a')}")
@@ -283,6 +284,40 @@ def test_disk_whose_copy_holds_nothing_that_the_partition_lacks_can_be_removed(t
     assert [loss.kind for loss in losses(lake).losses] == [MAY_LACK]
     answer = safe_to_remove(lake, f"1:{disk('a')}")
     assert answer.safe, answer.reasons
+
+
+def lost_beside_an_older_copy() -> Story:
+    """Broker 2 is behind when its disk c fails; then disk a of broker 1, which comes back and leads, empty."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).change("t", 0, isr=(1,)).left(2, "d")
+    story.left(1, "b").change("t", 0, leader=-1)
+    return story.broker(1, "b", process=2).assign("t", 0, 1, "b").change("t", 0, leader=1)
+
+
+def test_older_copy_of_lost_data_is_to_be_kept_and_copied_before_its_broker_starts(tmp_path: Path) -> None:
+    """The disk with what remained was to be repaired and its broker started, which truncated the copy to nothing."""
+    lake = lost_beside_an_older_copy().lake(tmp_path)
+    (loss,) = losses(lake).losses
+    assert [step.text.partition(":")[0] for step in loss.steps] == [
+        f"do not wipe directory {disk('a')} of broker 1",
+        f"do not wipe directory {disk('c')} of broker 2 either",
+    ]
+    assert [copy.directory_id for copy in loss.kept] == [str(disk("c"))]
+    (saved,) = (step for step in offline(lake).causes[0].steps if step.action == Action.READ)
+    assert saved.text.startswith("copy the folder of t-0 from the disks of broker 2 before it starts with them")
+
+
+@pytest.mark.parametrize("older", ["recreated elsewhere", "truncated"])
+def test_disk_with_an_older_copy_of_lost_data_is_safe_to_remove_once_that_copy_was_truncated(
+    tmp_path: Path, older: str
+) -> None:
+    story = lost_beside_an_older_copy()
+    if older == "truncated":
+        story.broker(2, "cd", process=2).change("t", 0, isr=(1, 2)).left(2, "d")
+    lake = story.broker(2, "d", process=3).assign("t", 0, 2, "d").lake(tmp_path)
+    answer = safe_to_remove(lake, f"2:{disk('c')}")
+    assert answer.safe == (older == "truncated")
+    held = [reason.finding for reason in answer.reasons if reason.finding.startswith("it held")]
+    assert held == ["it held an older copy of 1 partition whose data is lost or lacks writes"] * (not answer.safe)
 
 
 def test_disk_is_not_safe_where_the_replica_online_is_not_complete(tmp_path: Path) -> None:

@@ -269,6 +269,17 @@ def test_copy_that_could_follow_a_leader_that_was_dead_is_not_overwritten() -> N
     assert story.loss.copies[0].overwritten is None
 
 
+def test_copy_behind_when_the_data_is_lost_is_an_older_one_until_it_is_in_sync() -> None:
+    """R-LOSS-4, R-LOSS-11: of writes that may be missing there is none."""
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,)).broker(1, B, process=2)
+    story.version({1: B, 2: C}, isr=(1,)).version({1: B, 2: C}, isr=(1,), leader=1)
+    assert [(copy.broker_id, copy.directory, copy.overwritten) for copy in story.loss.older] == [(2, C, None)]
+    story.version({1: B, 2: C}, isr=(1, 2), leader=1)
+    assert [copy.overwritten for copy in story.loss.older] == [8]
+    story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,))
+    assert story.version({1: A, 2: C}, isr=(2,), leader=2, recovering=True).loss.older == ()
+
+
 def test_copy_that_leads_itself_after_a_loss_has_the_log_of_the_leader() -> None:
     """R-LOSS-11: the leader without its writes was dead, and the next election is unclean again."""
     story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,))
