@@ -327,7 +327,7 @@ def decided(copy: Copy, broker: Registration, offset: int, *, new_process: bool,
     absent = [former_place for former_place in copy.left if not former_place.directories <= broker.directories]
     moves = [former_place for former_place in absent if not former_place.placement]
     if not moves:
-        if absent and same.level == "complete":
+        if absent and same.holds_everything:
             away = frozenset[Uuid]().union(*(former_place.directories for former_place in absent))
             same = replace(same, level="unsure", places=away - broker.directories)
         return same, None

@@ -166,3 +166,12 @@ def test_copy_recreated_beside_a_directory_lay_in_none_that_its_running_broker_l
     story.version({1: C}, isr=(1,), leader=1).version({1: C}, isr=(1,)).broker(1, B, process=3, fenced=True)
     story.version({1: B}, isr=(1,)).version({1: B}, isr=(1,), leader=1)
     assert [loss.kind for loss in story.losses] == ["lost", "lost"]
+
+
+def test_copy_that_may_lack_writes_and_was_placed_before_its_process_registered_may_lie_in_its_other_place() -> None:
+    """R-COPY-12: only a copy that was complete for certain kept its other place, and A was safe to remove."""
+    story = Story(2).broker(1, A, B).broker(2, C).version({1: UNASSIGNED, 2: C}, isr=(1, 2), leader=2)
+    story.version({1: UNASSIGNED, 2: C}, isr=(2,), leader=2).broker(1, A, B, process=2, unclean=True)
+    assert story.copy(1).level == "unsure"
+    story.broker(1, B, process=2, fenced=True).version({1: B, 2: C}, isr=(2,), leader=2).broker(1, B, process=3)
+    assert (story.copy(1).directory, story.copy(1).places) == (B, frozenset({A}))
