@@ -297,7 +297,7 @@ def measure(copy: Copy, broker: Registration | None) -> Copy:
 def _place(copy: Copy, now: Uuid, report: int | None, broker: Registration | None) -> Copy:
     """The same copy, in the directory ``now``; ``report``: the report's offset if it is undecided."""
     away = frozenset[Uuid]()
-    if copy.directory is None and copy.missed is not None and broker is not None:
+    if (copy.directory is not None or copy.missed is not None) and broker is not None:
         away = copy.places - broker.directories - {now}
     left: tuple[Left, ...] = ()
     if report is not None:

@@ -175,3 +175,11 @@ def test_copy_that_may_lack_writes_and_was_placed_before_its_process_registered_
     assert story.copy(1).level == "unsure"
     story.broker(1, B, process=2, fenced=True).version({1: B, 2: C}, isr=(2,), leader=2).broker(1, B, process=3)
     assert (story.copy(1).directory, story.copy(1).places) == (B, frozenset({A}))
+
+
+def test_copy_that_moves_after_it_may_have_been_recreated_may_still_lie_in_its_other_place() -> None:
+    """R-COPY-5: the move to C made B certain, and A was safe to remove."""
+    story = Story(2).broker(1, A, B, C).broker(2, D).version({1: UNASSIGNED, 2: D}, isr=(1, 2), leader=2)
+    story.version({1: UNASSIGNED, 2: D}, isr=(2,), leader=2).broker(1, B, C, process=2)
+    story.version({1: B, 2: D}, isr=(2,), leader=2).version({1: C, 2: D}, isr=(2,), leader=2)
+    assert (story.copy(1).directory, story.copy(1).places) == (C, frozenset({A}))
