@@ -421,22 +421,29 @@ def known_better(loss: Loss, recreated: Copy) -> Loss:
     return replace(loss, copies=copies, kind=loss.kind if any(copy.usable for copy in copies) else "lost")
 
 
-def overwritten(loss: Loss, copies: Mapping[int, Copy], event: Event) -> Loss:
+def overwritten(loss: Loss, copies: Mapping[int, Copy], brokers: Mapping[int, Registration], event: Event) -> Loss:
     """The loss after an event: a copy of a replica that is in sync later has its leader's log (R-LOSS-11)."""
     if not isinstance(event, Version) or loss.went_on is None or loss.until is not None:
         return loss
     state = event.state
 
-    def in_sync(copy: Copy) -> bool:
+    def is_in_sync(copy: Copy) -> bool:
         now = copies.get(copy.broker_id)
+        if copy.overwritten is not None or copy.given_up == "recreated":
+            return False
         if now is None or now.given_up is not None or now.since != copy.since:
             return False
         return copy.broker_id in state.isr and state.leader >= 0 and not copy.broker_id == state.leader == loss.leader
 
-    def after(copies_before: tuple[Copy, ...]) -> tuple[Copy, ...]:
+    def after(before: tuple[Copy, ...]) -> tuple[Copy, ...]:
         return tuple(
-            replace(copy, overwritten=event.offset) if copy.overwritten is None and in_sync(copy) else copy
-            for copy in copies_before
+            _in_sync(copy, brokers.get(copy.broker_id), event.offset) if is_in_sync(copy) else copy for copy in before
         )
 
     return replace(loss, copies=after(loss.copies), older=after(loss.older))
+
+
+def _in_sync(copy: Copy, broker: Registration | None, offset: int) -> Copy:
+    """A copy of a loss once its replica is in sync: overwritten, or in one of its places that its broker lacks."""
+    away = copy.places - (frozenset() if broker is None else broker.directories)
+    return _lay_in(copy, away).give_up("recreated", offset) if away else replace(copy, overwritten=offset)

@@ -84,7 +84,7 @@ class Fate:
             return fate
         losses, waiting = list(fate.losses), []
         for at in (*self.waiting, *range(len(self.losses), len(fate.losses))):
-            losses[at] = overwritten(losses[at], fate.copies, event)
+            losses[at] = overwritten(losses[at], fate.copies, fate.brokers, event)
             if fate._may_follow(losses[at]):
                 waiting.append(at)
         return replace(fate, losses=tuple(losses), waiting=tuple(waiting))

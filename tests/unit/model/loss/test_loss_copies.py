@@ -288,6 +288,20 @@ def test_copy_that_leads_itself_after_a_loss_has_the_log_of_the_leader() -> None
     assert [copy.overwritten for copy in story.losses[0].copies] == [7]
 
 
+@pytest.mark.parametrize("joins", [True, False])
+def test_copy_in_one_of_several_places_is_not_overwritten_in_those_that_its_broker_lacks(joins: bool) -> None:
+    """R-LOSS-11, R-COPY-5: its replica is in sync with a log in B, or leads with it, and the copy may lie in A."""
+    where = {1: UNASSIGNED, 2: C}
+    story = Story().broker(1, A, B).broker(2, C).version(where, isr=(1, 2), leader=1).version(where, isr=(1,), leader=1)
+    story.version(where, isr=(1,)).version(where, isr=(2,), leader=2, recovering=True).broker(1, B, process=2)
+    if joins:
+        story.version({1: B, 2: C}, isr=(2,), leader=2).version({1: B, 2: C}, isr=(1, 2), leader=2)
+    else:
+        story.version({1: B, 2: C}, isr=(2,)).version({1: B, 2: C}, isr=(1,), leader=1, recovering=True)
+    (copy,) = story.losses[0].copies
+    assert (copy.directory, copy.overwritten, copy.given_up) == (A, None, "recreated")
+
+
 def test_copy_that_is_offline_while_another_leads_without_its_writes_is_not_overwritten() -> None:
     """R-LOSS-11."""
     story = pair().version({1: A, 2: C}, isr=(1,), leader=1).version({1: A, 2: C}, isr=(1,)).broker(1, B)
