@@ -433,7 +433,9 @@ def overwritten(loss: Loss, copies: Mapping[int, Copy], brokers: Mapping[int, Re
             return False
         if now is None or now.given_up is not None or now.since != copy.since:
             return False
-        return copy.broker_id in state.isr and state.leader >= 0 and not copy.broker_id == state.leader == loss.leader
+        if copy.broker_id == state.leader:  # its log is that of all replicas once they are in sync
+            return copy.broker_id != loss.leader and {*state.isr} >= {*state.replicas}
+        return copy.broker_id in state.isr and state.leader >= 0
 
     def after(before: tuple[Copy, ...]) -> tuple[Copy, ...]:
         return tuple(

@@ -384,15 +384,19 @@ class LastCopy(NamedTuple):
         log may be one that was recreated empty (R-COPY-5)."""
         return self.directory_id is None and bool(self.directories)
 
-    def step(self, name: str, went_on: bool, alone: bool, *, leads: bool = False) -> Advice:
+    def step(self, name: str, went_on: bool, alone: bool, now: int | None, *, leads: bool = False) -> Advice:
         """What to do about it. ``went_on``: a replica leads without the data, and truncates the copy when its broker is
-        back. ``alone``: no other copy is complete. ``leads``: it is its own replica, perhaps with another log."""
+        back. ``alone``: no other copy is complete. ``now``: the leader. ``leads``: it is its own replica, perhaps with
+        another log."""
         action, before_it = Action.READ, self.given_up in (None, "unregistered")
         if leads:
             text = (
                 f"{self._keep}: no record says where the log of {name} was, and if it was there, that disk "
                 "has what is missing; read it, and copy the folder of this partition to a safe place"
             )
+        elif now == self.broker_id and self.given_up is None:
+            action, where = Action.LOOK, self.where
+            text = f"{self.broker} leads now, with the copy in {where}: compare with what producers and consumers know"
         elif self.overwritten_offset is not None:
             action = Action.LOOK
             text = f"the copy in {self.where} was truncated to the leader's when it followed; restore from a backup"

@@ -98,11 +98,11 @@ class DataLoss(NamedTuple):
     @property
     def steps(self) -> list[Advice]:
         """What to do now, in order."""
-        crashed, went_on = self._crashed, self.went_on_offset is not None
+        crashed, went_on, now = self._crashed, self.went_on_offset is not None, self.leader_now
         copies = [copy for copy in self.copies if crashed is None or not (copy == crashed or copy.follows)]
-        steps = [copy.step(self.name, went_on, copies == [copy], leads=copy == self._own) for copy in copies]
+        steps = [copy.step(self.name, went_on, copies == [copy], now, leads=copy == self._own) for copy in copies]
         steps += [copy.step_of_older() for copy in self.older if self._stays(copy) and not copy.follows]
-        return list(dict.fromkeys(steps)) or [about_crash(self.leader_now is not None and self.followed_by is None)]
+        return list(dict.fromkeys(steps)) or [about_crash(now is not None and self.followed_by is None)]
 
     @property
     def advice(self) -> str:

@@ -19,6 +19,7 @@ from pipelines.ask.moves import moves
 from pipelines.ask.offline_replicas import offline
 from pipelines.ask.partition_history import history
 from pipelines.ask.removal import safe_to_remove
+from pipelines.ask.restart import safe_to_restart
 from pipelines.ask.whatif import whatif
 from pipelines.check.catalogue import run_checks
 from pipelines.cli import main
@@ -253,6 +254,21 @@ def test_disk_whose_copy_followed_nobody_before_it_failed_is_not_safe_to_remove(
     story.broker(1, "b", process=2).assign("t", 0, 1, "b")
     answer = safe_to_remove(story.lake(tmp_path), f"1:{disk('a')}")
     assert answer.safe == followed, answer.reasons
+
+
+def test_broker_whose_copy_led_between_two_leaders_without_its_writes_is_not_safe_to_start(tmp_path: Path) -> None:
+    """R-LOSS-11: it was safe to start, and its copy, the only one with the writes, was truncated to the leader's."""
+    story = Story().broker(1, "a").broker(2, "c").broker(3, "e").topic("t", {1: "a", 2: "c", 3: "e"})
+    story.configure("t", "2").change("t", 0, isr=(1, 3)).fence(3).fence(2).fence(1).change("t", 0, leader=-1)
+    for leader in (2, 1, 2):
+        story.fence(leader, up=True).change("t", 0, leader=leader, isr=(leader,), leader_recovery_state=1)
+        if leader == 1:
+            (loss,) = losses_of(story, tmp_path / "between").losses
+            assert loss.advice.startswith("broker 1 leads now, with the copy in directory")  # it sent to a backup
+        story.fence(leader).change("t", 0, leader=-1)
+    lake = story.fence(2, up=True).change("t", 0, leader=2).lake(tmp_path)
+    answer = safe_to_restart(lake, [1])
+    assert (answer.verdict, answer.steps[0].text[:37]) == ("not safe", "copy the folder of t-0 from the disks")
 
 
 def test_tiered_topic_lost_what_was_not_uploaded(tmp_path: Path) -> None:
