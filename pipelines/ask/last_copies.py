@@ -388,6 +388,15 @@ class LastCopies:
         """Partitions that were recreated in another directory of the broker since the directory left (R-ACT-7)."""
         return list(self._recreated.get((broker, directory), ()))
 
+    def only_leader_in_sync(self, broker: int) -> set[str]:
+        """Partitions of a broker whose in-sync set is one other replica."""
+        rows = self.lake.query(
+            f"SELECT topic || '-' || partition FROM {self.lake.at('partitions')} "
+            "WHERE list_contains(replicas, $1) AND len(isr) = 1 AND isr[1] <> $1",
+            [broker],
+        )
+        return {name for (name,) in rows}
+
     @cached_property
     def _recreated(self) -> Mapping[tuple[int, str], Sequence[str]]:
         rows = self.lake.query(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
@@ -20,6 +20,7 @@ from pipelines.ask.advice import (
     restart_costs,
     steps_in_words,
 )
+from pipelines.ask.advice_last_copies import wait_until_in_sync
 from pipelines.ask.configs import tiered_topics, zookeeper_brokers
 from pipelines.ask.json_values import NamedPartition
 from pipelines.ask.last_copies import LastCopies
@@ -81,6 +82,7 @@ def reasons_against(
         *_about_last_offline(place, last),
         *_about_lost(place, [loss for loss in lost if loss.name not in offline]),
         *_about_perhaps(place, [at for at in (*data.perhaps, *data.at_risk) if at.name not in known]),
+        *_about_recreated(place, data, offline),
         *_about_replicas(lake, place, held, last),
         *_about_other_brokers(lake, place),
         *_about_broker(place, last),
@@ -124,6 +126,20 @@ def _about_perhaps(place: Place, perhaps: Sequence[AtRisk]) -> list[Reason]:
             names,
         )
     ]
+
+
+def _about_recreated(place: Place, data: Losses, named: Collection[str]) -> Iterator[Reason]:
+    """Replicas that were recreated elsewhere have left their next best copies in it (R-ACT-8)."""
+    at, last = place.directory_id or "", data.last_copies
+    left = set() if place.listed else {*last.twice(place.broker_id, at)} - {*named}
+    judged = {loss.name for loss in data.losses if loss.accepted or any(at in copy.directories for copy in loss.copies)}
+    hurt = sorted(left & ({loss.name for loss in data.losses} - judged | {replica.name for replica in data.at_risk}))
+    if hurt:
+        what = f"it may hold a part of {_count(hurt, 'partition')} whose complete copies are lost or not in use"
+        yield Reason(True, what, look(f"do not wipe {place.name}: save these partitions from it first"), hurt)
+    if left and (late := sorted(left & last.only_leader_in_sync(place.broker_id) - {*hurt})):
+        what = f"{_count(late, 'replica')} recreated elsewhere left a log in it, and only the leader is in sync"
+        yield Reason(True, what, [wait_until_in_sync(place.broker_id, late)], late)
 
 
 def _gives_up(place: Place, last: LastCopies) -> list[str]:
@@ -275,11 +291,9 @@ def _weight(held: Sequence[Held]) -> str:
     phrases = [f"{leading:,} of them leading"] if leading else []
     if last:
         phrases.append(f"{last:,} with no other replica online")
-    return (
-        f", {' and '.join(phrases)}{_only_local([replica for replica in held if replica.only_online])}"
-        if phrases
-        else ""
-    )
+    if not phrases:
+        return ""
+    return f", {' and '.join(phrases)}{_only_local([replica for replica in held if replica.only_online])}"
 
 
 def _only_local(last: Sequence[Held]) -> str:

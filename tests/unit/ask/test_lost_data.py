@@ -251,7 +251,7 @@ def test_disk_whose_copy_followed_nobody_before_it_failed_is_not_safe_to_remove(
         (loss,) = losses_of(story, tmp_path / "online").losses
         assert loss.advice.startswith(f"copy the partition's folder from directory {disk('a')} of broker 1 at once")
         story.fence(2, up=True).change("t", 0, leader=2)
-    story.broker(1, "b", process=2).assign("t", 0, 1, "b")
+    story.broker(1, "b", process=2).assign("t", 0, 1, "b").change("t", 0, isr=(1, 2))
     answer = safe_to_remove(story.lake(tmp_path), f"1:{disk('a')}")
     assert answer.safe == followed, answer.reasons
 

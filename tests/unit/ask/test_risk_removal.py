@@ -387,3 +387,34 @@ def test_offline_names_the_disk_that_may_hold_the_only_copy(tmp_path: Path) -> N
     run = CliRunner().invoke(application(["offline"]), ["offline", "--lake", str(tmp_path / "after")])
     assert f"directory {disk('a')} of broker 1 may hold the only complete copy of 1 partition: t-0" in run.stdout
     assert not losses(story.assign("t", 0, 1, "b").lake(tmp_path / "placed")).perhaps
+
+
+def test_disk_of_a_replica_recreated_elsewhere_is_not_safe_to_remove_until_its_partition_does_not_need_it(
+    tmp_path: Path,
+) -> None:
+    """R-ACT-8. Broker 1 was dead when the disk c failed, and the controller did not know: nothing was acknowledged
+    since, and c had the only copy that could be read. It was safe to remove all the time."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).left(2, "d").change("t", 0, isr=(1,))
+    story.broker(2, "d", process=2).assign("t", 0, 2, "d")
+
+    def against(name: str, accepted_until: int = -1) -> list[str]:
+        return blocking(safe_to_remove(story.lake(tmp_path / name), f"2:{disk('c')}", accepted_until=accepted_until))
+
+    late = "1 replica recreated elsewhere left a log in it, and only the leader is in sync"
+    part = "it may hold a part of 1 partition whose complete copies are lost or not in use"
+    assert against("unnoticed") == [late]
+    story.fence(1).change("t", 0, leader=-1)
+    assert against("noticed") == [part]
+    story.broker(1, "b", process=2).assign("t", 0, 1, "b")
+    assert against("lost") == [part]
+    story.change("t", 0, leader=1)
+    assert against("went on") == [part]
+    story.change("t", 0, isr=(1, 2))
+    assert (against("in sync"), against("accepted", 99)) == ([part], [])
+
+
+def test_disk_of_a_replica_recreated_elsewhere_is_safe_to_remove_while_others_are_in_sync(tmp_path: Path) -> None:
+    """R-ACT-8: more than the leader would have to be dead."""
+    story = Story().broker(1, "ab").broker(2, "cd").broker(3, "e").topic("t", {1: "a", 2: "c", 3: "e"})
+    story.left(2, "d").change("t", 0, isr=(1, 3)).broker(2, "d", process=2).assign("t", 0, 2, "d")
+    assert safe_to_remove(story.lake(tmp_path), f"2:{disk('c')}").safe
