@@ -199,7 +199,7 @@ def test_fates_of_partitions_that_rested_between_restarts_are_those_of_the_model
 ) -> None:
     """The states of a rest are not followed; what comes before and after it is."""
     rested = 0
-    for seed in range(amount(12, 120)):
+    for seed in range(amount(12, 140)):
         lake, fate_of = simulated(seed, RESTARTS, monkeypatch, steps=160)
         if fate_of:
             assert_fates_are(lake, fate_of, f"seed {seed}")
