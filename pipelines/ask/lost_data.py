@@ -124,11 +124,14 @@ class DataLoss(NamedTuple):
         """Whether a copy is not the leader's, and was not truncated to it."""
         return copy.overwritten_offset is None and copy.broker_id != self.leader
 
+    def held_in(self, directory_id: str | None) -> list[LastCopy]:
+        """The copies that were in a directory, or may have been."""
+        return [copy for copy in (*self.copies, *self.older) if directory_id in copy.directories]
+
     def holds_more(self, directory_id: str | None) -> bool:
         """Whether the copy in a directory may hold writes that the partition lacks: a leader's own copy, and one that
         was truncated to it, holds none."""
-        copies = [copy for copy in self.copies if copy != self._crashed and copy.overwritten_offset is None]
-        return any(directory_id in copy.directories for copy in (*copies, *filter(self._stays, self.older)))
+        return any(copy.overwritten_offset is None for copy in self.held_in(directory_id) if copy != self._crashed)
 
     @property
     def _crashed(self) -> LastCopy | None:
@@ -419,7 +422,7 @@ def _data_loss(
         offset=loss.offset,
         time=time,
         copies=by_now(loss.copies),
-        older=by_now(loss.older),
+        older=by_now([copy for copy in loss.older if copy.broker_id != loss.leader]),
         leader=loss.leader,
         went_on_offset=loss.went_on,
         until_offset=loss.until,

@@ -91,21 +91,13 @@ def reasons_against(
     return [*reasons, *_unknown(lake, place, last, blocked=any(reason.blocks for reason in reasons))]
 
 
-def _about_lost(place: Place, lost: Sequence[DataLoss]) -> list[Reason]:
+def _about_lost(place: Place, lost: Sequence[DataLoss]) -> Iterator[Reason]:
     """The disk may be the only place that still has the data."""
-    if not lost:
-        return []
-    names = tuple(dict.fromkeys(loss.name for loss in lost))
-    last = any(place.directory_id in copy.directories for loss in lost for copy in loss.copies)
-    held = "the last complete copy" if last else "an older copy"
-    return [
-        Reason(
-            True,
-            f"it held {held} of {_count(names, 'partition')} whose data is lost or lacks writes",
-            look(f"do not wipe {place.name}: save these partitions from it first (jbod check --only B-32,B-33)"),
-            names,
-        )
-    ]
+    if names := tuple(dict.fromkeys(loss.name for loss in lost)):
+        last = any(copy in loss.copies for loss in lost for copy in loss.held_in(place.directory_id))
+        held = f"{'the last complete' if last else 'an older'} copy of {_count(names, 'partition')}"
+        saved = look(f"do not wipe {place.name}: save these partitions from it first (jbod check --only B-32,B-33)")
+        yield Reason(True, f"it held {held} whose data is lost or lacks writes", saved, names)
 
 
 def _about_perhaps(place: Place, perhaps: Sequence[AtRisk]) -> list[Reason]:
@@ -132,7 +124,7 @@ def _about_recreated(place: Place, data: Losses, named: Collection[str]) -> Iter
     """Replicas that were recreated elsewhere have left their next best copies in it (R-ACT-8)."""
     at, last = place.directory_id or "", data.last_copies
     left = set() if place.listed else {*last.twice(place.broker_id, at)} - {*named}
-    judged = {loss.name for loss in data.losses if loss.accepted or any(at in copy.directories for copy in loss.copies)}
+    judged = {loss.name for loss in data.losses if loss.accepted or loss.held_in(at)}
     hurt = sorted(left & ({loss.name for loss in data.losses} - judged | {replica.name for replica in data.at_risk}))
     if hurt:
         what = f"it may hold a part of {_count(hurt, 'partition')} whose complete copies are lost or not in use"
