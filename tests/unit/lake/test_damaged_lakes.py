@@ -72,7 +72,7 @@ QUESTIONS = [
     ("risk",),
     ("whatif", "--fail", "1"),
     ("safe-to-remove", f"1:{disk('b')}"),
-    ("safe-to-restart", "1", "--max-age", "1d"),
+    ("safe-to-restart", "1", "--max-age", "99999d"),
     ("restart-plan",),
     ("assignments",),
     ("moves",),
