@@ -35,14 +35,19 @@ def sampled(cases: Iterable[Any], most: int) -> list[Any]:
     """Cases for ``parametrize``. All but ``most`` of them, spread evenly, run with ``--exhaustive`` only."""
     listed = list(cases)
     kept = {at * len(listed) // most for at in range(most)}
-    return [
-        case if at in kept else rare(*case) if isinstance(case, tuple) else rare(case) for at, case in enumerate(listed)
-    ]
+    return [case if at in kept else _rare(case) for at, case in enumerate(listed)]
 
 
 def rare(*case: Any) -> Any:
     """A case for ``parametrize`` that runs with ``--exhaustive`` only."""
     return pytest.param(*case, marks=pytest.mark.exhaustive)
+
+
+def _rare(case: Any) -> Any:
+    """The same of a case as ``parametrize`` takes it: one value, a tuple of several, or what ``pytest.param`` made."""
+    if isinstance(case, type(pytest.param())):
+        return pytest.param(*case.values, marks=[*case.marks, pytest.mark.exhaustive], id=case.id)
+    return rare(*case) if isinstance(case, tuple) else rare(case)
 
 
 def lines_run(ask: Callable[[], object], package: str = "pipelines.ask") -> int:

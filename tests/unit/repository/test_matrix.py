@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,24 @@ def test_every_rule_has_code_and_a_test() -> None:
     stated = rules.stated_rules()
     assert [rule for rule in stated if rule not in code] == [], "no code cites them"
     assert [rule for rule in stated if rule not in tests] == [], "no test cites them"
+
+
+def test_every_rule_has_a_test_that_runs_without_exhaustive() -> None:
+    """A test that is marked runs at night only; of marked cases of a test, others run."""
+    cited: set[str] = set()
+    for path in rules.files_of_tests():
+        text = path.read_text(encoding="utf-8")
+        marked = {
+            line
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)
+            and "pytest.mark.exhaustive" in map(ast.unparse, node.decorator_list)
+            for line in range(node.lineno, (node.end_lineno or 0) + 1)
+        }
+        for number, line in enumerate(text.splitlines(), 1):
+            if number not in marked:
+                cited |= {*rules.RULE.findall(line)}
+    assert rules.stated_rules().keys() - cited == set()
 
 
 def test_cited_rules_are_stated() -> None:
