@@ -157,6 +157,10 @@ def _piped(data: bytes) -> bool:
         return False
 
 
+NAMES = ("batch", "piped-log", "properties", "record", "request-line", "state")
+"""Those of the targets. To make what they start from takes a second."""
+
+
 @cache
 def targets() -> Mapping[str, Target]:
     """Every target by name."""

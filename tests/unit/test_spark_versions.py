@@ -48,7 +48,7 @@ def test_replay_is_refused_by_an_older_spark_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr("pyspark.__version__", "3.5.4")
     done = CliRunner().invoke(
-        application(), ["replay", str(metadata_dir("kafka-4.1.2")), "--lake", str(tmp_path / "lake")]
+        application(["replay"]), ["replay", str(metadata_dir("kafka-4.1.2")), "--lake", str(tmp_path / "lake")]
     )
     assert isinstance(done.exception, UsageError)
     assert str(done.exception).startswith("Spark 3.5.4: a replay needs Spark 4.0.1 or later")

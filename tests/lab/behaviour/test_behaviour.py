@@ -38,7 +38,7 @@ from tests.unit.model.audit.audit_world import entries_of
 FLAWS = {"kafka-4.1.2": {"elr_wipe": 3}, "kafka-3.9.2-zk-migration": {"zk_migration": 5}}
 
 
-@pytest.mark.parametrize("kafka", EVERY_KAFKA)
+@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA, 1))
 def test_every_real_cluster_is_a_behaviour_with_its_requests_and_without(kafka: str) -> None:
     """R-BEHAVE-1, R-BEHAVE-2, R-BEHAVE-5, R-BEHAVE-7: both take the same batches for the same actions."""
     entries = log_of(kafka)
@@ -100,7 +100,7 @@ def test_the_actions_of_a_real_cluster_by_kind() -> None:
     }
 
 
-@pytest.mark.parametrize("kafka", ["kafka-4.1.2", "kafka-4.4.0"])
+@pytest.mark.parametrize("kafka", sampled(["kafka-4.1.2", "kafka-4.4.0"], 1))
 def test_every_node_has_a_behaviour(kafka: str) -> None:
     for node in nodes(kafka):
         assert guessed(log_of(kafka, node)).accepted, node

@@ -13,7 +13,7 @@ from jbod_model.formats.records import BrokerRegistrationChangeRecord, Versioned
 from lab.behaviour import Behaviour, Refusal, Step, Verdict
 from tests.support.behaviours import guessed, log_of, with_request_logs
 from tests.support.forged import CHANGES, Forged, forgeries, swapped
-from tests.support.volume import amount
+from tests.support.volume import amount, sampled
 
 SMALL = "kafka-3.9.2-upgrade"
 LARGE = "kafka-3.7.2"
@@ -56,7 +56,7 @@ def where(verdict: Verdict, forged: LogEntry) -> str:
     return "there" if verdict.end.offset <= forged.header.last_offset else "later"
 
 
-@pytest.mark.parametrize("what", ALWAYS)
+@pytest.mark.parametrize("what", sampled(ALWAYS, 2))
 def test_without_requests_it_is_refused_in_its_batch(what: str) -> None:
     """R-BEHAVE-1, R-BEHAVE-3."""
     for kafka, most in ((SMALL, amount(5, 10_000)), (LARGE, amount(1, 40))):
@@ -65,7 +65,7 @@ def test_without_requests_it_is_refused_in_its_batch(what: str) -> None:
         assert {where(guessed(log), log_of(kafka)[at]) for at, log in cases} == {"there"}
 
 
-@pytest.mark.parametrize("what", sorted({*CHANGES, "swapped"} - set(ALWAYS)))
+@pytest.mark.parametrize("what", sampled(sorted({*CHANGES, "swapped"} - set(ALWAYS)), 2))
 def test_without_requests_what_could_have_been_asked_for_shows_later_or_never(what: str) -> None:
     """An assignment or an in-sync set that is missing or another one is a behaviour, until something depends on it."""
     places: Counter[str] = Counter()
@@ -75,7 +75,7 @@ def test_without_requests_what_could_have_been_asked_for_shows_later_or_never(wh
     assert places["there"] >= places.total() / 4
 
 
-@pytest.mark.parametrize("what", [*CHANGES, "swapped"])
+@pytest.mark.parametrize("what", sampled([*CHANGES, "swapped"], 3))
 def test_with_requests_it_is_refused_before_the_next_request_is_over(what: str) -> None:
     """R-BEHAVE-7, but for a broker that is fenced again, which nobody asks for, and for records of two actions."""
     for kafka, most in ((SMALL, amount(6, 10_000)), (LARGE, amount(1, 40))):

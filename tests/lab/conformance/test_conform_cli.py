@@ -48,6 +48,7 @@ def test_conform_command_of_a_matching_trace_reports_it_and_exits_0(trace: Path)
     assert "mismatch" not in output
 
 
+@pytest.mark.exhaustive
 def test_conform_command_limits_its_output_by_default(trace: Path) -> None:
     _, short = run(str(trace))
     _, whole = run(str(trace), "--all")
@@ -72,6 +73,7 @@ def test_conform_command_prints_json(trace: Path, tmp_path: Path) -> None:
     assert [report["ok"] for report in json.loads(output)] == [True, False]
 
 
+@pytest.mark.exhaustive
 def test_conform_command_answers_by_another_profile(trace: Path) -> None:
     code, output = run(str(trace), "--profile", "kip858")
     assert code == 1

@@ -50,7 +50,7 @@ from lab.explore.machines import Machines
 from lab.explore.search import Findings, Search, explore
 from lab.explore.start import TOPIC, directory_ids, first_image
 from lab.simulation.controller_node import deciding
-from tests.support.volume import amount
+from tests.support.volume import amount, sampled
 
 P = Replica(TOPIC, 0)
 
@@ -80,7 +80,7 @@ def test_explorer_finds_the_hole_with_two_brokers_too() -> None:
 SIZES = [{"directories": 2}, {"directories": 3}, {"directories": 2, "elr": True}, {"directories": 1}]
 
 
-@pytest.mark.parametrize("bounds", SIZES)
+@pytest.mark.parametrize("bounds", sampled(SIZES, 2))
 def test_explorer_finds_nothing_under_the_kip_in_every_state_of_one_broker(bounds: dict[str, int]) -> None:
     """Complete: there are no more states, and what must happen in the end does."""
     findings = search(KIP858, brokers=1, depth=100, **{"crashes": bounds.get("directories", 2) < 3, **bounds})

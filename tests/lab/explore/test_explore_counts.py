@@ -61,7 +61,7 @@ COUNTS: dict[str, tuple[dict[str, Any], int, tuple[int, int], tuple[int, int]]] 
 }
 
 
-@pytest.mark.parametrize(("world", "profile"), sampled(product(COUNTS, ["kafka", "kip858"]), 23))
+@pytest.mark.parametrize(("world", "profile"), sampled(product(COUNTS, ["kafka", "kip858"]), 7))
 def test_search_meets_the_known_states_and_steps(world: str, profile: str) -> None:
     """R-EXPLORE-1, R-EXPLORE-2, R-EXPLORE-4."""
     options, depth, *counts = COUNTS[world]

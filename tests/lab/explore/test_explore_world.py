@@ -13,7 +13,7 @@ from lab.explore.actions import KINDS
 from lab.explore.bounds import Bounds
 from lab.explore.search import Search, explore
 from tests.support.paths import ROOT
-from tests.support.volume import rare
+from tests.support.volume import rare, sampled
 
 QUIET = {"crashes": False, "expiry": False, "failures": False}
 
@@ -61,8 +61,8 @@ DOCUMENTED = [
 
 
 def quick(row: re.Match[str]) -> bool:
-    """Whether the search takes about a second."""
-    return int(row["states"].replace(",", "")) < 1500
+    """Whether the search takes less than half a second."""
+    return int(row["states"].replace(",", "")) < 700
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_documentation_counts_something() -> None:
     assert len(DOCUMENTED) >= 6
 
 
-@pytest.mark.parametrize("name", ["lost", "cut", "stop", "delete", "failover"])
+@pytest.mark.parametrize("name", sampled(["lost", "cut", "stop", "delete", "failover"], 2))
 def test_nothing_breaks_under_the_kip(name: str) -> None:
     """R-EXPLORE-6: complete, with what must happen in the end."""
     findings = explore(KIP858, Bounds(**{"brokers": 1, "depth": 100, **WORLDS[name]}))

@@ -28,7 +28,7 @@ from pipelines.cli import main
 from pipelines.lake.reader import Lake
 from pipelines.plan.answer import plan
 from pipelines.plan.goals import drain
-from tests.support.volume import lines_run
+from tests.support.volume import lines_run, rare
 from tests.unit.check.story import Story, disk, topic_id
 
 KEPT = [Action.READ, Action.BRING_BACK, Action.REPLACE]
@@ -582,7 +582,7 @@ def test_moved_disk_with_the_last_copy_is_taken_out_of_the_broker_that_has_it_be
     assert moved_cause.steps[1] in gone_cause.steps
 
 
-@pytest.mark.parametrize("level", [14, 16, 17])
+@pytest.mark.parametrize("level", [rare(14), rare(16), 17])
 def test_answers_below_directories_say_that_no_record_tells_of_a_failed_disk(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], level: int
 ) -> None:
@@ -599,7 +599,7 @@ def test_answers_below_directories_say_that_no_record_tells_of_a_failed_disk(
         assert ("a disk that failed is not in the log, and its replicas count as online" in printed) == (level < 17)
 
 
-@pytest.mark.parametrize("where", ["unassigned", "migrating"])
+@pytest.mark.parametrize("where", ["unassigned", rare("migrating")])
 def test_replica_that_may_be_in_a_failed_directory_is_named_although_kafka_counts_it_as_online(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str
 ) -> None:
@@ -690,6 +690,7 @@ def test_sql_about_replicas_that_may_be_in_a_failed_directory_is_as_long_for_man
     assert longest[1] < longest[0] + 100
 
 
+@pytest.mark.exhaustive
 def test_offline_of_a_cluster_without_power_with_twice_the_brokers_and_partitions_takes_twice_the_work(
     tmp_path: Path,
 ) -> None:

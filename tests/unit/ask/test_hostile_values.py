@@ -54,7 +54,7 @@ def ask_everything(lake: Path, *more: str) -> None:
     [
         rare((TIME + 1000, TIME, TIME - 10**6, 0)),
         rare((0, 0, 0, 0)),
-        (-1, -1, -1, -1),
+        rare((-1, -1, -1, -1)),
         (TIME, LAST_TIME, TIME, LAST_TIME),
     ],
     ids=["backwards", "zero", "none", "far future"],

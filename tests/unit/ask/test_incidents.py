@@ -395,6 +395,7 @@ def _failing_again_and_again(path: Path, times: int) -> Lake:
     return lake(path, *failures, beginning=BEGINNING[:5])
 
 
+@pytest.mark.exhaustive
 def test_incidents_of_a_disk_that_fails_twice_as_often_take_twice_the_work(tmp_path: Path) -> None:
     """Each incident read the rows of all brokers and directories, and each loss all incidents: 80 s for 5,000."""
     once, twice = (_failing_again_and_again(tmp_path / str(times), times) for times in (30, 60))
@@ -423,6 +424,7 @@ def _blank_again_and_again(path: Path, times: int) -> Lake:
     return lake(path, *restarts, beginning=BEGINNING[:5])
 
 
+@pytest.mark.exhaustive
 def test_incidents_of_a_blank_disk_at_twice_as_many_restarts_take_twice_the_work(tmp_path: Path) -> None:
     """Cause: the incident of each disk had every later registration of its broker, 12 million for 5,000 restarts."""
     once, twice = (_blank_again_and_again(tmp_path / str(times), times) for times in (30, 60))

@@ -20,6 +20,7 @@ from pipelines.lake.reader import Lake
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import CLUSTERS, metadata_dir
+from tests.support.volume import amount
 
 KAFKA = "kafka-4.1.2"
 DISKS = CLUSTERS / KAFKA / "disks"
@@ -181,7 +182,7 @@ def test_names_are_kept_in_the_lake_and_shown_with_the_id_behind(
         "rack 7 slot 2",
     )
     assert FAILED_OF_1 in cause["finding"]
-    for text in ("/data/disk1b", "rack 7*", "1:r60J", FAILED_OF_1):
+    for text in ("/data/disk1b", "rack 7*", "1:r60J", FAILED_OF_1)[: amount(2, 4)]:
         rows = [*csv.DictReader(io.StringIO(run(capsys, "offline", *at, "--dir", text, "--format", "csv")[1]))]
         assert {(row["directory_path"], row["directory_label"]) for row in rows} == {("/data/disk1b", "rack 7 slot 2")}
         assert len(rows) == 7

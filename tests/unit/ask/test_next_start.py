@@ -203,7 +203,7 @@ def test_command_asks_about_directories_that_are_named(tmp_path: Path) -> None:
 
     def answer_of(*more: str) -> tuple[int, dict[str, Any]]:
         line = ["safe-to-restart", *more, "--lake", str(tmp_path), "--at-offset", str(last), "--json"]
-        run = CliRunner().invoke(application(), line)
+        run = CliRunner().invoke(application(line), line)
         return run.exit_code, json.loads(run.stdout)
 
     code, answer = answer_of("1", "--blank", A)
@@ -212,5 +212,7 @@ def test_command_asks_about_directories_that_are_named(tmp_path: Path) -> None:
     assert (code, answer["starts"][0]["starts"][0]["refused"]) == (1, "no directory of log.dirs can be read")
     code, answer = answer_of("2", "--blank", str(disk("c")))
     assert (code, answer["verdict"], answer["starts"][0]["gives_up"]) == (1, "not_safe", ["slow-0"])
-    run = CliRunner().invoke(application(), ["safe-to-restart", "1,2", "--lake", str(tmp_path), "--blank", A])
+    run = CliRunner().invoke(
+        application(["safe-to-restart"]), ["safe-to-restart", "1,2", "--lake", str(tmp_path), "--blank", A]
+    )
     assert isinstance(run.exception, UsageError)

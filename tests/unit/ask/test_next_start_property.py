@@ -23,7 +23,7 @@ from tests.unit.model.loss.loss_operations import WEIGHTS, Operation, fail_disk
 from tests.unit.model.loss.loss_restarts import MORE
 from tests.unit.model.loss.loss_truth import starting
 
-HISTORIES, CHUNK = amount(10, 2_000), 10
+HISTORIES, CHUNK = amount(6, 2_000), amount(6, 10)
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, CHUNK))

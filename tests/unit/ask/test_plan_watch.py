@@ -419,7 +419,7 @@ def test_state_is_that_of_a_random_execution(tmp_path: Path) -> None:
 
 
 def run(*words: str) -> Any:
-    return CliRunner().invoke(application(), ["plan", "watch", *words])
+    return CliRunner().invoke(application(["plan"]), ["plan", "watch", *words])
 
 
 def test_command_has_the_exit_code_and_says_what_to_do(tmp_path: Path) -> None:

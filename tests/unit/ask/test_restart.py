@@ -27,6 +27,7 @@ from pipelines.ask.whatif import whatif
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, in_memory_of, lake_of, one_topic, partition
+from tests.support.volume import rare
 from tests.unit.check.story import Story, disk, topic_id
 
 UNCLEAN = "unclean.leader.election.enable"
@@ -520,7 +521,7 @@ def test_unclean_election_at_the_stop_waits_for_the_followers(tmp_path: Path) ->
     assert (answer.verdict, reasons(answer)) == ("not now", {"catching up": (2, 3)})
 
 
-@pytest.mark.parametrize("where", ["unassigned", "migrating"])
+@pytest.mark.parametrize("where", ["unassigned", rare("migrating")])
 def test_copy_that_may_be_in_a_failed_directory_spares_no_other(tmp_path: Path, where: str) -> None:
     """The controller counts it as online, whichever directory of its broker failed: safe, and the data was lost."""
     story = Story().broker(1, "a").broker(2, "bc").topic("t", {2: where, 1: "a"})
@@ -535,7 +536,7 @@ def test_copy_that_may_be_in_a_failed_directory_spares_no_other(tmp_path: Path, 
     assert [exposure.broker_id for exposure in risk(lake).brokers if exposure.last_replicas] == [1]
 
 
-@pytest.mark.parametrize("where", ["unassigned", "migrating"])
+@pytest.mark.parametrize("where", [rare("unassigned"), "migrating"])
 def test_restart_that_makes_a_replica_lead_which_may_be_in_a_failed_directory_waits(tmp_path: Path, where: str) -> None:
     """It was safe. On a real cluster, upgraded from before directories, the replica led and answered nobody."""
     story = Story().configure("t", "2").broker(1, "a").broker(2, "bc").broker(3, "d")

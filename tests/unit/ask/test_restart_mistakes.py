@@ -16,6 +16,7 @@ from jbod_model.restart import Restart
 from pipelines.ask import restart, restart_columns, restart_judge
 from pipelines.ask.restart_columns import Columns, Flags
 from tests.support.images import brokers, in_memory_of, one_topic, partition
+from tests.support.volume import sampled
 from tests.unit.ask.restart_play import played
 
 DIRS = {number: Uuid(number, 1000) for number in range(1, 5)}
@@ -126,7 +127,7 @@ MISREAD: dict[str, Callable[[Columns], Columns]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISREAD)
+@pytest.mark.parametrize("mistake", sampled(MISREAD, 3))
 def test_mistake_in_what_is_read_is_noticed(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
     read = restart_columns.columns
     monkeypatch.setattr(restart, "columns", lambda *arguments: MISREAD[mistake](read(*arguments)))
@@ -146,7 +147,7 @@ MISJUDGED: dict[str, tuple[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISJUDGED)
+@pytest.mark.parametrize("mistake", sampled(MISJUDGED, 1))
 def test_mistake_in_the_judgement_is_noticed(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
     name, wrong = MISJUDGED[mistake]
     monkeypatch.setattr(restart_judge, name, wrong)

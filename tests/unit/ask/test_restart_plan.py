@@ -245,7 +245,7 @@ def test_plan_without_a_batch_says_first_that_nothing_can_be_restarted(tmp_path:
 
     def first_line(*brokers: str) -> str:
         words = ["restart-plan", *brokers, "--lake", str(tmp_path), "--at-offset", offset]
-        return CliRunner().invoke(application(), words).output.splitlines()[0]
+        return CliRunner().invoke(application(words), words).output.splitlines()[0]
 
     assert first_line().startswith(f"No node can be restarted without harm (offset {offset}, ")
     assert first_line("2").startswith(f"Nothing that runs is left to restart (offset {offset}, ")

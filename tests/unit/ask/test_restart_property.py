@@ -30,7 +30,7 @@ def with_directories(image: Image) -> Image:
 
 
 @settings(
-    max_examples=amount(12, 2000),
+    max_examples=amount(6, 2000),
     deadline=None,
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=list(HealthCheck),

@@ -30,6 +30,7 @@ from pipelines.report.content import gather
 from pipelines.report.page import page
 from pipelines.settings import Settings
 from tests.support.images import brokers, lake_of, one_topic, partition
+from tests.support.volume import rare
 from tests.unit.check.story import Story, disk, topic_id
 
 A, B, C = Uuid(1, 1000), Uuid(1, 1001), Uuid(2, 1000)
@@ -333,7 +334,7 @@ def test_disk_with_a_complete_copy_is_not_safe_to_remove_when_an_empty_replica_l
         story.fence(2, up=True)
 
 
-@pytest.mark.parametrize("placed", ["unassigned", "migrating"])
+@pytest.mark.parametrize("placed", ["unassigned", rare("migrating")])
 def test_disk_of_a_follower_is_not_safe_to_remove_while_the_leader_may_be_on_a_disk_that_failed(
     tmp_path: Path, placed: str
 ) -> None:

@@ -258,12 +258,12 @@ def test_command_keeps_and_answers_with_growth(tmp_path: Path) -> None:
     for time, size in ((10**9, 1 << 30), (10**9 + 86_400, 3 << 30)):
         source = printed(tmp_path, x={"t-0": size, "t-1": 0}, y={"u-0": 5})
         os.utime(source, (time, time))
-        run = CliRunner().invoke(application(), [*line, source, "--keep"])
+        run = CliRunner().invoke(application(line), [*line, source, "--keep"])
         assert (run.exit_code, "sizes of 2 directories are kept" in run.stderr) == (0, True), run.output
-    run = CliRunner().invoke(application(), line)
+    run = CliRunner().invoke(application(line), line)
     assert "+2.0 GiB" in run.output
     assert "as of 2001-09-10 01:46:40.000Z" in run.output
-    refused = CliRunner().invoke(application(), [*line, "--keep"])
+    refused = CliRunner().invoke(application(line), [*line, "--keep"])
     assert "name a source" in str(refused.exception)
 
 
@@ -318,12 +318,12 @@ def test_command_shows_what_fills_a_directory(tmp_path: Path) -> None:
     two_disks(tmp_path)
     source = printed(tmp_path, x={"t-0": 5 << 30, "t-1": 1 << 30}, y={})
     line = ["sizes", source, "--lake", str(tmp_path / "lake")]
-    run = CliRunner().invoke(application(), line)
+    run = CliRunner().invoke(application(line), line)
     assert run.exit_code == 0, run.output
     assert "2 directories hold 6.0 GiB" in run.output
     assert "t 6.0 GiB" in run.output
     assert "/data/y of broker 1 is likely" in run.output
-    answer: dict[str, Any] = json.loads(CliRunner().invoke(application(), [*line, "--json"]).stdout)
+    answer: dict[str, Any] = json.loads(CliRunner().invoke(application(line), [*line, "--json"]).stdout)
     assert answer["directories"][0]["topics"] == [{"topic": "t", "replicas": 2, "bytes": 6 << 30}]
 
 

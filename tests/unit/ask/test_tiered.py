@@ -14,6 +14,7 @@ from pipelines.ask.risk import risk
 from pipelines.ask.whatif import whatif
 from pipelines.check.catalogue import run_checks
 from pipelines.cli import main
+from tests.support.volume import rare
 from tests.unit.check.story import Story, disk
 
 LOCAL = "only the local part, which was not copied to remote storage yet"
@@ -76,7 +77,7 @@ def test_check_of_offline_partitions_names_the_tiered_topic(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "words", [["whatif", "--fail", "1"], ["risk"], ["safe-to-remove", f"1:{disk('a')}"], ["check"]]
+    "words", [["whatif", "--fail", "1"], rare(["risk"]), rare(["safe-to-remove", f"1:{disk('a')}"]), ["check"]]
 )
 def test_topic_that_is_not_tiered_is_said_nothing_of(tmp_path: Path, words: list[str]) -> None:
     story("false").lake(tmp_path)

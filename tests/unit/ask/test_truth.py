@@ -39,7 +39,7 @@ from tests.support.truth import (
     kafka_images,
     metadata_dir,
 )
-from tests.support.volume import amount
+from tests.support.volume import amount, rare, sampled
 
 JUDGED = {
     "kafka-4.0.1": {RIGHT: 207, EMPTY: 10},
@@ -86,7 +86,7 @@ def test_what_the_model_says_of_each_partition_is_what_consumers_read(kafka: str
     assert judged == JUDGED[kafka]
 
 
-@pytest.mark.parametrize("kafka", TRUE_KAFKAS)
+@pytest.mark.parametrize("kafka", sampled(TRUE_KAFKAS, 1))
 def test_what_check_and_offline_say_of_each_partition_is_what_consumers_read(kafka: str) -> None:
     """At each checkpoint, as ``--at-offset`` of it answers."""
     judged: Counter[str] = Counter()
@@ -113,9 +113,9 @@ def test_image_of_a_cluster_whose_partitions_were_read_equals_kafkas(kafka: str)
     ("kafka", "partition", "broker"),
     [
         ("kafka-4.2.0", "af3u-0", 1),
-        ("kafka-4.2.0", "ag2u-0", 3),
+        rare("kafka-4.2.0", "ag2u-0", 3),
         ("kafka-4.0.1", "af3u-0", 1),
-        ("kafka-4.0.1", "ag2u-0", 3),
+        rare("kafka-4.0.1", "ag2u-0", 3),
     ],
 )
 def test_unclean_election_belongs_to_the_directory_that_failed(kafka: str, partition: str, broker: int) -> None:
@@ -183,6 +183,7 @@ def test_disks_not_to_wipe_are_one_or_the_other_while_a_start_is_under_way(capsy
     ) in capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 def test_history_and_moves_say_the_same_of_every_change_of_a_directory() -> None:
     """Broker 4 of 4.2.0 has its old disk back: some replicas move back, others are empty there."""
     lake = LogLake.of(LogOptions(path=str(metadata_dir("kafka-4.2.0"))))

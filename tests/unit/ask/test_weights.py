@@ -94,7 +94,7 @@ def test_bytes_of_replicas_are_unknown_if_those_of_one_are(tmp_path: Path) -> No
 
 
 def run(*words: str) -> Any:
-    return CliRunner().invoke(application(), [*words])
+    return CliRunner().invoke(application(words), [*words])
 
 
 def test_commands_show_bytes(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pipelines.check.definition import Finding
 from pipelines.lake.reader import Lake
 from tests.support.kafka_images import kafka_images
 from tests.support.paths import KAFKAS
-from tests.support.volume import amount, sampled
+from tests.support.volume import amount, rare, sampled
 
 RESERVED = "AAAAAAAAAAAAAAAAAAAAA"
 
@@ -129,7 +129,7 @@ def subjects(findings: list[Finding]) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize(
-    ("kafka", "offset"), sampled([(kafka, offset) for kafka in EXPECTED for offset in EXPECTED[kafka]], 3)
+    ("kafka", "offset"), sampled([(kafka, offset) for kafka in EXPECTED for offset in EXPECTED[kafka]], 1)
 )
 def test_cluster_at_an_offset_has_exactly_the_findings_of_its_story(
     cluster_lakes: Mapping[str, Path], kafka: str, offset: int
@@ -168,7 +168,7 @@ def unusable(lake: Lake) -> dict[str, list[str]]:
     return by_partition
 
 
-@pytest.mark.parametrize("kafka", sampled(KAFKAS, 2))
+@pytest.mark.parametrize("kafka", sampled(KAFKAS, 1))
 def test_unusable_partition_is_so_since_its_own_offset_and_at_each_one_after_it(
     cluster_lakes: Mapping[str, Path], kafka: str
 ) -> None:
@@ -203,9 +203,9 @@ def test_disks_that_died_after_moves_and_deletions_are_named(cluster_lakes: Mapp
     ("kafka", "offset"),
     [
         ("kafka-4.1.2", 186),
-        ("kafka-4.1.2", 424),
-        ("kafka-3.7.2", 244),
-        ("kafka-3.9.2-upgrade", 107),
+        rare("kafka-4.1.2", 424),
+        rare("kafka-3.7.2", 244),
+        rare("kafka-3.9.2-upgrade", 107),
         ("kafka-3.9.2-zk-migration", 133),
     ],
 )
@@ -226,9 +226,9 @@ def test_blast_radius_is_what_the_controller_would_do(
     assert {place: message.rpartition("; ")[0] for place, message in messages.items()} == wanted
 
 
-@pytest.mark.parametrize("kafka", sampled(KAFKAS, 2))
+@pytest.mark.parametrize("kafka", sampled(KAFKAS, 1))
 def test_checks_agree_with_every_image_of_kafka(cluster_lakes: Mapping[str, Path], kafka: str) -> None:
-    for image in kafka_images(kafka)[:: amount(3, 1)]:
+    for image in kafka_images(kafka)[:: amount(6, 1)]:
         lake = Lake.open(cluster_lakes[kafka], image["offset"])
         by_check = subjects(run_checks(lake, ["B-03", "B-04", "B-06", "B-08", "B-17"]))
         assert by_check == expected(image, recorded=lake.offset >= 36), image["offset"]

@@ -6,6 +6,8 @@ import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from jbod_model.ids import KAFKA_IDS
 from jbod_model.replay.image import Image
 from jbod_model.replay.offline import offline_replicas
@@ -19,6 +21,7 @@ from tests.support.paths import TRACES
 RECORDS = 1250
 
 
+@pytest.mark.exhaustive
 def test_checks_of_random_operations_agree_with_the_model(tmp_path: Path) -> None:
     segment = tmp_path / "segment.log"
     segment.write_bytes(gzip.decompress((TRACES / "seed2.log.gz").read_bytes()))

@@ -511,7 +511,7 @@ def test_move_that_came_again_was_not_undone_and_one_that_went_back_at_last_was(
 
 
 @pytest.mark.parametrize(
-    ("check", "number"), sampled([(check, n) for check, case in CASES.items() for n in range(len(case.good))], 20)
+    ("check", "number"), sampled([(check, n) for check, case in CASES.items() for n in range(len(case.good))], 6)
 )
 def test_check_finds_nothing_in_a_good_story(check: str, number: int, tmp_path: Path) -> None:
     assert run_checks(CASES[check].good[number].crowded().lake(tmp_path), [check]) == []

@@ -20,6 +20,7 @@ from pipelines.cli import main
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import CLUSTERS, NEWER, metadata_dir
+from tests.support.volume import amount, rare
 
 KAFKA = "kafka-4.1.2"
 LOG_DIR = str(metadata_dir(KAFKA))
@@ -146,7 +147,7 @@ def test_a_clock_that_is_not_utc_is_said_and_given(tmp_path: Path, capsys: pytes
     assert output.out.startswith("0 of 611 requests judged by the log up to offset 629; 611 not decidable; ")
     assert "set --time-zone" in output.out
     assert output.err.endswith("jbod: not decidable: none of the 611 requests: mostly, it is newer than the log\n")
-    for zone in ("+02:00", "Africa/Cairo"):
+    for zone in ("Africa/Cairo", "+02:00")[: amount(1, 2)]:
         assert run("audit", LOG_DIR, "--requests", local, "--time-zone", zone, "--json") == 0
         assert json.loads(capsys.readouterr().out)["verdicts"]["same"] == 608
 
@@ -294,6 +295,7 @@ def test_a_glob_of_request_logs_is_the_same_as_their_names_and_a_log_includes_it
     assert "*.gz: there is no such file" in capsys.readouterr().err
 
 
+@pytest.mark.exhaustive
 def test_requests_of_another_cluster_are_counted_and_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("audit", LOG_DIR, "--requests", OLD, "--json") == 2
     answer = json.loads(capsys.readouterr().out)
@@ -301,7 +303,7 @@ def test_requests_of_another_cluster_are_counted_and_not_judged(capsys: pytest.C
     assert answer["verdicts"]["not decidable"] == answer["requests"] == 655
 
 
-@pytest.mark.parametrize("text", ["", "no request\n"])
+@pytest.mark.parametrize("text", ["", rare("no request\n")])
 def test_request_log_without_a_request_is_not_decidable(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

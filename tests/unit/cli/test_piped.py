@@ -15,6 +15,7 @@ import pytest
 from pipelines.cli.main import main
 from tests.live.kafka import wait_for
 from tests.support.paths import ROOT, metadata_dir
+from tests.support.volume import rare
 
 SOURCE = metadata_dir("kafka-4.1.2")
 LOG = "__cluster_metadata-0"
@@ -51,7 +52,7 @@ def leave(
     return int(left.value.code or 0), output.out, output.err
 
 
-@pytest.mark.parametrize("words", [["offline", "-"], ["history", "solo-6", "--log", "-"], ["check", "-"]])
+@pytest.mark.parametrize("words", [["offline", "-"], rare(["history", "solo-6", "--log", "-"]), rare(["check", "-"])])
 def test_question_to_a_pipe_answers_as_the_folder_does(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
@@ -105,7 +106,7 @@ def test_pipe_cannot_be_watched(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert leave(capsys, monkeypatch, packed(SOURCE), "offline", "-", "--watch", "1s") == (2, "", refused)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, rare(signal.SIGINT), rare(signal.SIGHUP)])
 def test_folder_is_removed_after_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     reading = subprocess.Popen(
         [sys.executable, "-m", "pipelines.cli.main", "offline", "-"],

@@ -42,6 +42,7 @@ from tests.support import local
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
+from tests.support.volume import rare
 from tests.unit.check.story import Story
 from tests.unit.fold.histories import log_of
 from tests.unit.fold.test_fold_histories import BROKER, CREATED
@@ -73,7 +74,7 @@ def clusters(lakes: Path, *names: str) -> list[FleetCluster]:
 
 
 def jbod(*words: str | Path) -> tuple[int, str]:
-    done = CliRunner().invoke(application(), ["fleet", *map(str, words)])
+    done = CliRunner().invoke(application(["fleet"]), ["fleet", *map(str, words)])
     return done.exit_code, done.stdout
 
 
@@ -122,7 +123,7 @@ def test_answer_is_kept_until_the_ledger_has_another_version(
     assert len(questions) == 1
 
 
-@pytest.mark.parametrize("question", ["status", "offline", "risk", "check"])
+@pytest.mark.parametrize("question", [rare("status"), "offline", rare("risk"), rare("check")])
 @pytest.mark.parametrize("name", ["NoOpRecord", "ConfigRecord"])
 def test_answer_is_kept_while_only_records_come_that_change_nothing(
     lakes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, question: str, name: str
@@ -168,7 +169,7 @@ def test_check_is_answered_anew_once_the_lake_keeps_other_sizes(lakes: Path, tmp
     assert (full.state, full.line[:4]) == (WRONG, "B-38")
 
 
-@pytest.mark.parametrize("more", [0, 2])
+@pytest.mark.parametrize("more", [0, rare(2)])
 def test_lake_that_was_restored_and_goes_on_with_another_log_is_answered_anew(
     lakes: Path, tmp_path: Path, more: int
 ) -> None:
@@ -412,9 +413,9 @@ def test_metrics_of_a_lake_that_hangs_are_that_it_cannot_be_read(lakes: Path, mo
 
 def test_misspelt_question_is_named_and_not_taken_for_a_file_of_clusters() -> None:
     """It answered in the name of fleet replay: unexpected extra argument(s) (fleet.yaml)."""
-    done = CliRunner().invoke(application(), ["fleet", "statu", "fleet.yaml"])
+    done = CliRunner().invoke(application(["fleet"]), ["fleet", "statu", "fleet.yaml"])
     assert (done.exit_code, "No such command 'statu'. Did you mean 'status'?" in done.output) == (2, True)
-    done = CliRunner().invoke(application(), ["fleet", "nowhere.yaml"])
+    done = CliRunner().invoke(application(["fleet"]), ["fleet", "nowhere.yaml"])
     assert (done.exit_code, str(done.exception)) == (
         1,
         "nowhere.yaml: cannot read the clusters: No such file or directory",

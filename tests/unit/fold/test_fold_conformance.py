@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,19 @@ def _comparable(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, default=str, sort_keys=True) for row in rows)
 
 
+@cache
+def _whole(copy: Path) -> dict[str, list[dict[str, Any]]]:
+    """The tables of a log, which tests only read."""
+    return engine.replay(copy)
+
+
 LONGEST = max(CONTROLLERS, key=lambda copy: sum(file.stat().st_size for file in copy.rglob("*.log")))
 
 
 @pytest.mark.parametrize(
     ("copy", "most"),
     [
-        *((copy, 7 if copy == LONGEST else 1) for copy in CONTROLLERS),
+        *sampled([(copy, 7 if copy == LONGEST else 1) for copy in CONTROLLERS], 2),
         rare(LONGEST, 1),
         *(rare(copy, most) for copy in CONTROLLERS for most in (7, 1000, None) if (copy, most) != (LONGEST, 7)),
     ],
@@ -46,11 +53,11 @@ LONGEST = max(CONTROLLERS, key=lambda copy: sum(file.stat().st_size for file in 
 )
 def test_image_from_log_at_every_known_offset_equals_kafkas(copy: Path, most: int | None) -> None:
     tables = engine.replay(copy, most=most)
-    for expected in _images(copy)[:: -amount(3, 1)]:
+    for expected in _images(copy)[:: -amount(6, 1)]:
         assert engine.image(tables, expected["offset"]) == expected
 
 
-@pytest.mark.parametrize("copy", sampled([path for path in COPIES if list(path.glob("*/*.checkpoint"))], 4), ids=_name)
+@pytest.mark.parametrize("copy", sampled([path for path in COPIES if list(path.glob("*/*.checkpoint"))], 2), ids=_name)
 @pytest.mark.parametrize("most", [1, rare(50), rare(None)])
 def test_image_from_snapshot_and_tail_equals_kafkas(copy: Path, most: int | None) -> None:
     tables = engine.replay(copy, start="snapshot", most=most)
@@ -58,21 +65,21 @@ def test_image_from_snapshot_and_tail_equals_kafkas(copy: Path, most: int | None
     last = max(row["from_offset"] for table in tables.values() for row in table if "from_offset" in row)
     images = [expected for expected in _images(copy) if first <= expected["offset"] <= last]
     assert images
-    for expected in images:
+    for expected in images[:: -amount(4, 1)]:
         assert engine.image(tables, expected["offset"]) == expected
 
 
 @pytest.mark.parametrize(("most", "shards"), [rare(1, 1), (7, 2), rare(50, 5)])
-@pytest.mark.parametrize("copy", CONTROLLERS, ids=_name)
+@pytest.mark.parametrize("copy", sampled(CONTROLLERS, 2), ids=_name)
 def test_tables_for_any_micro_batch_and_number_of_shards_are_the_same(copy: Path, most: int, shards: int) -> None:
     split = engine.replay(copy, most=most, shards=shards)
-    for name, rows in engine.replay(copy).items():
+    for name, rows in _whole(copy).items():
         assert _comparable(split[name]) == _comparable(rows), name
 
 
-@pytest.mark.parametrize("copy", sampled([path for path in COPIES if path not in CONTROLLERS], 6), ids=_name)
+@pytest.mark.parametrize("copy", sampled([path for path in COPIES if path not in CONTROLLERS], 3), ids=_name)
 def test_tables_from_a_brokers_copy_equal_the_controllers(copy: Path) -> None:
-    controller = engine.replay(copy.parent / "controller-100")
+    controller = _whole(copy.parent / "controller-100")
     mine = engine.replay(copy)
     for name, rows in controller.items():
         end = max(row["from_offset"] for row in mine["partitions"])

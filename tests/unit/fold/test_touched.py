@@ -15,6 +15,7 @@ from pipelines.source.log_dir import LogDir
 from pipelines.source.plan import Planner
 from tests.support import engine
 from tests.support.tables import differences
+from tests.support.volume import sampled
 from tests.unit.fold.histories import LAST, write_log
 from tests.unit.fold.test_fold_histories import of_history, reference_of, sorted_rows
 
@@ -64,58 +65,65 @@ BEFORE = [
 
 @pytest.mark.parametrize(
     ("last", "kept"),
-    [
-        pytest.param([change(isr=(1,))], {"assignments", "offline_replicas"}, id="in-sync set"),
-        pytest.param(
-            [change(directories=(DIRECTORIES[1][0], DIRECTORIES[2][1]))],
-            set(),
-            id="directory, which ends an offline replica",
-        ),
-        pytest.param(
-            [r.PartitionChangeRecord(topic_id=TOPICS[2], partition_id=0, directories=(DIRECTORIES[1][1], Uuid(7, 8)))],
-            set(),
-            id="directory, which begins one",
-        ),
-        pytest.param(
-            [
-                r.PartitionChangeRecord(
-                    topic_id=TOPICS[2], partition_id=0, replicas=(1,), isr=(1,), directories=(DIRECTORIES[1][0],)
-                )
-            ],
-            {"offline_replicas"},
-            id="fewer replicas",
-        ),
-        pytest.param([partition(TOPICS[3], 2, 2, 3)], {"offline_replicas"}, id="new partition"),
-        pytest.param(
-            [r.TopicRecord(name="new", topic_id=NEW_TOPIC), partition(NEW_TOPIC, 0, 1)],
-            {"offline_replicas"},
-            id="new topic",
-        ),
-        pytest.param([of_broker(3, fenced=1)], {"partitions", "assignments"}, id="broker fenced"),
-        pytest.param(
-            [
-                change(isr=(1,)),
-                of_broker(3, log_dirs=DIRECTORIES[3][1:]),
-                r.PartitionChangeRecord(topic_id=TOPICS[7], partition_id=2, isr=(1,), leader=1),
-            ],
-            {"assignments"},
-            id="failed disk",
-        ),
-        pytest.param(
-            [
-                of_broker(3, log_dirs=(DIRECTORIES[3][1], NEW_DIRECTORY)),
-                r.PartitionChangeRecord(
-                    topic_id=TOPICS[8], partition_id=2, directories=(NEW_DIRECTORY, DIRECTORIES[2][0])
-                ),
-            ],
-            set(),
-            id="new directory",
-        ),
-        pytest.param([r.NoOpRecord(), registration(3, 2)], ALL, id="broker registers again"),
-        pytest.param([r.RemoveTopicRecord(topic_id=TOPICS[4])], set(), id="topic removed"),
-        pytest.param([r.ClearElrRecord(topic_name="t4")], set(), id="eligible leaders cleared"),
-        pytest.param([of_broker(1, fenced=1)], set(), id="most partitions touched"),
-    ],
+    sampled(
+        [
+            pytest.param([change(isr=(1,))], {"assignments", "offline_replicas"}, id="in-sync set"),
+            pytest.param(
+                [change(directories=(DIRECTORIES[1][0], DIRECTORIES[2][1]))],
+                set(),
+                id="directory, which ends an offline replica",
+            ),
+            pytest.param(
+                [
+                    r.PartitionChangeRecord(
+                        topic_id=TOPICS[2], partition_id=0, directories=(DIRECTORIES[1][1], Uuid(7, 8))
+                    )
+                ],
+                set(),
+                id="directory, which begins one",
+            ),
+            pytest.param(
+                [
+                    r.PartitionChangeRecord(
+                        topic_id=TOPICS[2], partition_id=0, replicas=(1,), isr=(1,), directories=(DIRECTORIES[1][0],)
+                    )
+                ],
+                {"offline_replicas"},
+                id="fewer replicas",
+            ),
+            pytest.param([partition(TOPICS[3], 2, 2, 3)], {"offline_replicas"}, id="new partition"),
+            pytest.param(
+                [r.TopicRecord(name="new", topic_id=NEW_TOPIC), partition(NEW_TOPIC, 0, 1)],
+                {"offline_replicas"},
+                id="new topic",
+            ),
+            pytest.param([of_broker(3, fenced=1)], {"partitions", "assignments"}, id="broker fenced"),
+            pytest.param(
+                [
+                    change(isr=(1,)),
+                    of_broker(3, log_dirs=DIRECTORIES[3][1:]),
+                    r.PartitionChangeRecord(topic_id=TOPICS[7], partition_id=2, isr=(1,), leader=1),
+                ],
+                {"assignments"},
+                id="failed disk",
+            ),
+            pytest.param(
+                [
+                    of_broker(3, log_dirs=(DIRECTORIES[3][1], NEW_DIRECTORY)),
+                    r.PartitionChangeRecord(
+                        topic_id=TOPICS[8], partition_id=2, directories=(NEW_DIRECTORY, DIRECTORIES[2][0])
+                    ),
+                ],
+                set(),
+                id="new directory",
+            ),
+            pytest.param([r.NoOpRecord(), registration(3, 2)], ALL, id="broker registers again"),
+            pytest.param([r.RemoveTopicRecord(topic_id=TOPICS[4])], set(), id="topic removed"),
+            pytest.param([r.ClearElrRecord(topic_name="t4")], set(), id="eligible leaders cleared"),
+            pytest.param([of_broker(1, fenced=1)], set(), id="most partitions touched"),
+        ],
+        6,
+    ),
 )
 def test_last_micro_batch_gives_the_tables_of_the_reference_and_keeps_open_rows(
     tmp_path: Path, last: list[Record], kept: set[str]

@@ -16,6 +16,7 @@ from pipelines.source import typed
 from pipelines.source.slices import read_slice
 from tests.support import engine
 from tests.support.paths import metadata_dir
+from tests.support.volume import sampled
 
 IDS = st.lists(st.builds(Uuid, *[st.integers(-(2**63), 2**63 - 1)] * 2))
 
@@ -38,7 +39,7 @@ def test_ids_that_are_not_given_are_null(ids: list[Uuid], data: st.DataObject) -
 
 
 @pytest.mark.parametrize("most", [1, 7, 64])
-@pytest.mark.parametrize("modulus", [1, 2, 5, 40])
+@pytest.mark.parametrize("modulus", sampled([1, 2, 5, 40], 2))
 def test_rows_of_records_that_count_are_the_same_however_they_are_cut(
     most: int, modulus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

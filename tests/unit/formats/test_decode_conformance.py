@@ -62,7 +62,7 @@ def equal(directory: Path, **options: object) -> list[Row]:
 # REAL
 
 
-@pytest.mark.parametrize("copy", sampled(COPIES, 11), ids=lambda path: f"{path.parts[-3]}/{path.name}")
+@pytest.mark.parametrize("copy", sampled(COPIES, 5), ids=lambda path: f"{path.parts[-3]}/{path.name}")
 def test_real_log_is_decoded_as_the_plain_reader_does(copy: Path) -> None:
     """docs/spec/formats.md: every copy, from the log and from the newest snapshot."""
     for start in ("auto", "snapshot"):

@@ -20,6 +20,7 @@ from pipelines.upkeep.rebuild import rebuild
 from pipelines.upkeep.verify import verify
 from tests.support import local
 from tests.support.tables import in_force, rows_of
+from tests.support.volume import rare
 from tests.unit.run.test_rollback import Batch, write
 
 D0, D1, D2 = Uuid(8, 1), Uuid(8, 2), Uuid(8, 3)
@@ -113,7 +114,7 @@ def test_no_commit_deletes_data_of_changes(tmp_path: Path) -> None:
     assert not [remove for remove in removes if remove["dataChange"]]
 
 
-@pytest.mark.parametrize("after", [[MOVED, FAILED], [FAILED]])
+@pytest.mark.parametrize("after", [rare([MOVED, FAILED]), [FAILED]])
 def test_rows_of_a_batch_that_died_before_the_ledger_are_retracted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: list[Batch]
 ) -> None:

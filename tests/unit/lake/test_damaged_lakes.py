@@ -21,7 +21,7 @@ from pipelines.lake.written_lake import Identity, create_table
 from tests.support import local
 from tests.support.logs import segments
 from tests.support.paths import metadata_dir
-from tests.support.volume import exhaustive, sampled
+from tests.support.volume import exhaustive, rare, sampled
 from tests.unit.check.story import Story, disk
 
 TABLES = tuple(sorted(table.name for table in tables.TABLES))
@@ -100,7 +100,7 @@ def left(lake: Path, *words: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize(
     ("words", "damage"),
-    sampled(product(QUESTIONS, [no_data, no_last_commit, no_table]), 13),
+    sampled(product(QUESTIONS, [no_data, no_last_commit, no_table]), 6),
     ids=lambda parameter: parameter.__name__ if callable(parameter) else parameter[0],
 )
 def test_command_on_a_damaged_lake_is_one_line_and_2_or_does_not_need_it(
@@ -160,7 +160,9 @@ def test_empty_commit_of_a_publication_that_did_not_end_is_passed_over(tmp_path:
     assert left(lake, "verify") == (0, "", "")
 
 
-@pytest.mark.parametrize("words", [("offline",), ("history", "solo-1"), ("metrics",)], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "words", [("offline",), rare(("history", "solo-1")), rare(("metrics",))], ids=lambda words: words[0]
+)
 def test_lake_that_lost_the_record_of_a_loss_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
     """A commit of the records is an older one: each question about losses was a traceback."""
     local.replay(metadata_dir("kafka-4.1.2"), tmp_path, most=100)
@@ -171,7 +173,7 @@ def test_lake_that_lost_the_record_of_a_loss_is_refused(tmp_path: Path, words: t
     assert "records: the record of offset 487 is gone" in err
 
 
-@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("swapped", [rare(False), True])
 def test_ledger_with_another_file_in_the_place_of_its_newest_is_refused(swapped: bool, tmp_path: Path) -> None:
     """Its lake was taken for a shorter one, or the question was a traceback."""
     local.replay(metadata_dir("kafka-4.1.2"), tmp_path, most=300)
@@ -269,7 +271,7 @@ def test_validation_of_a_damaged_lake_is_refused_before_spark_starts(
         assert "a file of the lake is damaged or gone" in err
 
 
-@pytest.mark.parametrize("damage", [no_data, torn_data])
+@pytest.mark.parametrize("damage", [no_data, rare(torn_data)])
 def test_check_that_cannot_read_its_findings_names_a_way_to_check_nevertheless(
     sound: Path, tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -282,7 +284,7 @@ def test_check_that_cannot_read_its_findings_names_a_way_to_check_nevertheless(
     assert left(lake, "check", "--no-keep") == (0, "", "")
 
 
-@pytest.mark.parametrize("damage", [no_data, torn_data])
+@pytest.mark.parametrize("damage", [no_data, rare(torn_data)])
 def test_rebuild_without_the_records_says_so_and_changes_nothing(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:

@@ -24,6 +24,7 @@ from pipelines.metrics.measure import behind
 from tests.support.lakes import write_lake
 from tests.support.logs import read_file, read_log
 from tests.support.paths import KAFKAS, ROOT, metadata_dir
+from tests.support.volume import sampled
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -109,7 +110,7 @@ def test_metrics_count_open_findings_by_check_and_severity(tmp_path: Path) -> No
     assert values["findings_offset", ()] == 200
 
 
-@pytest.mark.parametrize("kafka", KAFKAS)
+@pytest.mark.parametrize("kafka", sampled(KAFKAS, 2))
 def test_metrics_of_every_cluster_parse(tmp_path: Path, kafka: str) -> None:
     write_lake(tmp_path / "lake", read_log(metadata_dir(kafka)))
     assert samples(metrics("--lake", tmp_path / "lake"))["partitions", ()] > 0

@@ -26,7 +26,7 @@ from pipelines.plan.goals import Goal, balance, drain, fill, repair, replicas
 from pipelines.plan.problem import CLOSED, Problem
 from pipelines.plan.steps import Limits
 from tests.support.planned import Broker, Cluster, disk_id, path_of
-from tests.support.volume import amount
+from tests.support.volume import amount, sampled
 
 HEADROOM, DISKS = 10, 12
 KINDS = ("drain", "fill", "drain broker", "balance", "balance replicas", "balance leaders", "repair", "replicas")
@@ -93,7 +93,7 @@ def large(seed: int, number: int, partitions: int) -> Cluster:
 
 
 def large_cluster(seed: int) -> Cluster:
-    return large(seed, amount(10, 100), amount(2_000, 200_000))
+    return large(seed, amount(10, 100), amount(1_000, 200_000))
 
 
 def goals(cluster: Cluster, lake: Lake, chance: Random) -> Mapping[str, Callable[[Problem], Goal]]:
@@ -272,7 +272,7 @@ class Play:
             assert len(done.isr) >= min(need, len(was.isr))
 
 
-@pytest.mark.parametrize("seed", range(amount(6, 400)))
+@pytest.mark.parametrize("seed", range(amount(2, 400)))
 def test_plan_keeps_every_constraint_at_every_step_and_ends_as_promised(tmp_path: Path, seed: int) -> None:
     print("seed", seed)
     chance = Random(seed)
@@ -280,7 +280,7 @@ def test_plan_keeps_every_constraint_at_every_step_and_ends_as_promised(tmp_path
     check_plans(generated(seed), chance, limits, tmp_path)
 
 
-@pytest.mark.parametrize("seed", LARGE)
+@pytest.mark.parametrize("seed", sampled(LARGE, 1))
 def test_plans_of_a_large_cluster_keep_every_constraint_and_end_as_promised(tmp_path: Path, seed: int) -> None:
     """With --exhaustive: 100 brokers of 12 disks, 200,000 partitions."""
     check_plans(large_cluster(seed), Random(seed), [Limits(moves=amount(100, 5_000), bytes=1 << 40)], tmp_path)

@@ -102,7 +102,7 @@ def test_command_says_which_disk_lacks_what_and_knows_the_paths(tmp_path: Path) 
     it.lake(tmp_path / "lake")
     words = ["plan", "check", file(tmp_path, t_0={2: "/data/0"}, t_1={2: "/data/0"}), "--lake", str(tmp_path / "lake")]
     words += ["--sizes", it.sizes(tmp_path / "sizes.txt")]
-    run = CliRunner().invoke(application(), words)
+    run = CliRunner().invoke(application(words), words)
     assert run.exit_code == 1 and "/data/0 of broker 2 lacks 100 bytes for all that comes" in run.output
     assert "unknown path" not in run.output
-    assert CliRunner().invoke(application(), [*words, "--headroom", "0"]).exit_code == 0
+    assert CliRunner().invoke(application(words), [*words, "--headroom", "0"]).exit_code == 0

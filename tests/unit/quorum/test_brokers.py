@@ -144,12 +144,12 @@ def test_sizes_of_brokers_are_joined_with_the_log(tmp_path: Path, peers: dict[in
     story = Story(30).broker(1, "ab").broker(2, "c", cordoned="c")
     story.topic("t", {1: "a", 2: "c"}, {1: "a"}).topic("u", {1: "b"}).lake(tmp_path / "lake")
     line = ["sizes", peers[1].url, "--lake", str(tmp_path / "lake")]
-    other = CliRunner().invoke(application(), line)
+    other = CliRunner().invoke(application(line), line)
     assert isinstance(other.exception, UsageError)
     assert "belongs to cluster abcdefghijklmnopqrstuQ, not to test" in str(other.exception)
     for peer in peers.values():
         peer.cluster_id = "test"
-    answer: dict[str, Any] = json.loads(CliRunner().invoke(application(), [*line, "--json"]).stdout)
+    answer: dict[str, Any] = json.loads(CliRunner().invoke(application(line), [*line, "--json"]).stdout)
     assert [
         (
             directory["broker_id"],

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,9 +54,16 @@ def modules(*packages: str) -> Iterator[Path]:
         yield from sorted((ROOT / package).rglob("*.py"))
 
 
+@cache
+def imports(module: Path) -> list[ast.Import | ast.ImportFrom]:
+    """All imports of the module, those of functions included."""
+    nodes = ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def imported(module: Path) -> Iterator[str]:
     """Top-level names of everything imported anywhere in the module, relative imports as the package itself."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in imports(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -78,7 +86,7 @@ def package_of(name: str) -> str:
 
 def imported_modules(module: Path) -> Iterator[str]:
     """Our modules that are imported anywhere in the module, functions and TYPE_CHECKING included."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in imports(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in NAMES)
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -31,7 +31,7 @@ from tests.crash import loop
 from tests.support import local
 from tests.support.paths import metadata_dir
 from tests.support.tables import differences, rows_of
-from tests.support.volume import amount, rare
+from tests.support.volume import amount, rare, sampled
 from tests.support.written import TIME
 from tests.unit.fold.histories import LAST, histories
 from tests.unit.fold.test_fold_histories import UNSHRUNK
@@ -83,7 +83,7 @@ def check_ledger(lake: Path) -> None:
         assert DeltaTable(str(lake / name)).version() == version
 
 
-@settings(max_examples=amount(3, 24), phases=UNSHRUNK)
+@settings(max_examples=amount(2, 24), phases=UNSHRUNK)
 @given(histories(), histories(most=15), st.data())
 def test_lake_after_any_fork_equals_one_of_the_final_log(
     history: list[Record], other: list[Record], data: st.DataObject
@@ -221,7 +221,7 @@ def nameless(log_dir: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "step", ["states_at", rare("discard_checkpoint"), rare("commit"), "ledger", rare("write_seed"), "take_seed"]
+    "step", [rare("states_at"), rare("discard_checkpoint"), rare("commit"), "ledger", rare("write_seed"), "take_seed"]
 )
 def test_run_that_dies_while_it_takes_back_is_made_good_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -263,7 +263,7 @@ def test_run_that_dies_while_it_takes_back_is_made_good_by_the_next(
     assert differences(rows_of(tmp_path / "lake"), after) == []
 
 
-@settings(max_examples=amount(3, 20), phases=UNSHRUNK)
+@settings(max_examples=amount(2, 20), phases=UNSHRUNK)
 @given(histories(), st.integers(1, 5), st.sampled_from([1, 3, 1000]))
 def test_state_made_again_from_the_records_goes_on_as_if_never_lost(
     history: list[Record], cuts: int, most: int
@@ -347,7 +347,7 @@ def test_reader_behind_retention_goes_on_from_the_snapshot_and_does_not_know_wha
             ask.Lake.open(tmp_path / "lake", at_offset=unknown)
 
 
-@pytest.mark.parametrize("begins", [0, 2, None])
+@pytest.mark.parametrize("begins", sampled([0, 2, None], 1))
 def test_snapshot_after_the_end_of_the_log_is_gone_on_with(tmp_path: Path, begins: int | None) -> None:
     """R-LOG-4: it was not looked at, and the answer was that of the log's end, without a word. ``begins``: the first
     offset of the log beside it; None: there is only the snapshot."""
@@ -394,6 +394,7 @@ def test_fork_after_a_snapshot_is_taken_back_to_it(tmp_path: Path) -> None:
     assert differences(rows_of(tmp_path / "lake"), rows_of(tmp_path / "fresh")) == []
 
 
+@pytest.mark.exhaustive
 def test_fork_of_a_lake_that_began_with_a_snapshot_inside_its_log_is_rolled_back_no_further(tmp_path: Path) -> None:
     """Found by kills: the log below the snapshot, which was never read, was taken for a difference."""
     source, log_dir = metadata_dir("kafka-4.1.2"), tmp_path / "log"
@@ -406,7 +407,7 @@ def test_fork_of_a_lake_that_began_with_a_snapshot_inside_its_log_is_rolled_back
     assert differences(rows_of(tmp_path / "lake"), rows_of(tmp_path / "fresh")) == []
 
 
-@pytest.mark.parametrize(("begins", "kept"), [(5, 3), (4, 3), (9, 4)])
+@pytest.mark.parametrize(("begins", "kept"), sampled([(5, 3), (4, 3), (9, 4)], 1))
 def test_fork_below_the_beginning_of_the_log_is_settled_by_the_snapshot(tmp_path: Path, begins: int, kept: int) -> None:
     """What the log can still disprove is taken back: what lies in it, and what is of an epoch newer than its own."""
     epoch = 3 if begins == 9 else 1
@@ -440,16 +441,19 @@ A, B, C = (r.TopicRecord(name=name, topic_id=Uuid(7, number)) for number, name i
 
 @pytest.mark.parametrize(
     ("old", "new", "offset"),
-    [
-        # Committed, then aborted by the next leader, and the other way round.
-        ([[NOOP, BEGIN, A], [B, END]], [[NOOP, BEGIN, A], [ABORT]], 0),
-        ([[NOOP, BEGIN, A], [ABORT]], [[NOOP, BEGIN, A], [B, END]], 0),
-        ([[NOOP], [BEGIN, A], [B, END]], [[NOOP], [BEGIN, A], [C, END]], 1),
-        # Open again: what was published of it is taken back, and waits.
-        ([[NOOP], [BEGIN, A], [B, END]], [[NOOP], [BEGIN, A], [NOOP]], 1),
-        ([[NOOP], [BEGIN, A], [ABORT]], [[NOOP], [BEGIN, B], [ABORT]], 1),
-        ([[NOOP], [BEGIN, A], [ABORT], [NOOP]], [[NOOP], [BEGIN, A], [ABORT], [B]], 4),
-    ],
+    sampled(
+        [
+            # Committed, then aborted by the next leader, and the other way round.
+            ([[NOOP, BEGIN, A], [B, END]], [[NOOP, BEGIN, A], [ABORT]], 0),
+            ([[NOOP, BEGIN, A], [ABORT]], [[NOOP, BEGIN, A], [B, END]], 0),
+            ([[NOOP], [BEGIN, A], [B, END]], [[NOOP], [BEGIN, A], [C, END]], 1),
+            # Open again: what was published of it is taken back, and waits.
+            ([[NOOP], [BEGIN, A], [B, END]], [[NOOP], [BEGIN, A], [NOOP]], 1),
+            ([[NOOP], [BEGIN, A], [ABORT]], [[NOOP], [BEGIN, B], [ABORT]], 1),
+            ([[NOOP], [BEGIN, A], [ABORT], [NOOP]], [[NOOP], [BEGIN, A], [ABORT], [B]], 4),
+        ],
+        2,
+    ),
 )
 def test_fork_in_a_transaction_is_taken_back_to_where_it_begins(
     tmp_path: Path, old: list[list[Record]], new: list[list[Record]], offset: int

@@ -45,6 +45,7 @@ def test_part_of_a_shard_is_read_from_a_file_as_it_was_written(history: list[Rec
                 assert list(event_rows(join([Part.of(packed, shard)]))) == list(event_rows(part))
 
 
+@pytest.mark.exhaustive
 def test_tables_of_events_that_went_through_files_are_those_of_events_that_went_through_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from pipelines.source.readers import StreamReader
 from tests.support.controller import Controller as QuorumController
 from tests.support.controller import Log
 from tests.support.paths import ROOT, metadata_dir
+from tests.support.volume import rare
 from tests.unit.fold.histories import log_of
 
 PATIENCE = 20
@@ -158,7 +159,7 @@ print(end["offset"], len(stream.partitions(begin, end)), "numba" in sys.modules)
 """
 
 
-@pytest.mark.parametrize(("run", "compiled"), [("once", False), ("follow", True)])
+@pytest.mark.parametrize(("run", "compiled"), [("once", False), rare("follow", True)])
 def test_process_that_plans_one_run_of_a_small_log_loads_no_compiled_kernels(run: str, compiled: bool) -> None:
     """Cause: each replay of a fleet started such a process, and two thirds of its CPU time loaded numba."""
     words = [sys.executable, "-c", _PLAN, str(metadata_dir("kafka-4.1.2")), run]

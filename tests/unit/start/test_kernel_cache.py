@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.volume import rare
 
 PROGRAM = """
 import numpy as np
@@ -19,7 +20,7 @@ print([column.tolist() for column in columns_of(np.array([[1, 2], [3, 4]]), np.a
 """
 
 
-@pytest.mark.parametrize("mode", [0o700, 0o777], ids=["own", "others write it"])
+@pytest.mark.parametrize("mode", [rare(0o700), 0o777], ids=["own", "others write it"])
 def test_kernels_where_no_other_folder_can_be_written_are_kept_below_tmpdir(tmp_path: Path, mode: int) -> None:
     """numba raised RuntimeError in a container whose root is read-only: it keeps kernels or compiles none."""
     packages, temporary = tmp_path / "packages", tmp_path / "temporary"

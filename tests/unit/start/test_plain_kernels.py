@@ -69,7 +69,7 @@ def _plainly(logs: Sequence[Path], profiles: Sequence[str] = ("kafka",)) -> list
     return lines
 
 
-@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA, 2))
+@pytest.mark.parametrize("kafka", sampled(EVERY_KAFKA, 1))
 def test_plain_kernels_give_the_tables_of_compiled_ones(kafka: str) -> None:
     log = metadata_dir(kafka)
     profiles = PROFILES.get(kafka, ("kafka",))

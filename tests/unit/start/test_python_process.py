@@ -13,6 +13,7 @@ import pytest
 
 from pipelines.start.process import VARIABLE
 from tests.support.paths import ROOT
+from tests.support.volume import rare
 
 COMMAND = """
 import gc, os, sys
@@ -130,6 +131,6 @@ def test_number_of_threads_that_the_user_set_stays() -> None:
     assert _last_words(COMMAND, OPENBLAS_NUM_THREADS="2") == ["False", "True"]
 
 
-@pytest.mark.parametrize(("tricks", "words"), [(["process"], ["True", "True"]), ([], ["False", "False"])])
+@pytest.mark.parametrize(("tricks", "words"), [(["process"], ["True", "True"]), rare([], ["False", "False"])])
 def test_parent_of_workers_hides_its_objects_from_the_collector(tricks: list[str], words: list[str]) -> None:
     assert _last_words(PARENT, **{VARIABLE: json.dumps(tricks)}) == words

@@ -37,10 +37,12 @@ from tests.support import local
 from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.request_lakes import JoinedLake, request_lines
 from tests.support.tables import in_force, in_order, plain
-from tests.support.volume import rare, sampled
+from tests.support.volume import amount, rare, sampled
 
 KAFKA = "kafka-4.1.2"
 LOG = "__cluster_metadata-0"
+MOST = amount(300, 100)
+"""Records of a batch of what follows the first part."""
 Tables = dict[str, list[Row]]
 
 
@@ -69,7 +71,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def part(logs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake of the first part, in many small batches."""
     lake = tmp_path_factory.mktemp("part") / "lake"
-    local.replay(logs[0], lake, most=30)
+    local.replay(logs[0], lake, most=amount(50, 30))
     return lake
 
 
@@ -139,7 +141,7 @@ def test_optimize_leaves_every_row_and_every_open_file_and_a_replay_goes_on(
     assert done["records"].before > 5
     newest = ask.Lake.open(lake).published
     assert newest.start_offset == newest.end_offset
-    local.replay(logs[1], lake, most=100)
+    local.replay(logs[1], lake, most=MOST)
     assert rows(lake) == expected
 
 
@@ -189,6 +191,7 @@ def test_optimize_merges_neighbours_in_time_up_to_a_size(lake: Path) -> None:
     assert all(high < low for (_, high), (low, _) in itertools.pairwise(bounds))
 
 
+@pytest.mark.exhaustive
 def test_every_offset_has_the_same_image_after_optimize(lake: Path) -> None:
     offsets = range(0, ask.Lake.open(lake).offset, 25)
     before = [ask.image(ask.Lake.open(lake, at_offset=offset)) for offset in offsets]
@@ -212,10 +215,11 @@ def test_optimize_that_died_between_commits_is_made_good_by_whatever_comes_next(
     if call % 2:
         optimize(str(lake))
         assert rows(lake) == before
-    local.replay(logs[1], lake, most=100)
+    local.replay(logs[1], lake, most=MOST)
     assert rows(lake) == expected
 
 
+@pytest.mark.exhaustive
 def test_publication_that_died_after_an_optimize_that_died_is_taken_back(
     lake: Path, logs: tuple[Path, Path], expected: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,14 +244,14 @@ def test_run_goes_on_while_its_lake_is_optimized_between_its_batches(
         return good(writer, *arguments)
 
     monkeypatch.setattr(LakeWriter, "publish", publish)
-    local.replay(logs[1], lake, most=60)
+    local.replay(logs[1], lake, most=amount(200, 60))
     assert rows(lake) == expected
 
 
 def test_optimized_lake_is_taken_back_where_the_log_was_rewritten(
     tmp_path: Path, lake: Path, logs: tuple[Path, Path]
 ) -> None:
-    local.replay(logs[1], lake, most=60)
+    local.replay(logs[1], lake, most=amount(200, 60))
     optimize(str(lake))
     log = segments(tmp_path / "log")
     rewrite(log, random.Random(3))
@@ -313,7 +317,7 @@ def test_vacuum_deletes_what_only_older_versions_need_and_a_replay_goes_on(
     assert len(there) - len(parquet(lake)) == sum(removal.files for removal in removals) > 20
     assert parquet(lake) == {lake / table.name / name for table in TABLES for name in names(lake, table.name)}
     assert rows(lake) == before
-    local.replay(logs[1], lake, most=100)
+    local.replay(logs[1], lake, most=MOST)
     assert rows(lake) == expected
 
 
@@ -353,13 +357,14 @@ def no_say(_line: str) -> None:
 @pytest.mark.parametrize("kafka", sampled(KAFKAS[::-1], 1))
 def test_rebuild_gives_the_tables_that_were_there(tmp_path: Path, kafka: str) -> None:
     lake = tmp_path / "lake"
-    local.replay(metadata_dir(kafka), lake, most=100)
+    local.replay(metadata_dir(kafka), lake, most=MOST)
     before = rows(lake)
     counted = rebuild(str(lake), say=no_say, max_records=50)
     assert rows(lake) == before
     assert counted == {table.name: len(before[table.name]) for table in DERIVED}
 
 
+@pytest.mark.exhaustive
 def test_rebuild_of_a_lake_that_met_a_snapshot_after_a_gap_gives_the_same(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     local.replay(segments(tmp_path / "first", 2), lake)
@@ -379,7 +384,7 @@ def test_rebuild_mends_lost_files_wrong_rows_and_a_lost_table_and_a_replay_goes_
     rmtree(lake / "assignments")
     rebuild(str(lake), say=no_say)
     assert rows(lake) == before
-    local.replay(logs[1], lake, most=100)
+    local.replay(logs[1], lake, most=MOST)
     assert rows(lake) == expected
 
 
@@ -399,7 +404,7 @@ def test_rebuild_that_died_leaves_the_lake_whole_and_is_made_good(
     if call % 2:
         rebuild(str(lake), say=no_say)
         assert rows(lake) == before
-    local.replay(logs[1], lake, most=100)
+    local.replay(logs[1], lake, most=MOST)
     assert rows(lake) == expected
 
 
@@ -432,10 +437,10 @@ def change(lake: Path, table: str, to: Callable[[Row], Row | None], *, again: bo
     return row
 
 
-@pytest.mark.parametrize("by", ["model", "engine"])
+@pytest.mark.parametrize("by", [rare("model"), "engine"])
 @pytest.mark.parametrize("kafka", sampled(KAFKAS[::-1], 1))
 def test_verify_finds_nothing_in_the_lakes_of_real_clusters(tmp_path: Path, kafka: str, by: Any) -> None:
-    local.replay(metadata_dir(kafka), tmp_path / "lake", most=100)
+    local.replay(metadata_dir(kafka), tmp_path / "lake", most=MOST)
     verification = verify(str(tmp_path / "lake"), by=by)
     assert verification.differences == []
     assert verification.by == by
@@ -451,7 +456,7 @@ def test_verify_by_the_engine_writes_no_file(lake: Path, tmp_path: Path, monkeyp
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("by", ["model", "engine"])
+@pytest.mark.parametrize("by", ["model", rare("engine")])
 def test_verify_proves_a_lake_with_a_gap(tmp_path: Path, by: Any) -> None:
     local.replay(segments(tmp_path / "first", 2), tmp_path / "lake")
     local.replay(segments(tmp_path / "later", snapshot=True), tmp_path / "lake")
@@ -460,15 +465,18 @@ def test_verify_proves_a_lake_with_a_gap(tmp_path: Path, by: Any) -> None:
 
 @pytest.mark.parametrize(
     ("table", "to", "what"),
-    [
-        ("assignments", lambda row: {**row, "ended_by": "lost"}, "ended_by is lost, the records say "),
-        ("partitions", lambda row: {**row, "leader": 99}, "leader is 99, the records say "),
-        ("partitions", lambda row: {**row, "directories": row["directories"][:-1]}, "a_directory_per_replica"),
-        ("brokers", lambda row: None, "follows from the records, but is not in the table"),
-        ("brokers", lambda row: {**row, "broker_id": 77}, "is in the table, but does not follow from the records"),
-        ("directories", lambda row: {**row, "to_offset": row["from_offset"]}, "breaks the constraint interval_is"),
-        ("offline_replicas", lambda row: {**row, "reason": "mice"}, "breaks the constraint reason_is_known"),
-    ],
+    sampled(
+        [
+            ("assignments", lambda row: {**row, "ended_by": "lost"}, "ended_by is lost, the records say "),
+            ("partitions", lambda row: {**row, "leader": 99}, "leader is 99, the records say "),
+            ("partitions", lambda row: {**row, "directories": row["directories"][:-1]}, "a_directory_per_replica"),
+            ("brokers", lambda row: None, "follows from the records, but is not in the table"),
+            ("brokers", lambda row: {**row, "broker_id": 77}, "is in the table, but does not follow from the records"),
+            ("directories", lambda row: {**row, "to_offset": row["from_offset"]}, "breaks the constraint interval_is"),
+            ("offline_replicas", lambda row: {**row, "reason": "mice"}, "breaks the constraint reason_is_known"),
+        ],
+        3,
+    ),
 )
 def test_verify_names_the_row_that_differs(lake: Path, table: str, to: Callable[[Row], Row | None], what: str) -> None:
     row = change(lake, table, to)
@@ -480,7 +488,7 @@ def test_verify_names_the_row_that_differs(lake: Path, table: str, to: Callable[
     assert {difference.table for difference in verification.differences} == {table}
 
 
-@pytest.mark.parametrize("by", ["model", "engine"])
+@pytest.mark.parametrize("by", ["model", rare("engine")])
 def test_verify_names_a_change_that_did_not_happen(lake: Path, by: Any) -> None:
     with LakeWriter.held(str(lake)) as writer:
         first, *_ = (file.path for file in live_files(writer.tables["changes"]))
@@ -496,7 +504,7 @@ def test_verify_names_a_change_that_did_not_happen(lake: Path, by: Any) -> None:
     assert offsets_and_texts == {(row["log_offset"], "is in the table, but does not follow from the records")}
 
 
-@pytest.mark.parametrize("by", ["model", "engine"])
+@pytest.mark.parametrize("by", [rare("model"), "engine"])
 def test_verify_names_a_row_about_a_rollback_that_is_there_twice(lake: Path, by: Any) -> None:
     rebuild(str(lake), say=no_say)
     assert verify(str(lake), by=by).differences == []
@@ -510,7 +518,7 @@ def test_verify_names_a_row_about_a_rollback_that_is_there_twice(lake: Path, by:
     ]
 
 
-@pytest.mark.parametrize("by", ["model", "engine"])
+@pytest.mark.parametrize("by", [rare("model"), "engine"])
 def test_verify_names_a_row_that_is_there_twice(lake: Path, by: Any) -> None:
     row = change(lake, "assignments", lambda row: row, again=True)
     verification = verify(str(lake), by=by)
@@ -559,6 +567,7 @@ def test_requests_are_optimized_too_and_those_that_wait_stay_open(tmp_path: Path
     assert {row["outcome"] for row in made.rows} == {"recorded", "already true"}
 
 
+@pytest.mark.exhaustive
 def test_requests_joined_to_a_lake_stay_through_all_upkeep(tmp_path: Path) -> None:
     made = JoinedLake(tmp_path / "lake", KAFKA)
     made.replay(400)

@@ -35,7 +35,7 @@ from lab.control.hints import Hints
 from lab.simulation.output import write_world
 from lab.simulation.stories import play
 from tests.support.paths import CLUSTERS, KAFKAS, TRACES, metadata_dir
-from tests.support.volume import amount
+from tests.support.volume import amount, rare, sampled
 from tests.unit.model.audit.audit_world import Recorded
 
 Change = Callable[[LogEntry], LogEntry | None]
@@ -83,7 +83,7 @@ def _with_record(entry: LogEntry, **changes: Any) -> LogEntry:
     return replace(entry, record=replace(entry.record, record=replace(entry.record.record, **changes)))
 
 
-@pytest.mark.parametrize("kafka", KAFKAS)
+@pytest.mark.parametrize("kafka", sampled(KAFKAS, 2))
 def test_every_request_of_a_real_cluster_is_decided_and_every_record_explained(kafka: str) -> None:
     judged, own = _true(kafka)
     assert len(judged) == len(_lines(kafka))
@@ -139,7 +139,7 @@ def test_a_found_record_lies_in_the_time_of_its_request_and_has_its_subject(kafk
                 assert record.directories is None or places[record.topic_id, record.partition_id] in record.directories
 
 
-@pytest.mark.parametrize(("seed", "step_ms"), [(1, 1_000), (3, 1_000), (4, 1_000), (6, 5)])
+@pytest.mark.parametrize(("seed", "step_ms"), [(1, 1_000), rare(3, 1_000), rare(4, 1_000), rare(6, 5)])
 def test_every_operation_on_kafkas_own_controller_is_decided(seed: int, step_ms: int) -> None:
     recorded = Recorded.of(
         TRACES / f"seed{seed}.jsonl.gz", step_ms=step_ms, limit=amount(200, 250 if seed == 6 else 450)
@@ -250,7 +250,7 @@ def test_a_replica_written_to_another_directory_than_asked_differs() -> None:
     assert any(work.cause == "unexplained PartitionChangeRecord" for work in own)
 
 
-@pytest.mark.parametrize("cordoned", [None, (), (ELSEWHERE,)])
+@pytest.mark.parametrize("cordoned", [rare(None), rare(()), (ELSEWHERE,)])
 def test_a_cordon_written_other_than_the_heartbeat_said_differs(cordoned: tuple[Uuid, ...] | None) -> None:
     """R-CORDON-2: left out, lifted, and of another directory."""
     lines = _lines("kafka-4.4.0", 102)
@@ -324,7 +324,7 @@ def test_records_whose_request_was_not_logged_are_unexplained_and_nothing_else_s
 
 def test_requests_of_another_cluster_are_never_judged() -> None:
     begun = {kafka: next(entry.timestamp for entry in _entries(kafka)) for kafka in KAFKAS}
-    for ours, theirs in (("kafka-4.1.2", "kafka-3.7.2"), ("kafka-3.7.2", "kafka-4.1.2")):
+    for ours, theirs in (("kafka-3.7.2", "kafka-4.1.2"), ("kafka-4.1.2", "kafka-3.7.2"))[: amount(1, 2)]:
         shift = begun[ours] - begun[theirs]
         lines = [replace(line, completed_ms=line.completed_ms + shift) for line in _lines(theirs)]
         judged, _ = _audit(ours, lines)
@@ -371,7 +371,7 @@ def test_a_trace_audited_from_its_file_reads_the_same(tmp_path: Path) -> None:
     assert {finding.verdict for finding in audit if isinstance(finding, Judged)} <= {Verdict.SAME, Verdict.QUIRK}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", sampled(range(4), 2))
 def test_requests_with_wrong_numbers_missing_twice_or_shuffled_are_judged_without_an_exception(seed: int) -> None:
     rng = random.Random(seed)
     texts = gzip.decompress((CLUSTERS / "kafka-3.9.2-upgrade" / "requests-100.log.gz").read_bytes()).splitlines()
@@ -471,6 +471,7 @@ def test_at_a_metadata_version_that_is_not_known_a_difference_is_not_decidable()
     assert newer_level(99) == f"metadata.version level 99 is {NEWER_KAFKA}"
 
 
+@pytest.mark.exhaustive
 def test_a_request_that_differs_is_shown_what_was_expected_at_the_offset_where_it_wrote() -> None:
     """Between its arrival and its records others may have been appended: the epoch is the offset, not an older one."""
 

@@ -16,8 +16,8 @@ from tests.unit.model.loss.loss_disks import Unsound
 from tests.unit.model.loss.loss_operations import WEIGHTS, Operation, run
 from tests.unit.model.loss.loss_restarts import MORE
 
-HISTORIES, CHUNK = amount(600, 20_000), 100
-RESTARTS = amount(600, 20_000)
+HISTORIES, CHUNK = amount(200, 20_000), 100
+RESTARTS = amount(200, 20_000)
 SEEDS = (
     *(6_282, 8_003, 12_441, 15_235, 16_972, 18_342, 18_440, 19_936, 20_291),
     *(23_735, 31_755, 37_635, 39_615, 41_899),

@@ -21,6 +21,7 @@ from jbod_model.replay.transactions import images
 from tests.support.kafka_images import kafka_images
 from tests.support.paths import EVERY_KAFKA, TRACES, metadata_dir, nodes
 from tests.support.traces import IMAGES, NAMES, lines
+from tests.support.volume import sampled
 
 IN_A_TRANSACTION = {"kafka-3.9.2-zk-migration": {39}}
 """Offsets where the program that asked Kafka for its image did not mind an open transaction."""
@@ -38,7 +39,7 @@ def expected(kafka: str) -> dict[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("start", ["earliest", "snapshot"])
-@pytest.mark.parametrize(("kafka", "node"), NODES)
+@pytest.mark.parametrize(("kafka", "node"), sampled(NODES, 12))
 def test_image_of_a_real_cluster_equals_kafkas_at_every_offset(kafka: str, node: str, start: Start) -> None:
     """docs/spec/replay.md: each node's copy, the log alone and from its snapshot."""
     reader = LogReader(MetadataLog.open(metadata_dir(kafka, node)), start=start)
@@ -125,7 +126,7 @@ def replay_trace(name: str) -> int:
     return equal
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sampled(NAMES, 3))
 def test_image_of_a_trace_equals_kafkas_after_every_50_operations(name: str) -> None:
     """docs/spec/replay.md: metadata versions before, with and after directories, with and without eligible leaders."""
     assert replay_trace(name) > IMAGES

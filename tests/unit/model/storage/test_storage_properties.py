@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jbod_model.storage.properties import MAX_PROPERTIES_BYTES, parse_properties, render_properties
+from tests.support.volume import amount
 
 CASES = [
     (b"", {}),
@@ -38,6 +39,7 @@ def test_properties_that_are_malformed_raise_value_error(data: bytes) -> None:
         parse_properties(data)
 
 
+@settings(max_examples=amount(20, 500))
 @given(st.dictionaries(st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"])), st.text(max_size=20)))
 def test_properties_rendered_and_parsed_are_the_same(properties: dict[str, str]) -> None:
     properties = {key: "".join(c for c in value if ord(c) < 0x10000) for key, value in properties.items()}
