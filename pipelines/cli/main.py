@@ -33,6 +33,7 @@ from pipelines.cli.progress import (
     heartbeat,
     interrupt_by_exception,
     interrupt_by_signal,
+    interruptible,
     output,
     reader_gone,
     set_volume,
@@ -158,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
             if show_sight(words):
                 sys.exit(0)
-        with heartbeat(_long_command(words)):
+        with interruptible(), heartbeat(_long_command(words)):
             run_command = application(words)
             interrupt_by_exception()
             run_command(words, prog_name="jbod")

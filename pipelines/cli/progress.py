@@ -168,6 +168,17 @@ def interrupt_by_signal() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Raises KeyboardInterrupt if a signal ends a query within the block: DuckDB raises an error of its own then."""
+    try:
+        yield
+    except RuntimeError as problem:
+        if str(problem) != "Query interrupted":
+            raise
+        raise KeyboardInterrupt from None
+
+
 class Stopped(SystemExit):
     """The command ended because of a signal and reported it: exit code 130 for Ctrl-C, 143 for SIGTERM."""
 

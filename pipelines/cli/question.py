@@ -435,11 +435,12 @@ def _watch(ask: _Ask, given: Given, seconds: float) -> None:
             try:
                 if not first:
                     options.fetch_again(given.logs)
-                if redraws:
-                    _redraw(ask, given, seconds)
-                else:
-                    _answer(ask, given, heading=first, watched=True)
-                    sys.stdout.flush()
+                with progress.interruptible():
+                    if redraws:
+                        _redraw(ask, given, seconds)
+                    else:
+                        _answer(ask, given, heading=first, watched=True)
+                        sys.stdout.flush()
             except JbodError as problem:
                 if first:
                     raise

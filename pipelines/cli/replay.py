@@ -17,7 +17,7 @@ import typer
 from jbod_model.errors import JbodError, MalformedLog, ReplayViolation, UsageError
 from pipelines.cli import progress
 from pipelines.cli.options import AsJson, CommandConfig, MaintainedLake, is_piped, take_pipe
-from pipelines.cli.progress import Interrupts, Stopped
+from pipelines.cli.progress import Interrupts, Stopped, interruptible
 from pipelines.lake.uris import LakeUri
 from pipelines.quorum import KAFKA
 from pipelines.quorum.state import link_mirror, mirror_of
@@ -115,13 +115,14 @@ def replay(
             decision = decide(wanted, spark, least, progress=progress.say, notice=progress.notice)
             progress.decision(str(decision))
             runner, nothing = decision.runner, decision.nothing
-            if runner is not None and decision.way is Way.LOAD:
-                from pipelines.spark.session import tasks_of
+            with interruptible():
+                if runner is not None and decision.way is Way.LOAD:
+                    from pipelines.spark.session import tasks_of
 
-                keep_memory()
-                runner.load(tasks_of(spark.master))
-            if runner is not None and (decision.way is Way.SPARK or (decision.way is Way.LOAD and follow)):
-                _run(runner, settings, decision.soon, interrupts)
+                    keep_memory()
+                    runner.load(tasks_of(spark.master))
+                if runner is not None and (decision.way is Way.SPARK or (decision.way is Way.LOAD and follow)):
+                    _run(runner, settings, decision.soon, interrupts)
         except KeyboardInterrupt:
             interrupts.signal = interrupts.signal or 2
         except (MalformedLog, ReplayViolation) as refusal:

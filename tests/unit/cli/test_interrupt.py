@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+import duckdb
 import pytest
 
+from pipelines.ask import lake_status
+from pipelines.cli import main
 from tests.support.paths import ROOT
 
 INTERRUPTED_AT = """
@@ -49,3 +57,27 @@ def test_interrupt_that_is_ignored_changes_nothing() -> None:
     code, _, errors = interrupted_at("typer", ignored=True)
     assert code == 2
     assert "no-lake: no lake there" in errors
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_interrupt_within_a_query_is_that_of_the_command(
+    answers: int, cluster_lakes: Mapping[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DuckDB raises an error of its own: a long answer ended with a traceback and exit code 3."""
+    of_lake = lake_status.status
+
+    def status(*arguments: object) -> object:
+        if next(waits):
+            return of_lake(*arguments)  # type: ignore[arg-type]
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return (
+            duckdb.connect()
+            .execute("SELECT sum(a.range % (b.range + 1)) FROM range(9999999) a, range(99999) b")
+            .fetchall()
+        )
+
+    waits: Iterator[bool] = iter([True] * answers + [False])
+    monkeypatch.setattr(lake_status, "status", status)
+    with pytest.raises(SystemExit) as left:
+        main.main(["status", "--lake", str(cluster_lakes["kafka-4.1.2"]), "--watch", "0.2"])
+    assert (left.value.code, capsys.readouterr().err) == ((0, "") if answers else (130, "jbod: interrupted\n"))
