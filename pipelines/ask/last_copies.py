@@ -385,7 +385,8 @@ class LastCopies:
     # FOLDERS
 
     def twice(self, broker: int, directory: str) -> list[str]:
-        """Partitions that were recreated in another directory of the broker since the directory left (R-ACT-7)."""
+        """Partitions that were recreated in another directory of the broker since the directory left (R-ACT-7), or
+        reported there, before it left, by a process that had not registered (R-COPY-12)."""
         return list(self._recreated.get((broker, directory), ()))
 
     def only_leader_in_sync(self, broker: int) -> set[str]:
@@ -408,8 +409,14 @@ class LastCopies:
             JOIN {self.lake.until("directories")} d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
             LEFT JOIN {self.lake.until("brokers")} f ON f.broker_id = a.broker_id AND f.to_offset = d.to_offset
                  AND f.fenced
+            LEFT JOIN {self.lake.until("assignments")} s ON s.topic_id = a.topic_id AND s.partition = a.partition
+                 AND s.broker_id = a.broker_id AND s.from_offset = a.to_offset
+            LEFT JOIN (
+                SELECT broker_id, directory_id, min(from_offset) AS listed FROM {self.lake.until("directories")}
+                GROUP BY ALL
+            ) l ON l.broker_id = s.broker_id AND l.directory_id = s.directory_id
             WHERE a.kind = 'assigned' AND a.to_offset IS NOT NULL AND d.to_offset IS NOT NULL
-              AND a.to_offset >= coalesce(f.from_offset, d.to_offset)
+              AND (a.to_offset >= coalesce(f.from_offset, d.to_offset) OR l.listed > a.to_offset)
             ORDER BY ALL
             """
         )

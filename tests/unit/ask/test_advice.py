@@ -450,6 +450,14 @@ def test_disk_comes_back_without_the_folder_that_was_recreated_elsewhere(tmp_pat
     assert "move the folder of t-0 away from this disk" in cause.advice
 
 
+def test_disk_comes_back_without_the_folder_that_was_recreated_elsewhere_within_a_session(tmp_path: Path) -> None:
+    """R-ACT-7, R-COPY-12: the report came before the registration without the disk, and the advice left two folders."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}, {1: "a", 2: "c"})
+    story.change("t", 0, isr=(2,), leader=2).change("t", 1, isr=(2,), leader=2).assign("t", 0, 1, "e")
+    (cause,) = offline(story.broker(1, "be", process=2).lake(tmp_path)).causes
+    assert "move the folder of t-0 away from this disk" in cause.advice
+
+
 def test_newer_folder_leaves_where_the_older_one_is_the_last_copy(tmp_path: Path) -> None:
     """R-ACT-7."""
     story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1, isr=(1,))
