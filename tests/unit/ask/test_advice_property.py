@@ -16,11 +16,13 @@ from jbod_model.loss.copies import Loss
 from pipelines.ask.advice import Advice
 from tests.support.volume import amount, sampled
 from tests.unit.ask.advice_operator import NAME, Operator, RecordedWorld, history, printed
+from tests.unit.model.loss.loss_deaths import UNNOTICED, notice
 from tests.unit.model.loss.loss_disks import Unsound
 from tests.unit.model.loss.loss_operations import WEIGHTS, Operation
 from tests.unit.model.loss.loss_restarts import MORE
 
 HISTORIES, CHUNK = amount(3, 2_000), amount(3, 10)
+UNNOTICED_DEATHS = amount(3, 2_000)
 ROUNDS = 3
 SEEDS = (7, 23, 28, 74, 121, 190, 220, 255, 666, 734, 1071, 1258, 1712, 52002, 52114, 62140, 80258, 500071)
 """Seeds for which the advice once gave something up; 1712: the operator started without a broken disk, against it;
@@ -44,6 +46,14 @@ def test_operator_who_follows_the_advice_after_restarts_in_a_session_gives_up_no
 ) -> None:
     for seed in range(first, first + CHUNK):
         follow(seed, MORE)
+
+
+@pytest.mark.parametrize("first", range(0, UNNOTICED_DEATHS, CHUNK))
+def test_operator_who_follows_the_advice_after_deaths_that_the_controller_learned_late_gives_up_nothing_not_named(
+    first: int,
+) -> None:
+    for seed in range(first, first + min(CHUNK, UNNOTICED_DEATHS)):
+        follow(seed, UNNOTICED, then=notice)
 
 
 @pytest.mark.parametrize("seed", sampled(SEEDS, 2))
@@ -74,11 +84,15 @@ def disobey(seed: int) -> list[bool]:
     return [lost(world, lambda: operator.follow(step))]
 
 
-def follow(seed: int, weights: Sequence[tuple[Operation, int]] = WEIGHTS) -> Counter[str]:
-    """Count the steps that an operator followed."""
+def follow(
+    seed: int, weights: Sequence[tuple[Operation, int]] = WEIGHTS, then: Operation | None = None
+) -> Counter[str]:
+    """Count the steps that an operator followed. ``then``: what happens before the first question."""
     counts: Counter[str] = Counter()
     try:
         world = history(seed, weights=weights)
+        if then is not None:
+            then(world)
         random = Random(seed)
         operator = Operator(world, random)
         for _ in range(ROUNDS):

@@ -64,6 +64,8 @@ class World:
         self.elr = self.random.random() < 0.6
         self.lossy_crashes = self.elr or lossy_crashes
         self.acked: set[int] = set()
+        self.every_acked: set[int] = set()
+        """With those that the partition went on without."""
         self.presumed: set[int] = set()
         self.at: dict[int, Disk] = {}
         """The disk with the copy of each replica that has one."""
@@ -169,7 +171,7 @@ class World:
         replicas = self.random.sample(sorted(self.brokers), self.random.choice((1, 1, 2, 2, 3)))
         self.ids += 1
         self.acked, self.presumed, self.at, self.places, self.parted, self.led = set(), set(), {}, {}, set(), False
-        self.unmade, self.unnamed = set(), {}
+        self.unmade, self.unnamed, self.every_acked = set(), {}, set()
         assignment = ReplicaAssignment(partition_index=0, broker_ids=tuple(replicas))
         request = CreateTopicsRequest(topics=(CreatableTopic(name=TOPIC, assignments=(assignment,)),))
         self.tell(f"create topic on {replicas}")
@@ -392,6 +394,7 @@ class World:
             for member in partition.isr:
                 self.sync(member)
             self.acked.add(write)
+            self.every_acked.add(write)
 
     @property
     def min_isr(self) -> int:

@@ -12,12 +12,14 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from tests.support.volume import amount
+from tests.unit.model.loss.loss_deaths import UNNOTICED
 from tests.unit.model.loss.loss_disks import Unsound
 from tests.unit.model.loss.loss_operations import WEIGHTS, Operation, run
 from tests.unit.model.loss.loss_restarts import MORE
 
 HISTORIES, CHUNK = amount(200, 20_000), 100
 RESTARTS = amount(200, 20_000)
+UNNOTICED_DEATHS = amount(100, 5_000)
 SEEDS = (
     *(6_282, 8_003, 12_441, 15_235, 16_972, 18_342, 18_440, 19_936, 20_291),
     *(23_735, 31_755, 37_635, 39_615, 41_899),
@@ -36,6 +38,12 @@ SEEDS_WITH_RESTARTS = (
 @pytest.mark.parametrize("first", range(0, HISTORIES, CHUNK))
 def test_history_of_disks_with_data_has_the_right_losses(first: int) -> None:
     told_right(range(first, first + CHUNK))
+
+
+@pytest.mark.parametrize("first", range(0, UNNOTICED_DEATHS, CHUNK))
+def test_history_in_which_the_controller_learns_late_of_deaths_has_the_right_losses(first: int) -> None:
+    """R-LOSS-2, R-LOSS-11, R-ACT-8."""
+    told_right(range(first, first + CHUNK), UNNOTICED)
 
 
 def test_history_that_once_had_wrong_losses_has_the_right_ones() -> None:
