@@ -236,6 +236,8 @@ class UncleanElection(NamedTuple):
     """Whether that copy is complete."""
     first: int
     """The broker that Kafka elects: the first of the replicas that is online (R-ELECT-5)."""
+    earlier: tuple[str, ...] = ()
+    """The directories of its broker in which earlier copies of the replica lie (R-COPY-14)."""
 
 
 def elect(partitions: Sequence[tuple[str, int]], election: UncleanElection) -> Advice:
@@ -252,9 +254,13 @@ def elect(partitions: Sequence[tuple[str, int]], election: UncleanElection) -> A
     if election.whole:
         text = f"broker {broker} has a complete copy of {few(names)} too, and is in no list: elect it {command}"
     else:
+        older = directories_of(broker, election.earlier)
+        save = f"first save {folders(names)} of {few(names)} from {older}, which may have more than its present copy; "
+        save = save if election.earlier else ""
         text = (
-            f"only if it can never be read again: broker {broker} has a copy of {few(names)} that may lack writes; "
-            f"elect it before the other broker gets a blank disk {command}: this gives up the writes that it lacks"
+            f"only if it can never be read again: {save}broker {broker} has a copy of {few(names)} that may lack "
+            f"writes; elect it before the other broker gets a blank disk {command}: this gives up the writes that it "
+            "lacks"
         )
     costs = not election.whole or election.first != broker
     return Advice(Action.ELECT, text, broker, partitions=names, cost=names if costs else ())

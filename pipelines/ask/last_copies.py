@@ -272,7 +272,8 @@ class LastCopies:
             best = min(online, key=lambda copy: get_args(Level).index(copy.level), default=None)
             if hit and best is not None and best.level != "empty":
                 whole = best.level == "complete" and best in last_copies(fate)
-                election = UncleanElection(best.broker_id, whole, online[0].broker_id)
+                earlier = () if whole else tuple(sorted(map(str, best.earlier)))
+                election = UncleanElection(best.broker_id, whole, online[0].broker_id, earlier)
                 members_of.setdefault(election, []).extend(hit)
         for election, hit in sorted(members_of.items()):
             yield elect(sorted(hit), election)

@@ -458,6 +458,15 @@ def test_disk_comes_back_without_the_folder_that_was_recreated_elsewhere_within_
     assert "move the folder of t-0 away from this disk" in cause.advice
 
 
+def test_election_of_a_replica_that_was_recreated_comes_after_its_older_folder_is_saved(tmp_path: Path) -> None:
+    """R-COPY-14: the older disk of the replica to elect may have all that the broken one has, and nothing named it."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"}).left(2, "d").change("t", 0, isr=(1,))
+    story.broker(2, "d", process=2).assign("t", 0, 2, "d").left(1, "b").change("t", 0, leader=-1)
+    (step,) = (step for step in only_steps(offline(story.lake(tmp_path))) if step.action == Action.ELECT)
+    older = f"first save the folder of t-0 from directory {disk('c')} of broker 2, which may have more"
+    assert older in step.text and step.text.index(older) < step.text.index("kafka-leader-election.sh")
+
+
 def test_newer_folder_leaves_where_the_older_one_is_the_last_copy(tmp_path: Path) -> None:
     """R-ACT-7."""
     story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1, isr=(1,))
