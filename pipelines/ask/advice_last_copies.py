@@ -441,7 +441,10 @@ class LastCopy(NamedTuple):
 
     def _keep_folder(self, name: str, went_on: bool, alone: bool) -> Advice:
         """The replica of the partition ``name`` was recreated in another directory, and the disk is away."""
-        of, copy = "of what was lost" if went_on else "of the data", "the only copy" if alone else "a complete copy"
+        of, copy = (
+            "of what was lost" if went_on else "of the data",
+            "the only complete copy" if alone else "a complete copy",
+        )
         held = f"if that disk can still be read, it holds {copy} {of}"
         kept = f"{self._keep}: {held}; save it from there"
         if went_on:

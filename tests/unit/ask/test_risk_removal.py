@@ -410,6 +410,8 @@ def test_disk_of_a_replica_recreated_elsewhere_is_not_safe_to_remove_until_its_p
     assert against("lost") == [part]
     story.change("t", 0, leader=1)
     assert against("went on") == [part]
+    (loss,) = losses(story.lake(tmp_path / "advice")).losses
+    assert "it holds the only complete copy of what was lost" in loss.advice  # it was "the only copy"
     story.change("t", 0, isr=(1, 2))
     assert (against("in sync"), against("accepted", 99)) == ([part], [])
 
