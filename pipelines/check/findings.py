@@ -7,9 +7,8 @@ newest offset are written, because findings about the past are not new.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import duckdb
@@ -91,18 +90,17 @@ def record(lake: Lake, ran: Iterable[Check], findings: Sequence[Finding]) -> Rec
     table = _open_or_create(location)
     rows = read_parquet(lake.path, FINDINGS.name, table)
     findings_by_key = {finding.key: finding for finding in findings}
-    with lake.cursor() as connection:
-        connection.register("now", _table(lake, [*findings_by_key.values()]))
-        try:
-            ((newest, lasting),) = connection.execute(_LASTING.format(rows=rows)).fetchall()
-            if newest > lake.offset:
-                return None
-            parameters = [lake.offset, lake.time, sorted({check.id for check in ran})]
-            changed = connection.sql(_CHANGED.format(rows=rows), params=parameters).to_arrow_table()
-        except duckdb.Error as problem:
-            raise UsageError(
-                f"{location}: cannot be read ({first_line_of(problem)}): --no-keep checks without writing findings"
-            ) from None
+    lake.make("now", _FIELDS, _rows(lake, findings_by_key.values()))
+    try:
+        ((newest, lasting),) = lake.connection.execute(_LASTING.format(rows=rows)).fetchall()
+        if newest > lake.offset:
+            return None
+        parameters = [lake.offset, lake.time, sorted({check.id for check in ran})]
+        changed = lake.connection.sql(_CHANGED.format(rows=rows), params=parameters).to_arrow_table()
+    except duckdb.Error as problem:
+        raise UsageError(
+            f"{location}: cannot be read ({first_line_of(problem)}): --no-keep checks without writing findings"
+        ) from None
     if changed.num_rows:
         _merge(location, table, changed.cast(FINDINGS.schema))
     cleared = changed.num_rows - changed["cleared_offset"].null_count
@@ -143,26 +141,19 @@ def findings(lake: LakeUri, *, only_open: bool = False) -> list[dict[str, Any]]:
     return rows
 
 
-def _table(lake: Lake, findings: Sequence[Finding]) -> pa.Table:
-    """The rows of findings that were not there before, in the table's schema."""
-    of_check = {"check_id": "check.id", "name": "check.name", "source": "check.source"}
-    of_lake = {
-        "cluster_id": lake.published.cluster_id,
-        "profile": lake.published.profile,
-        "first_seen_offset": lake.offset,
-        "first_seen_time": lake.time,
-        "last_seen_offset": lake.offset,
-        "last_seen_time": lake.time,
-        "cleared_offset": None,
-        "cleared_time": None,
-    }
-    columns = [
-        pa.repeat(pa.scalar(of_lake[field.name], field.type), len(findings))
-        if field.name in of_lake
-        else pa.array(map(attrgetter(of_check.get(field.name, field.name)), findings), field.type)
-        for field in FINDINGS.schema
-    ]
-    return pa.table(columns, schema=FINDINGS.schema)
+_TYPES = {pa.string(): "VARCHAR", pa.int32(): "INTEGER", pa.int64(): "BIGINT", TIME: "TIMESTAMPTZ"}
+_FIELDS = ", ".join(f"{field.name} {_TYPES[field.type]}" for field in FINDINGS.schema)
+
+
+def _rows(lake: Lake, findings: Iterable[Finding]) -> Iterator[tuple[object, ...]]:
+    """The rows of findings that were not there before."""
+    seen = (lake.offset, lake.time)
+    of_lake = (lake.published.cluster_id, lake.published.profile, *seen, *seen, None, None)
+    for finding in findings:
+        subject = (finding.broker_id, finding.directory_id, finding.topic_id, finding.topic, finding.partition)
+        cause = (finding.replica_index, finding.from_offset, finding.from_time, finding.finding, finding.advice)
+        check = finding.check
+        yield (finding.key, check.id, check.name, finding.severity, *subject, *cause, check.source, *of_lake)
 
 
 def _open_or_create(location: str) -> DeltaTable:
