@@ -211,13 +211,14 @@ class Columns:
         """
         partitions: dict[int, dict[int, Partition]] = {}
         ids = ID_TABLES[lake.published.ids]
+        nowhere = ids.migrating if self.profile.absent_directories == "migrating" else ids.unassigned  # R-PART-3
         strange = self._lists(rows[self.strange[rows]], lake)
         places = []
         for row in rows.tolist():
             topic = int(self.setting[row])
             known = partitions.setdefault(topic, {0: stand_in(self.settings[topic].first_replicas, ids.lost)})
             places.append((Uuid(topic + 1, 0), len(known)))
-            known[len(known)] = self._partition(row, strange.get(row), ids.unassigned, ids.lost)
+            known[len(known)] = self._partition(row, strange.get(row), nowhere, ids.lost)
         topics = {
             Uuid(topic + 1, 0): Topic(name=f"{topic}", topic_id=Uuid(topic + 1, 0), partitions=known)
             for topic, known in partitions.items()

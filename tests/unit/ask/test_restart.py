@@ -589,3 +589,10 @@ def test_start_of_any_broker_elects_a_replica_that_was_recreated_empty(tmp_path:
         answer = safe_to_restart(lake, [broker])
         assert (answer.verdict, reasons(answer)) == ("not safe", {"election": ()})
         assert [stake.name for stake in answer.caused("unclean_election")] == ["t-0"]
+
+
+def test_restart_that_completes_a_reassignment_before_directories_are_recorded_is_judged(tmp_path: Path) -> None:
+    """It ended in a traceback, "1 replicas keep 2 directories": the judged image said UNASSIGNED, not MIGRATING."""
+    story = Story(version=14).broker(1).broker(2).topic("t", {1: "migrating", 2: "migrating"})
+    lake = story.change("t", 0, removing_replicas=(2,), isr=(1,)).lake(tmp_path)
+    assert safe_to_restart(lake, [1]).verdict == "not safe"
