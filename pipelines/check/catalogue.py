@@ -76,7 +76,9 @@ def _rows(lake: Lake, connection: duckdb.DuckDBPyConnection, check: Check) -> li
     rows = run_query(lake.path, connection, sql)
     names = [column[0] for column in connection.description or ()]
     dicts = [dict(zip(names, row, strict=True)) for row in rows]
-    return [fields | {"from_time": time_of(fields["from_time"])} for fields in dicts]
+    for fields in dicts:
+        fields["from_time"] = time_of(fields["from_time"])
+    return dicts
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:

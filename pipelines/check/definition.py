@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 Severity = Literal["critical", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -52,8 +52,7 @@ class Elsewhere:
     decided_by: str
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """A finding of a check, as of one offset of a lake."""
 
     check: Check

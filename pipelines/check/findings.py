@@ -7,7 +7,7 @@ newest offset are written, because findings about the past are not new.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,12 +90,13 @@ def record(lake: Lake, ran: Iterable[Check], findings: Sequence[Finding]) -> Rec
     table = _open_or_create(location)
     rows = read_parquet(lake.path, FINDINGS.name, table)
     findings_by_key = {finding.key: finding for finding in findings}
-    lake.make("now", _FIELDS, _rows(lake, findings_by_key.values()))
+    lake.make("now", _FIELDS, (_row(*finding) for finding in findings_by_key.items()))
     try:
         ((newest, lasting),) = lake.connection.execute(_LASTING.format(rows=rows)).fetchall()
         if newest > lake.offset:
             return None
-        parameters = [lake.offset, lake.time, sorted({check.id for check in ran})]
+        of_lake = lake.published
+        parameters = [lake.offset, lake.time, sorted({check.id for check in ran}), of_lake.cluster_id, of_lake.profile]
         changed = lake.connection.sql(_CHANGED.format(rows=rows), params=parameters).to_arrow_table()
     except duckdb.Error as problem:
         raise UsageError(
@@ -112,11 +113,12 @@ _LASTING = """
            count(*) FILTER (cleared_offset IS NULL AND key IN (SELECT key FROM now))
     FROM {rows}
 """
-_SEEN_FIRST = ("first_seen_offset", "first_seen_time")
 _CHANGED = f"""
     WITH kept AS (SELECT {", ".join(FINDINGS.schema.names)} FROM {{rows}} WHERE cleared_offset IS NULL),
     lasting AS (
-        SELECT now.* REPLACE ({", ".join(f"coalesce(kept.{name}, now.{name}) AS {name}" for name in _SEEN_FIRST)})
+        SELECT now.*, $4 AS cluster_id, $5 AS profile,
+               coalesce(first_seen_offset, $1) AS first_seen_offset, coalesce(first_seen_time, $2) AS first_seen_time,
+               $1 AS last_seen_offset, $2 AS last_seen_time, NULL AS cleared_offset, NULL AS cleared_time
         FROM now LEFT JOIN kept USING (key)
     ),
     cleared AS (
@@ -142,18 +144,15 @@ def findings(lake: LakeUri, *, only_open: bool = False) -> list[dict[str, Any]]:
 
 
 _TYPES = {pa.string(): "VARCHAR", pa.int32(): "INTEGER", pa.int64(): "BIGINT", TIME: "TIMESTAMPTZ"}
-_FIELDS = ", ".join(f"{field.name} {_TYPES[field.type]}" for field in FINDINGS.schema)
+_SOURCE = FINDINGS.schema.get_field_index("source")
+_FIELDS = ", ".join(f"{field.name} {_TYPES[field.type]}" for field in list(FINDINGS.schema)[: _SOURCE + 1])
 
 
-def _rows(lake: Lake, findings: Iterable[Finding]) -> Iterator[tuple[object, ...]]:
-    """The rows of findings that were not there before."""
-    seen = (lake.offset, lake.time)
-    of_lake = (lake.published.cluster_id, lake.published.profile, *seen, *seen, None, None)
-    for finding in findings:
-        subject = (finding.broker_id, finding.directory_id, finding.topic_id, finding.topic, finding.partition)
-        cause = (finding.replica_index, finding.from_offset, finding.from_time, finding.finding, finding.advice)
-        check = finding.check
-        yield (finding.key, check.id, check.name, finding.severity, *subject, *cause, check.source, *of_lake)
+def _row(key: str, finding: Finding) -> tuple[object, ...]:
+    """The columns of a finding up to ``source``: those that tell nothing of the lake, nor how long it lasted."""
+    subject = (finding.broker_id, finding.directory_id, finding.topic_id, finding.topic, finding.partition)
+    cause = (finding.replica_index, finding.from_offset, finding.from_time, finding.finding, finding.advice)
+    return (key, finding.check.id, finding.check.name, finding.severity, *subject, *cause, finding.check.source)
 
 
 def _open_or_create(location: str) -> DeltaTable:
