@@ -68,6 +68,7 @@ def rewritten(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     return root / "lake"
 
 
+@pytest.mark.exhaustive
 def test_log_rewritten_between_runs_is_followed_and_said(spark: SparkSession, tmp_path: Path, rewritten: Path) -> None:
     log_dir = whole(tmp_path / "log")
     replay(spark, log_dir, tmp_path / "lake", max_records=200)

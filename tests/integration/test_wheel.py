@@ -94,7 +94,6 @@ def lake(first: subprocess.CompletedProcess[str]) -> str:
     return "lake"
 
 
-@pytest.mark.exhaustive
 def test_first_replay_of_the_wheel_makes_the_tables_of_the_reference_and_compiles_no_kernel(
     first: subprocess.CompletedProcess[str], lake: str, made: Path
 ) -> None:
