@@ -439,13 +439,13 @@ def overwritten(loss: Loss, copies: Mapping[int, Copy], brokers: Mapping[int, Re
 
     def after(before: tuple[Copy, ...]) -> tuple[Copy, ...]:
         return tuple(
-            _in_sync(copy, brokers.get(copy.broker_id), event.offset) if is_in_sync(copy) else copy for copy in before
+            _overwrite(copy, brokers.get(copy.broker_id), event.offset) if is_in_sync(copy) else copy for copy in before
         )
 
     return replace(loss, copies=after(loss.copies), older=after(loss.older))
 
 
-def _in_sync(copy: Copy, broker: Registration | None, offset: int) -> Copy:
+def _overwrite(copy: Copy, broker: Registration | None, offset: int) -> Copy:
     """A copy of a loss once its replica is in sync: overwritten, or in one of its places that its broker lacks."""
     away = copy.places - (frozenset() if broker is None else broker.directories)
     return _lay_in(copy, away).give_up("recreated", offset) if away else replace(copy, overwritten=offset)

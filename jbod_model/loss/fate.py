@@ -126,11 +126,6 @@ class Fate:
         return (*held, *self.doubted)
 
     @property
-    def older(self) -> tuple[Copy, ...]:
-        """The copies that lack newer writes and were not given up, by broker."""
-        return tuple(copy for _, copy in sorted(self.copies.items()) if copy.level == "partial" and not copy.given_up)
-
-    @property
     def _held(self) -> tuple[Copy, ...]:
         return (*self.gone, *(copy for _, copy in sorted(self.copies.items()) if copy.holds_everything))
 
@@ -361,7 +356,7 @@ def _go_on(fate: Fate, leader: Copy, offset: int) -> Fate:
     """A copy that is not complete leads (R-LOSS-6)."""
     losses, pending = fate.losses, _open(fate)
     if pending is not None and pending.kind == "unreachable":
-        lost = replace(pending, kind="lost", offset=offset, older=fate.older, leader=leader.broker_id, went_on=offset)
+        lost = replace(pending, kind="lost", offset=offset, older=_older(fate), leader=leader.broker_id, went_on=offset)
         losses = (*losses[:-1], replace(pending, until=offset), lost)
     elif pending is not None:
         losses = (*losses[:-1], replace(pending, leader=leader.broker_id, went_on=offset))
@@ -369,8 +364,7 @@ def _go_on(fate: Fate, leader: Copy, offset: int) -> Fate:
         kind: Kind = "lost" if leader.level == "empty" else "may lack writes"
         doubted = tuple(copy for copy in fate.doubted if copy.broker_id != leader.broker_id)
         copies = replace(fate, doubted=doubted).kept
-        older = fate.older if kind == "lost" else ()
-        loss = Loss(kind=kind, offset=offset, copies=copies, older=older, leader=leader.broker_id, went_on=offset)
+        loss = replace(_loss(fate, kind, offset, copies), leader=leader.broker_id, went_on=offset)
         losses = (*losses, loss)
     return replace(_follow_leader(fate), losses=losses)
 
@@ -415,8 +409,16 @@ def _weigh(fate: Fate, offset: int) -> Fate:
     kind: Kind = "unreachable" if fate.away else "lost"
     if not fate.led or not fate.last or (pending is not None and pending.kind == kind):
         return fate
-    older = fate.older if kind == "lost" else ()
-    return replace(fate, losses=(*ended, Loss(kind=kind, offset=offset, copies=fate.last, older=older)))
+    return replace(fate, losses=(*ended, _loss(fate, kind, offset, fate.last)))
+
+
+def _loss(fate: Fate, kind: Kind, offset: int, copies: tuple[Copy, ...]) -> Loss:
+    return Loss(kind=kind, offset=offset, copies=copies, older=_older(fate) if kind == "lost" else ())
+
+
+def _older(fate: Fate) -> tuple[Copy, ...]:
+    """The copies that lack newer writes and were not given up, by broker (R-LOSS-4)."""
+    return tuple(copy for _, copy in sorted(fate.copies.items()) if copy.level == "partial" and not copy.given_up)
 
 
 def _open(fate: Fate) -> Loss | None:

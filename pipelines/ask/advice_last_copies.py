@@ -254,9 +254,12 @@ def elect(partitions: Sequence[tuple[str, int]], election: UncleanElection) -> A
     if election.whole:
         text = f"broker {broker} has a complete copy of {few(names)} too, and is in no list: elect it {command}"
     else:
-        older = directories_of(broker, election.earlier)
-        save = f"first save {folders(names)} of {few(names)} from {older}, which may have more than its present copy; "
-        save = save if election.earlier else ""
+        save = ""
+        if election.earlier:
+            older = directories_of(broker, election.earlier)
+            save = (
+                f"first save {folders(names)} of {few(names)} from {older}, which may have more than its present copy; "
+            )
         text = (
             f"only if it can never be read again: {save}broker {broker} has a copy of {few(names)} that may lack "
             f"writes; elect it before the other broker gets a blank disk {command}: this gives up the writes that it "
@@ -441,10 +444,8 @@ class LastCopy(NamedTuple):
 
     def _keep_folder(self, name: str, went_on: bool, alone: bool) -> Advice:
         """The replica of the partition ``name`` was recreated in another directory, and the disk is away."""
-        of, copy = (
-            "of what was lost" if went_on else "of the data",
-            "the only complete copy" if alone else "a complete copy",
-        )
+        of = "of what was lost" if went_on else "of the data"
+        copy = "the only complete copy" if alone else "a complete copy"
         held = f"if that disk can still be read, it holds {copy} {of}"
         kept = f"{self._keep}: {held}; save it from there"
         if went_on:

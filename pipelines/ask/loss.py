@@ -189,7 +189,7 @@ def _broker_events(lake: Lake) -> list[BrokerChanged]:
 
 
 def _in_appends(lake: Lake, events: Sequence[BrokerChanged]) -> list[BrokerChanged]:
-    """The events, those that can be of an append that elected a leader with its first offset (R-LOSS-11)."""
+    """The events, those that can be of an append that elected a leader with its first offset (R-LOSS-10)."""
     rows = lake.query(
         f"""
         WITH b AS (

@@ -53,7 +53,7 @@ class DataLoss(NamedTuple):
     followed_by_kind: str | None = None
     """The kind of that loss."""
     older: Sequence[LastCopy] = ()
-    """Of lost data: the copies that lacked newer writes by then."""
+    """Of lost data: the copies that lacked newer writes by then, without the leader's."""
 
     @property
     def name(self) -> str:
@@ -101,7 +101,7 @@ class DataLoss(NamedTuple):
         crashed, went_on, now = self._crashed, self.went_on_offset is not None, self.leader_now
         copies = [copy for copy in self.copies if crashed is None or not (copy == crashed or copy.follows)]
         steps = [copy.step(self.name, went_on, copies == [copy], now, leads=copy == self._own) for copy in copies]
-        steps += [copy.step_of_older() for copy in self.older if self._stays(copy) and not copy.follows]
+        steps += [copy.step_of_older() for copy in self.older if not copy.follows]
         return list(dict.fromkeys(steps)) or [about_crash(now is not None and self.followed_by is None)]
 
     @property
@@ -117,12 +117,9 @@ class DataLoss(NamedTuple):
         return [
             copy
             for copy in ((*self.copies, *self.older) if gone_on else ())
-            if copy.given_up in (None, "unregistered") and copy.place != "online" and self._stays(copy)
+            if copy.given_up in (None, "unregistered") and copy.overwritten_offset is None
+            if copy.place != "online" and copy.broker_id != self.leader
         ]
-
-    def _stays(self, copy: LastCopy) -> bool:
-        """Whether a copy is not the leader's, and was not truncated to it."""
-        return copy.overwritten_offset is None and copy.broker_id != self.leader
 
     def held_in(self, directory_id: str | None) -> list[LastCopy]:
         """The copies that were in a directory, or may have been."""

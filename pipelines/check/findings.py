@@ -22,7 +22,7 @@ from pipelines.check.definition import SEVERITIES, Check, Finding
 from pipelines.lake.delta import delta_at, read_parquet, uri_of
 from pipelines.lake.foreign import commit_info
 from pipelines.lake.reader import Lake
-from pipelines.lake.tables import TIME, Table, column
+from pipelines.lake.tables import SQL_TYPES, TIME, Table, column
 from pipelines.lake.uris import LakeUri
 from pipelines.lake.written_lake import add_checks
 from pipelines.storage.objects import storage_options
@@ -143,9 +143,8 @@ def findings(lake: LakeUri, *, only_open: bool = False) -> list[dict[str, Any]]:
     return rows
 
 
-_TYPES = {pa.string(): "VARCHAR", pa.int32(): "INTEGER", pa.int64(): "BIGINT", TIME: "TIMESTAMPTZ"}
 _SOURCE = FINDINGS.schema.get_field_index("source")
-_FIELDS = ", ".join(f"{field.name} {_TYPES[field.type]}" for field in list(FINDINGS.schema)[: _SOURCE + 1])
+_FIELDS = ", ".join(f"{field.name} {SQL_TYPES[field.type]}" for field in list(FINDINGS.schema)[: _SOURCE + 1])
 
 
 def _row(key: str, finding: Finding) -> tuple[object, ...]:

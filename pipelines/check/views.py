@@ -34,7 +34,7 @@ from pipelines.lake.directory_sizes import newest_sizes
 from pipelines.lake.kept_sizes import growth
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
-from pipelines.lake.tables import ASSIGNMENT_REQUESTS, TIME
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, SQL_TYPES, TIME
 from pipelines.quorum.state import mirror_of, read_state
 from pipelines.settings import Settings
 
@@ -464,8 +464,7 @@ def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.Duck
 def _make(connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, rows: Rows) -> None:
     """Makes a temporary table of rows."""
     columns = (
-        f"unnest(${place}::{_ARROW_TYPES[str(field.type)]}[]) AS {field.name}"
-        for place, field in enumerate(schema, start=1)
+        f"unnest(${place}::{SQL_TYPES[field.type]}[]) AS {field.name}" for place, field in enumerate(schema, start=1)
     )
     values = [[row[name] for row in rows] for name in schema.names]
     connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {', '.join(columns)}", values)
@@ -491,10 +490,3 @@ def _unknown(lake: Lake) -> dict[str, Any]:
 
 
 _SQL_TYPES = {"int": "BIGINT", "str": "VARCHAR", "float": "DOUBLE", "datetime": "TIMESTAMPTZ"}
-_ARROW_TYPES = {
-    "string": "VARCHAR",
-    "int32": "INTEGER",
-    "int64": "BIGINT",
-    "bool": "BOOLEAN",
-    str(TIME): "TIMESTAMPTZ",
-}

@@ -16,6 +16,14 @@ import pyarrow as pa
 TIME = pa.timestamp("us", tz="UTC")
 INTS = pa.list_(pa.field("element", pa.int32(), nullable=False))
 IDS = TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
+SQL_TYPES: Mapping[pa.DataType, str] = {
+    pa.string(): "VARCHAR",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.bool_(): "BOOLEAN",
+    TIME: "TIMESTAMPTZ",
+}
+"""DuckDB's names of types."""
 
 
 OPEN_SHARD = "open_shard"
