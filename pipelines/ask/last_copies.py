@@ -403,6 +403,14 @@ class LastCopies:
     def _recreated(self) -> Mapping[tuple[int, str], Sequence[str]]:
         rows = self.lake.query(
             f"""
+            WITH listed AS (
+                SELECT broker_id, directory_id, min(from_offset) AS listed FROM {self.lake.until("directories")}
+                GROUP BY ALL
+            ),
+            early AS (
+                SELECT s.topic_id, s.partition, s.broker_id, s.from_offset FROM {self.lake.until("assignments")} s
+                JOIN listed USING (broker_id, directory_id) WHERE s.from_offset < listed
+            )
             SELECT DISTINCT a.broker_id, a.directory_id, n.topic, n.partition
             FROM {self.lake.until("assignments")} a
             JOIN {self.lake.at("assignments")} n ON n.topic_id = a.topic_id AND n.partition = a.partition
@@ -410,14 +418,10 @@ class LastCopies:
             JOIN {self.lake.until("directories")} d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
             LEFT JOIN {self.lake.until("brokers")} f ON f.broker_id = a.broker_id AND f.to_offset = d.to_offset
                  AND f.fenced
-            LEFT JOIN {self.lake.until("assignments")} s ON s.topic_id = a.topic_id AND s.partition = a.partition
-                 AND s.broker_id = a.broker_id AND s.from_offset = a.to_offset
-            LEFT JOIN (
-                SELECT broker_id, directory_id, min(from_offset) AS listed FROM {self.lake.until("directories")}
-                GROUP BY ALL
-            ) l ON l.broker_id = s.broker_id AND l.directory_id = s.directory_id
+            LEFT JOIN early e ON e.topic_id = a.topic_id AND e.partition = a.partition AND e.broker_id = a.broker_id
+                 AND e.from_offset = a.to_offset
             WHERE a.kind = 'assigned' AND a.to_offset IS NOT NULL AND d.to_offset IS NOT NULL
-              AND (a.to_offset >= coalesce(f.from_offset, d.to_offset) OR l.listed > a.to_offset)
+              AND (a.to_offset >= coalesce(f.from_offset, d.to_offset) OR e.from_offset IS NOT NULL)
             ORDER BY ALL
             """
         )
