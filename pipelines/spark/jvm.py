@@ -7,6 +7,7 @@ it, with the output in a file, and the JVM runs while PySpark is imported.
 from __future__ import annotations
 
 import os
+import pwd
 import shlex
 import shutil
 import subprocess
@@ -54,7 +55,20 @@ class Jvm:
         finally:
             del os.environ[_PORT], os.environ[_SECRET]
         gateway.proc = self.process
+        if not user_has_entry():
+            users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
+            users.setLoginUser(users.createRemoteUser(str(os.getuid())))
         return gateway
+
+
+def user_has_entry() -> bool:
+    """Whether /etc/passwd has the user of this process, who in a pod may have any number. Java does not know the name
+    and the home of another one, and Hadoop needs both."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    return True
 
 
 def start_jvm(options: Mapping[str, str], log: Path) -> Jvm:

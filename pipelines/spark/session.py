@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.java import Java, use_java
-from pipelines.spark.jvm import Jvm, session_of, start_jvm
+from pipelines.spark.jvm import Jvm, session_of, start_jvm, user_has_entry
 from pipelines.spark.versions import NOT_FETCHED, with_delta
 from pipelines.start.process import PLAIN, PRELOAD, are_plain, choose, is_on
 from pipelines.start.session import JAVA_OPTIONS, SPARK_OPTIONS, class_archive, use_spark_home
@@ -147,6 +147,8 @@ def _options(wanted: Spark, java: Java, *, brief: bool, archive: bool = True, pr
     # Otherwise the JVM's own log would go to standard output, into jbod's data, and a report of its crash to a file in
     # the current directory.
     ours = [*options, "-Xlog:disable -Xlog:all=error:stderr", "-XX:+ErrorFileToStderr"]
+    if not user_has_entry():
+        ours.insert(0, f"-Duser.home={Path.home()}")
     if is_local(wanted.master):
         # Only for a local session: remote executors could not reach the address, and a cluster may ship SPARK_HOME.
         if is_on("home"):

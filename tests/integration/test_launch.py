@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -16,6 +17,14 @@ from tests.support.paths import ROOT, metadata_dir
 from tests.support.volume import sampled
 
 pytestmark = pytest.mark.spark
+
+UNKNOWN = "54321"
+"""A user that /etc/passwd lacks. It may read what this one may: the packages of this environment."""
+AS_UNKNOWN = (
+    ["setpriv", f"--reuid={UNKNOWN}", "--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    if os.geteuid() == 0
+    else ["unshare", "--user", f"--map-user={UNKNOWN}"]
+)
 
 
 @pytest.fixture
@@ -59,6 +68,18 @@ def test_value_that_spark_does_not_take_is_2_and_a_line_that_names_it(tmp_path: 
     done = subprocess.run([*words, "--lake", str(tmp_path / "lake")], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert done.stderr.startswith(f"jbod: spark.conf: The value '{value}' in the config \"{name}\" is invalid.")
+
+
+def test_user_that_passwd_lacks_replays_through_spark() -> None:
+    """Cause: a pod may run as any number, and Hadoop's login failed: a traceback of Python, and exit code 3."""
+    words = [sys.executable, "-m", "pipelines.cli.main", "-q", "replay", str(metadata_dir("kafka-4.1.2"))]
+    clean = {name: text for name, text in os.environ.items() if name != "HOME"} | {"JBOD_REPLAY__LOAD_BYTES": "0"}
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are for its user only
+        Path(folder).chmod(0o777)
+        run = [*AS_UNKNOWN, *words, "--lake", f"{folder}/lake"]
+        done = subprocess.run(run, cwd=ROOT, env=clean | {"TMPDIR": folder}, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        assert Path(folder, "lake", "_checkpoint", "commits", "0").is_file()
 
 
 def test_signal_to_the_whole_group_ends_a_run_that_follows_as_well_as_one_to_the_command(tmp_path: Path) -> None:
