@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jbod_model.errors import UsageError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -34,16 +36,23 @@ class Jvm:
     process: subprocess.Popen[bytes]
     listens: Path
     """The file with its port and a secret."""
+    log: Path
+    """The file with its output."""
 
     def gateway(self, conf: Any) -> Any:
-        """Py4J's gateway to the JVM. Raises RuntimeError if the JVM ended before it listened."""
+        """Py4J's gateway to the JVM. Raises UsageError if the JVM ended before it listened."""
         from pyspark.java_gateway import launch_gateway
         from pyspark.serializers import UTF8Deserializer, read_int
 
         try:
             while not self.listens.is_file():
                 if self.process.poll() is not None:
-                    raise RuntimeError(f"Spark's JVM ended with exit code {self.process.returncode}")
+                    lines = self.log.read_text(errors="replace").splitlines()
+                    why = next((line for line in reversed(lines) if line[:1].strip()), "it printed nothing")
+                    raise UsageError(
+                        f"Spark's JVM did not start: {why}: check spark.driver_memory, spark.java_options and the "
+                        f"limits of this machine; Spark's output: {self.log}"
+                    )
                 time.sleep(0.005)
             with self.listens.open("rb") as content:
                 port, secret = read_int(content), UTF8Deserializer().loads(content)  # type: ignore[no-untyped-call]
@@ -85,7 +94,7 @@ def start_jvm(options: Mapping[str, str], log: Path) -> Jvm:
             stderr=output,
             env=os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(listens)},
         )
-    return Jvm(process, listens)
+    return Jvm(process, listens, log)
 
 
 def session_of(builder: SparkSession.Builder, jvm: Jvm | None, log: Path) -> SparkSession:

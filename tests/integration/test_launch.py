@@ -70,6 +70,15 @@ def test_value_that_spark_does_not_take_is_2_and_a_line_that_names_it(tmp_path: 
     assert done.stderr.startswith(f"jbod: spark.conf: The value '{value}' in the config \"{name}\" is invalid.")
 
 
+def test_jvm_that_does_not_start_is_2_and_a_line_with_its_reason(tmp_path: Path) -> None:
+    """Cause: the JVM's end was a RuntimeError: a traceback, and exit code 3."""
+    words = [sys.executable, "-m", "pipelines.cli.main", "-q", "replay", str(metadata_dir("kafka-4.1.2"))]
+    environment = os.environ | {"JBOD_SPARK__DRIVER_MEMORY": "900t", "TMPDIR": str(tmp_path)}
+    done = subprocess.run([*words, "--lake", str(tmp_path / "lake")], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert done.stderr.startswith("jbod: Spark's JVM did not start: Could not reserve enough space for")
+
+
 def test_user_that_passwd_lacks_replays_through_spark() -> None:
     """Cause: a pod may run as any number, and Hadoop's login failed: a traceback of Python, and exit code 3."""
     words = [sys.executable, "-m", "pipelines.cli.main", "-q", "replay", str(metadata_dir("kafka-4.1.2"))]
