@@ -24,6 +24,7 @@ from pipelines.lake.uris import LakeUri
 from pipelines.quorum import KAFKA
 from pipelines.run.decision import PRELOAD, Way, decide
 from pipelines.run.options import Replay
+from pipelines.spark.jvm import end_jvm, has_ended
 from pipelines.start.process import return_memory
 from pipelines.storage.objects import fault_of_disk
 
@@ -193,11 +194,14 @@ class Fleet:
 
     def _is_worn(self) -> bool:
         """Whether the session has to end before another cluster is begun."""
-        return self._renews and self._session is not None and self._replays >= self._session_replays
+        is_old = self._renews and self._session is not None and self._replays >= self._session_replays
+        return is_old or self._is_gone()
+
+    def _is_gone(self) -> bool:
+        """Whether the JVM of the session was killed: a large cluster may take more memory than there is."""
+        return self._renews and self._session is not None and has_ended(self._session)
 
     def _end_session(self) -> None:
-        from pipelines.spark.jvm import end_jvm
-
         assert self._session is not None
         end_jvm(self._session)
         self._session, self._replays = None, 0
@@ -329,8 +333,10 @@ class Fleet:
                     self._turns.release()
 
     def _warm(self) -> SparkSession:
-        """The session, which starts at the first call."""
+        """The session, which starts at the first call, and anew if its JVM was killed."""
         with self._starting:
+            if self._is_gone():
+                self._end_session()
             if self._session is None:
                 from pipelines.spark.session import is_of_this_process, spark_session
                 from pipelines.spark.versions import check_installed
@@ -341,7 +347,7 @@ class Fleet:
             return self._session
 
     def _check_session(self) -> None:
-        if self._session is not None and not self._stop.is_set():
+        if self._session is not None and not self._is_gone() and not self._stop.is_set():
             try:
                 self._session.range(1).count()
             except Exception as problem:

@@ -14,7 +14,7 @@ from pipelines.fold.pack import CorruptState
 from pipelines.lake.uris import LakeUri
 from pipelines.source.log_dir import snapshot_end
 from pipelines.source.scan import WRITTEN_SO
-from pipelines.spark.session import fault_of_connect, is_of_client
+from pipelines.spark.session import fault_of_connect, fault_of_jvm, is_of_client
 from pipelines.storage.objects import fault_of_disk
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def explained(lake: LakeUri, problem: Exception) -> Exception:
     """Returns jbod's error behind Spark's report of a failed query, or ``problem`` itself if there is none."""
     if isinstance(problem, JbodError):  # of a load: a segment that cannot be read is no fault of the lake's disk
         return problem
-    faults = (fault_of_disk(lake, problem), fault_of_connect(problem), fault_of_cluster(problem))
+    faults = (fault_of_disk(lake, problem), fault_of_jvm(problem), fault_of_connect(problem), fault_of_cluster(problem))
     return restored(str(problem)) or next(filter(None, faults), problem)
 
 

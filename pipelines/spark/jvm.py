@@ -6,6 +6,7 @@ it, with the output in a file, and the JVM runs while PySpark is imported.
 
 from __future__ import annotations
 
+import logging
 import os
 import pwd
 import shlex
@@ -13,7 +14,9 @@ import shutil
 import subprocess
 import tempfile
 import time
+import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 # Ctrl-C and systemd signal every process of a group. This process stops the query, then the JVM ends with it. A shell
 # ignores the signals, as a function of Python between fork and exec is not safe beside threads that import modules.
 _IGNORING_SIGNALS = 'trap "" INT TERM; exec "$0" "$@"'
+_ENDS_SECONDS = 5.0
+"""Its connections end a moment before a process does."""
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 
 
@@ -64,6 +69,8 @@ class Jvm:
         finally:
             del os.environ[_PORT], os.environ[_SECRET]
         gateway.proc = self.process
+        # It would log the traceback of each call to a JVM that is gone. The error says it.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         if not user_has_entry():
             users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
             users.setLoginUser(users.createRemoteUser(str(os.getuid())))
@@ -110,14 +117,34 @@ def session_of(builder: SparkSession.Builder, jvm: Jvm | None, log: Path) -> Spa
 
 def end_jvm(session: SparkSession) -> None:
     """Stops a session and ends its JVM, with the archive of classes that it writes. The next session starts another."""
+    from py4j.protocol import Py4JError
     from pyspark import SparkContext
 
     gateway: Any = session.sparkContext._gateway
-    session.stop()
-    gateway.shutdown()
+    with suppress(Py4JError), warnings.catch_warnings():  # it may be gone
+        warnings.simplefilter("ignore", RuntimeWarning)
+        session.stop()
+        gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(300)
-    SparkContext._gateway = SparkContext._jvm = None
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+
+
+def has_ended(session: SparkSession) -> bool:
+    """Whether the JVM of a session, of this process, is gone."""
+    gateway: Any = session.sparkContext._gateway
+    return gateway.proc.poll() is not None
+
+
+def exit_code() -> int | None:
+    """The exit code of this process's JVM; the negative number of the signal that killed it; None if it runs."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    try:
+        return None if process is None else int(process.wait(_ENDS_SECONDS))
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def executors(session: SparkSession) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from jbod_model.errors import JbodError, UsageError
 from pipelines.java import Java, use_java
-from pipelines.spark.jvm import Jvm, session_of, start_jvm, user_has_entry
+from pipelines.spark.jvm import Jvm, exit_code, session_of, start_jvm, user_has_entry
 from pipelines.spark.versions import NOT_FETCHED, with_delta
 from pipelines.start.process import PLAIN, PRELOAD, are_plain, choose, is_on
 from pipelines.start.session import JAVA_OPTIONS, SPARK_OPTIONS, class_archive, use_spark_home
@@ -258,9 +259,27 @@ def _made(builder: SparkSession.Builder, master: str, jvm: Jvm | None) -> SparkS
                 "Delta Lake's jars: no repository of Maven can be reached: run jbod warm --delta once where one can "
                 f"be, or set spark.jars in the section spark.conf; Spark's output: {_log()}"
             ) from None
+        if fault := fault_of_jvm(problem):
+            raise fault from None
         if is_local(master):
             raise
         raise UsageError(f"spark.master {master}: no Spark session can start there; Spark's output: {_log()}") from None
+
+
+def fault_of_jvm(problem: BaseException) -> JbodError | None:
+    """Returns a one-line error if the JVM of this process has ended, otherwise None."""
+    from py4j.protocol import Py4JNetworkError
+
+    code = exit_code() if isinstance(problem, Py4JNetworkError) else None
+    if code is None:
+        return None
+    why = (
+        "was killed, as the kernel does if memory is short: give this machine or pod more, or Spark less "
+        "(spark.driver_memory)"
+        if code == -signal.SIGKILL
+        else f"ended with exit code {code}: its output is in {_log()}"
+    )
+    return JbodError(f"Spark's JVM {why}; run again: what was published is whole and stays")
 
 
 def _partitions(master: str) -> int:

@@ -9,7 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -91,31 +95,53 @@ def test_user_that_passwd_lacks_replays_through_spark() -> None:
         assert Path(folder, "lake", "_checkpoint", "commits", "0").is_file()
 
 
+@contextmanager
+def following(lake: Path, output: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """``jbod replay --follow`` that has published its first batch."""
+    words = ["replay", str(metadata_dir("kafka-4.1.2")), "--follow", "--lake", str(lake)]
+    clean = {name: text for name, text in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    run = subprocess.Popen(
+        [sys.executable, "-m", "pipelines.cli.main", *words],
+        cwd=ROOT,
+        env=clean,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+    try:
+        end = time.monotonic() + 120
+        while not [*lake.glob("_checkpoint/commits/0")]:
+            assert run.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        yield run
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)
+
+
+def test_jvm_that_is_killed_ends_the_run_with_a_line(tmp_path: Path) -> None:
+    """Cause: the kernel kills it where the memory of a pod is short: 300 lines of tracebacks, and exit code 3."""
+    with (tmp_path / "said").open("w+") as output, following(tmp_path / "lake", output) as run:
+        children = [*chain(*(task.read_text().split() for task in Path(f"/proc/{run.pid}/task").glob("*/children")))]
+        (jvm,) = (int(child) for child in children if Path(f"/proc/{child}/comm").read_text() == "java\n")
+        os.kill(jvm, signal.SIGKILL)
+        assert run.wait(60) == 2
+        output.seek(0)
+        *_, line = output.read().splitlines()
+    assert line == (
+        "jbod: Spark's JVM was killed, as the kernel does if memory is short: give this machine or pod more, or Spark "
+        "less (spark.driver_memory); run again: what was published is whole and stays"
+    )
+
+
 def test_signal_to_the_whole_group_ends_a_run_that_follows_as_well_as_one_to_the_command(tmp_path: Path) -> None:
     """systemd and ``jbod jobs`` send SIGTERM to every process. The JVM ended first, and the run with Spark's error."""
     lake = tmp_path / "lake"
-    words = ["replay", str(metadata_dir("kafka-4.1.2")), "--follow", "--lake", str(lake)]
-    clean = {name: text for name, text in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     with (tmp_path / "said").open("w+") as output:
-        run = subprocess.Popen(
-            [sys.executable, "-m", "pipelines.cli.main", *words],
-            cwd=ROOT,
-            env=clean,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-        try:
-            end = time.monotonic() + 120
-            while not [*lake.glob("_checkpoint/commits/0")]:
-                assert run.poll() is None
-                assert time.monotonic() < end
-                time.sleep(0.1)
+        with following(lake, output) as run:
             os.killpg(run.pid, signal.SIGTERM)
             assert run.wait(60) == 0
-        finally:
-            if run.poll() is None:
-                os.killpg(run.pid, signal.SIGKILL)
         output.seek(0)
         # A run that takes long tells of its progress first.
         lines = [line for line in output.read().splitlines() if not line.startswith("jbod replay: ")]
