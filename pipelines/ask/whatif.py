@@ -52,7 +52,7 @@ class LeaderChange(NamedPartition):
     set, so no write with acks=all is answered and consumers see no new record (Kafka's ``maximalIsr``)."""
     perhaps_unserved: bool = False
     """Perhaps nobody answers, or writes with acks=all are refused: a replica that would lead, or that
-    min.insync.replicas needs, counts as online and may be in a directory that is not (R-RESTART-4)."""
+    min.insync.replicas needs, counts as online and may be in a directory that is not or that fails (R-RESTART-4)."""
 
     @property
     def without_leader(self) -> bool:
@@ -135,7 +135,8 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     places = list(dict.fromkeys(find_place(lake, text, listed=True) for text in failing))
     wholly = [place.broker_id for place in places if place.halts]
     single = [place for place in places if place.directory_id is not None and place.online]
-    before = touched(lake, wholly, [place.directory_id or "" for place in single])
+    directories, losing = [place.directory_id or "" for place in single], {place.broker_id for place in single}
+    before = touched(lake, wholly, directories, losing)
     failures = Failures(
         directories=_by_broker(single),
         brokers=tuple(place.broker_id for place in places if place.directory_id is None or place.metadata),
@@ -143,7 +144,7 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     stopped = failures.noticed(before).brokers
     if set(stopped) - set(wholly):
         # If all directories of a broker with several fail, so do its replicas without a directory.
-        before = touched(lake, [*wholly, *stopped], [place.directory_id or "" for place in single])
+        before = touched(lake, [*wholly, *stopped], directories, losing)
     profile = PROFILES[lake.published.profile]
     static = {MIN_ISR: str(default_min_isr)}
     then, fault = as_repaired(lambda rules: after(before, failures, profile=rules, static_configs=static), profile)
@@ -298,12 +299,13 @@ class _Judge:
         """Partitions with another leader, or with fewer replicas than before."""
         for topic_id, topic, number, was, will in self._partitions():
             failing = self._failing(will)
-            if was is will and not failing:
+            unsure = set(self.perhaps_offline.get((str(topic_id), number), ()))
+            unsure_after = unsure | self._perhaps_failing(will)
+            if was is will and not failing and unsure == unsure_after:
                 continue
             down = self._down(self.before, was)
             down_after = self._down(self.after, will) | failing
-            unsure = set(self.perhaps_offline.get((str(topic_id), number), ()))
-            left = set(will.replicas) - down_after - unsure
+            left = set(will.replicas) - down_after - unsure_after
             change = LeaderChange(
                 topic=topic,
                 partition=number,
@@ -323,8 +325,8 @@ class _Judge:
                 stalled=self.frozen and will.leader >= 0 and bool((failing - down).intersection(was.isr)),
             )
             if not (self.frozen or change.under_min_isr):
-                sure = set(was.isr) - down - unsure, set(will.isr) - down_after - unsure
-                change = replace(change, perhaps_unserved=_perhaps_unserved(change, unsure, sure))
+                sure = set(was.isr) - down - unsure, set(will.isr) - down_after - unsure_after
+                change = replace(change, perhaps_unserved=_perhaps_unserved(change, (unsure, unsure_after), sure))
             if change.moved or not change.harmless:
                 yield change
 
@@ -380,13 +382,19 @@ class _Judge:
         placed = zip(partition.replicas, partition.directories, strict=True)
         return {place[0] for place in placed if place[0] in self.brokers or place in self.directories}
 
+    def _perhaps_failing(self, partition: Partition) -> set[int]:
+        """The replicas that no record has placed, on a broker of which a directory fails."""
+        ids, brokers = self.before.ids, {broker for broker, _ in self.directories}
+        placed = zip(partition.replicas, partition.directories, strict=True)
+        return {broker for broker, at in placed if broker in brokers and at in (ids.unassigned, ids.migrating)}
 
-def _perhaps_unserved(change: LeaderChange, unsure: set[int], sure: tuple[set[int], set[int]]) -> bool:
-    """Whether the failure leaves a partition that is surely served to ``unsure``, which perhaps answer nobody.
 
-    ``sure``: the other replicas in sync and online, before and after.
+def _perhaps_unserved(change: LeaderChange, unsure: tuple[set[int], set[int]], sure: tuple[set[int], set[int]]) -> bool:
+    """Whether the failure leaves a partition that is surely served to replicas which perhaps answer nobody.
+
+    ``unsure``: these, before and after. ``sure``: the other replicas in sync and online, before and after.
     """
-    if change.leader in (-1, *unsure) or change.leader_after == -1:
+    if change.leader in (-1, *unsure[0]) or change.leader_after == -1:
         return False
     before, later = map(len, sure)
-    return change.leader_after in unsure or before >= change.min_isr > later
+    return change.leader_after in unsure[1] or before >= change.min_isr > later

@@ -230,12 +230,13 @@ _STATE = (
 _uuid = cache(Uuid.parse)
 
 
-def touched(lake: Lake, brokers: Sequence[int], directories: Sequence[str]) -> Image:
-    """Every broker, and the partitions with a replica on one of ``brokers`` or in one of ``directories``.
+def touched(lake: Lake, brokers: Sequence[int], directories: Sequence[str], unplaced: Iterable[int] = ()) -> Image:
+    """Every broker, and the partitions with a replica on one of ``brokers``, in one of ``directories``, or on a broker
+    of ``unplaced`` where no record has placed it.
 
     A topic of which partition 0 is not written yet, as in a migration from ZooKeeper, has one that nobody can lead.
     """
-    image = image_of(lake, _condition(brokers, directories))
+    image = image_of(lake, _condition(lake, brokers, directories, unplaced))
     topics = {}
     for topic_id, topic in image.topics.items():
         replicas = len(next(iter(topic.partitions.values())).replicas)
@@ -280,10 +281,15 @@ def image_of(lake: Lake, condition: str) -> Image:
     )
 
 
-def _condition(brokers: Sequence[int], directories: Sequence[str]) -> str:
+def _condition(lake: Lake, brokers: Sequence[int], directories: Sequence[str], unplaced: Iterable[int]) -> str:
     # Not list_has_any: in DuckDB 2.0.0 it is wrong where a dictionary codes the texts of the lists, as those of a log.
     having = [f"list_contains({of}, {broker})" for of in ("replicas", "isr") for broker in brokers]
     having += [f"list_contains(directories, '{directory}')" for directory in directories]
+    having += [
+        f"(topic_id, partition) IN (SELECT (topic_id, partition) FROM {lake.at('assignments')} "
+        f"WHERE broker_id = {broker} AND kind IN ('unassigned', 'migrating'))"
+        for broker in unplaced
+    ]
     return " OR ".join(having) or "false"
 
 

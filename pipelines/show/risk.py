@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 
 from jbod_model.formats.metadata_version import ELR_FEATURE
 from pipelines.ask.removal import Reason, Removal
@@ -54,7 +55,11 @@ ADVICE = (
         "stalled",
         "Where writes would wait, bring a majority of the controllers back first: only they take dead replicas off.",
     ),
-    ("perhaps_unserved", "Where perhaps nobody would answer, `jbod offline` names the replica that may be offline."),
+    (
+        "perhaps_unserved",
+        "Where perhaps nobody would answer, `jbod offline` names the replica that may be offline already. "
+        "kafka-log-dirs --describe says where it is, and a restart of its broker makes it report that.",
+    ),
 )
 
 _DATA = ("all_offline", "last_complete", "unclean")
@@ -197,7 +202,7 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
     say(
         out,
         f"If {failing} failed at offset {answer.offset}, {when(answer.time)}: "
-        + _in_short(len(hurt), len(answer.last_unplaced) + len(answer.last_offline)),
+        + _in_short(hurt, len(answer.last_unplaced) + len(answer.last_offline)),
         "bold red" if hurt or answer.last_unplaced or answer.last_offline else "green",
     )
     moved = len(answer.chosen("moved"))
@@ -240,10 +245,11 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
         show_chosen(out, chosen, _CHANGES, chosen.rows, every or chosen.wanted.orders)
 
 
-def _in_short(hurt: int, last: int) -> str:
+def _in_short(hurt: Sequence[LeaderChange], last: int) -> str:
     """``last``: partitions whose last copy is offline, or may be on a disk that fails."""
     if hurt:
-        return f"{many(hurt, 'partition')} would lose something."
+        surely = any(not replace(change, perhaps_unserved=False).harmless for change in hurt)
+        return f"{many(len(hurt), 'partition')} {'would' if surely else 'may'} lose something."
     if last:
         return f"{many(last, 'partition')} may lose the last complete copy."
     return "only leaders would move."

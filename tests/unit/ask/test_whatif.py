@@ -236,11 +236,36 @@ def test_whatif_says_that_the_copy_may_be_in_the_directory(tmp_path: Path, capsy
     story.lake(tmp_path)
     with pytest.raises(SystemExit):
         main.main(["whatif", "--fail", f"1:{disk('a')}", "--lake", str(tmp_path)])
-    assert capsys.readouterr().out.splitlines()[2:4] == [
+    first, _, *lines = capsys.readouterr().out.splitlines()
+    assert first.endswith(": 2 partitions may lose something.")
+    assert lines[:4] == [
+        "2 partitions would need a replica that may be offline, as no record says where it is:",
+        "  t-0, u-0",
         "2 partitions may have their last complete copy there (no record says which directory of broker 1 has it): if "
         "it is on a disk that is dead or wiped, the data is gone:",
         "  t-0, u-0",
     ]
+
+
+@pytest.mark.parametrize("where", ["unassigned", rare("migrating")])
+def test_whatif_of_a_directory_whose_broker_has_an_unplaced_replica_counts_it_for_leaders_and_min_isr(
+    tmp_path: Path, where: str
+) -> None:
+    """Only where it was the last complete copy: nobody may answer, or writes be refused, and "only leaders would
+    move"."""
+    story = Story().configure("needed", "2").broker(1, "ab").broker(2, "cd").broker(3, "e")
+    story.topic("led", {1: where, 2: "c"}).topic("needed", {2: "c", 1: where}).topic("more", {2: "c", 1: where})
+    lake = story.topic("beside", {2: "c", 1: "a"}).topic("three", {3: "e", 2: "c", 1: where}).lake(tmp_path)
+    for place in ("a", "b"):
+        answer = whatif(lake, [f"1:{disk(place)}"])
+        assert [change.name for change in answer.chosen("perhaps_unserved")] == ["led-0", "needed-0"]
+        assert answer.replicas == (place == "a")
+    assert not whatif(lake, [f"2:{disk('d')}"]).changes
+    both = whatif(lake, [f"1:{disk('a')}", f"2:{disk('c')}"])
+    assert {change.name: change.online_after for change in both.chosen("all_offline")}.keys() == {
+        *("beside-0", "led-0", "needed-0", "more-0")
+    }
+    assert "led-0" not in [change.name for change in whatif(lake, ["1"]).chosen("perhaps_unserved")]
 
 
 def test_whatif_of_a_directory_of_a_log_takes_all_its_replicas_offline() -> None:
