@@ -88,7 +88,8 @@ class RestartPlan:
     nodes: Sequence[PlannedNode]
     """In the order of the plan, those that no batch can have last."""
     down: Sequence[int]
-    """Brokers that are down: they are to be started first."""
+    """Brokers that are down: they are to be started first. If all nodes were asked for, also those that have replicas
+    and are not registered."""
     restarted: Sequence[int]
     """Nodes that were asked for, and have restarted already."""
     next: Next
@@ -154,6 +155,7 @@ def restart_plan(
     following = _next(judge, known, batches, reasons, down, undecided)
     number = {node: at for at, batch in enumerate(batches, 1) for node in batch}
     replicas, leaders = _load(state)
+    gone = [] if node_ids else [broker for broker, held in replicas.items() if held and broker not in state.registered]
     rows = [
         PlannedNode(
             batch=number.get(node_id),
@@ -169,6 +171,7 @@ def restart_plan(
         if node_id not in down
     ]
     rows.sort(key=lambda row: (row.batch is None, row.batch or 0, row.node_id))
+    down = sorted([*down, *gone])
     return RestartPlan(lake.offset, lake.time, batches, bound, rows, down, sorted(done & {*every}), following)
 
 

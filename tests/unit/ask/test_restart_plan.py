@@ -157,6 +157,14 @@ def test_broker_that_is_down_is_started_first() -> None:
     assert restart_plan(in_memory_of(made), [1, 3]).next.state == "wait"
 
 
+def test_unregistered_broker_that_has_replicas_is_down_already() -> None:
+    """It was in no line of the plan, and the exit code was 0, though its replicas are offline as of a fenced broker."""
+    made = one_topic(on(1, 2, 4, isr=(1, 2)), on(2, 3), registered=brokers(*((DIRS[number],) for number in (1, 2, 3))))
+    answer = restart_plan(in_memory_of(made))
+    assert (answer.down, answer.next.state, len(answer.batches)) == ([4], "go", 2)
+    assert not restart_plan(in_memory_of(made), [1, 2, 3]).down
+
+
 def test_plan_of_old_knowledge_is_not_decidable() -> None:
     lake = in_memory_of(one_topic(on(1, 2), registered=brokers((DIRS[1],), (DIRS[2],))))
     answer = restart_plan(lake, max_age=60, now=lake.time + timedelta(seconds=61))
