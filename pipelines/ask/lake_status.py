@@ -36,6 +36,8 @@ class Directory:
     """online; failed, deregistered, moved or unregistered; unknown; or the kind: unassigned, lost, migrating."""
     from_offset: int | None
     from_time: datetime | None
+    from_snapshot: bool
+    """Whether it began at or before the offset: the beginning is known only from a snapshot."""
     replicas: int
     leaders: int
     cordoned_from_offset: int | None = None
@@ -57,11 +59,11 @@ def directories(lake: Lake) -> list[Directory]:
         )
     }
     known = {
-        (broker, directory): (ended_by, since, time_of(micros))
-        for broker, directory, ended_by, since, micros in lake.query(
+        (broker, directory): (ended_by, since, time_of(micros), in_snapshot)
+        for broker, directory, ended_by, since, micros, in_snapshot in lake.query(
             f"""
             SELECT broker_id, directory_id, ended_by, coalesce(to_offset, from_offset),
-                   epoch_us(coalesce(to_time, from_time))
+                   epoch_us(coalesce(to_time, from_time)), coalesce(ended_by = 'resync', from_snapshot)
             FROM {lake.until("directories")}
             QUALIFY row_number() OVER (PARTITION BY broker_id, directory_id ORDER BY from_offset DESC) = 1
             """
@@ -71,13 +73,15 @@ def directories(lake: Lake) -> list[Directory]:
     broker_directories = []
     for broker, directory in sorted({*held, *(key for key, (ended_by, *_) in known.items() if ended_by is None)}):
         kind, replicas, leaders = held.get((broker, directory), ("assigned", 0, 0))
-        ended_by, since, time = known.get((broker, directory), ("unknown", None, None))
+        ended_by, since, time, in_snapshot = known.get((broker, directory), ("unknown", None, None, False))
         state = kind if kind != "assigned" else ended_by or "online"
         fenced = brokers.get(broker)
         status = "missing" if fenced is None else "fenced" if fenced else "online"
         cordoned, cordon_time = cordons.get((broker, directory), (None, None))
         broker_directories.append(
-            Directory(broker, status, directory, state, since, time, replicas, leaders, cordoned, cordon_time)
+            Directory(
+                broker, status, directory, state, since, time, in_snapshot, replicas, leaders, cordoned, cordon_time
+            )
         )
     return broker_directories
 
@@ -195,6 +199,7 @@ class LeaderlessPartition(NamedPartition):
     """The replicas that are in sync or eligible."""
     from_offset: int
     from_time: datetime
+    from_snapshot: bool
 
 
 @dataclass(frozen=True)
@@ -227,21 +232,26 @@ def leaderless(lake: Lake, last: LastCopies) -> list[Leaderless]:
             ANTI JOIN {lake.at("offline_replicas")} o ON o.topic_id = p.topic_id AND o.partition = p.partition
             WHERE p.leader = -1
         )
-        SELECT p.topic, p.partition, p.replicas, list_distinct(list_concat(p.isr, p.elr)),
-               coalesce(max(h.to_offset) FILTER (h.leader >= 0), min(h.from_offset)),
-               epoch_us(coalesce(max(h.to_time) FILTER (h.leader >= 0), min(h.from_time)))
-        FROM p JOIN {lake.until("partitions")} h ON h.topic_id = p.topic_id AND h.partition = p.partition
-        GROUP BY ALL ORDER BY p.topic, p.partition
+        SELECT topic, partition, replicas, named, min(from_offset), epoch_us(min(from_time)),
+               arg_min(from_snapshot, from_offset)
+        FROM (
+            SELECT p.topic, p.partition, p.replicas, list_distinct(list_concat(p.isr, p.elr)) AS named,
+                   h.from_offset, h.from_time, h.from_snapshot,
+                   max(h.to_offset) FILTER (h.leader >= 0) OVER (PARTITION BY h.topic_id, h.partition) AS led
+            FROM p JOIN {lake.until("partitions")} h ON h.topic_id = p.topic_id AND h.partition = p.partition
+        )
+        WHERE from_offset >= coalesce(led, 0)
+        GROUP BY ALL ORDER BY topic, partition
         """
     )
     if not rows:
         return []
     about = _Reasons(last, shutting_down(lake)).about
     groups: dict[tuple[str, str], tuple[Sequence[Advice], list[LeaderlessPartition]]] = {}
-    for topic, number, replicas, named, since, micros in rows:
+    for topic, number, replicas, named, since, micros, in_snapshot in rows:
         finding, steps = about(topic, number, replicas, named)
         _, members = groups.setdefault((finding, steps_in_words(steps)), (steps, []))
-        members.append(LeaderlessPartition(topic, number, replicas, named, since, time_of(micros)))
+        members.append(LeaderlessPartition(topic, number, replicas, named, since, time_of(micros), in_snapshot))
     return [Leaderless(finding, *group) for (finding, _), group in groups.items()]
 
 

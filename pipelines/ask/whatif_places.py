@@ -158,6 +158,8 @@ class Already:
     """fenced; or for a directory failed, deregistered, moved or unregistered; unknown if it never was registered."""
     from_offset: int | None
     from_time: datetime | None
+    from_snapshot: bool
+    """Whether it went at or before the offset: a snapshot has it so."""
     took: int
     """Replicas in it when it failed."""
     held: int
@@ -168,7 +170,9 @@ def already(lake: Lake, place: Place) -> Already | None:
     """Describes a place that is offline. Returns None for a place that is online."""
     if place.online:
         return None
-    state, offset, time = ("fenced", *_fenced_since(lake, place.broker_id)) if place.listed else _gone(lake, place)
+    state, offset, time, in_snapshot = (
+        ("fenced", *_fenced_since(lake, place.broker_id)) if place.listed else _gone(lake, place)
+    )
     took = held = 0
     ((held,),) = lake.query(f"SELECT count(*) FROM {lake.at('assignments')} WHERE {_inside(place)}")
     if offset is not None:
@@ -176,7 +180,7 @@ def already(lake: Lake, place: Place) -> Already | None:
             f"SELECT count(*) FROM {lake.until('assignments')} WHERE {_inside(place)} "
             f"AND from_offset <= {offset} AND (to_offset IS NULL OR to_offset > {offset})"
         )
-    return Already(place, state, offset, time_if_any(time), took, held)
+    return Already(place, state, offset, time_if_any(time), in_snapshot, took, held)
 
 
 def _inside(place: Place) -> str:
@@ -184,22 +188,23 @@ def _inside(place: Place) -> str:
     return f"broker_id = {place.broker_id}{within}"
 
 
-def _gone(lake: Lake, place: Place) -> tuple[str, int | None, int | None]:
+def _gone(lake: Lake, place: Place) -> tuple[str, int | None, int | None, bool]:
     rows = lake.query(
         f"""
-        SELECT ended_by, to_offset, epoch_us(to_time) FROM {lake.until("directories")}
+        SELECT ended_by, to_offset, epoch_us(to_time), ended_by = 'resync' FROM {lake.until("directories")}
         WHERE {_inside(place)} ORDER BY from_offset DESC LIMIT 1
         """
     )
-    return rows[0] if rows else ("unknown", None, None)
+    return rows[0] if rows else ("unknown", None, None, False)
 
 
-def _fenced_since(lake: Lake, broker: int) -> tuple[int, int]:
-    """Offset and time since when it is fenced: of the last change to fenced, or of its first registration."""
+def _fenced_since(lake: Lake, broker: int) -> tuple[int, int, bool]:
+    """Offset and time since when it is fenced, of the last change to fenced, or of its first registration; whether it
+    is so in a snapshot."""
     rows = lake.query(
         f"""
         WITH h AS (SELECT * FROM {lake.until("brokers")} WHERE broker_id = $1)
-        SELECT from_offset, epoch_us(from_time) FROM h
+        SELECT from_offset, epoch_us(from_time), from_snapshot FROM h
         WHERE fenced AND from_offset >= coalesce((SELECT max(to_offset) FROM h WHERE NOT fenced), 0)
         ORDER BY from_offset LIMIT 1
         """,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pipelines.ask.incident_list import Incident
-from pipelines.ask.offline_replicas import OfflineReplica
 from pipelines.check.definition import Finding
 from pipelines.report.content import MOST_ROWS, REASONS, Content
+from pipelines.show.answers import since_offset
 from pipelines.show.incidents import outcome
 from pipelines.show.text import Column, Row, age, at_most, headings_and_cells, in_units, lasted, partition_name, plain
 
@@ -116,7 +116,7 @@ def _offline(content: Content) -> ChartTable:
             (">Broker", "broker_id"),
             ("Directory", "directory_id"),
             ("Reason", "reason"),
-            (">Since offset", _from_offset),
+            (">Since offset", since_offset),
             ("Since", "from_time"),
             ("For", lambda replica: age(replica.from_time, content.status.time)),
         ),
@@ -135,7 +135,7 @@ def _incidents(content: Content) -> ChartTable:
             (">Number", "number"),
             ("What", "what"),
             ("Directory", "directory_id"),
-            (">From offset", _from_offset),
+            (">From offset", since_offset),
             ("From", "from_time"),
             (">To offset", "to_offset"),
             ("For", lambda incident: age(incident.from_time, incident.to_time or content.status.time)),
@@ -192,10 +192,6 @@ def _queue(content: Content) -> ChartTable:
         reversed(content.queue),
         rest="jbod assignments --queue SECONDS lists all.",
     )
-
-
-def _from_offset(row: OfflineReplica | Incident) -> str:
-    return f"≤ {row.from_offset}" if row.from_snapshot else str(row.from_offset)
 
 
 def kind_of(incident: Incident) -> str:

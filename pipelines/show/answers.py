@@ -71,7 +71,7 @@ def show_losses(out: Screen, answer: Losses, time: datetime, every: bool = False
     if groups:
         show_title(out, "Data")
     for group in groups:
-        _show_group(out, group[0], group, group[0].offset, group[0].time, time)
+        _show_group(out, group[0], group, _begin(group[0].offset, group[0].time, time))
     show_rest(out, len(answer.groups) - len(groups), "group", "  ")
     if answer.accepted:
         say(out, f"Lost data that was accepted (check.losses_accepted_until): {answer.accepted:,}", "dim")
@@ -96,18 +96,19 @@ def show_losses(out: Screen, answer: Losses, time: datetime, every: bool = False
         say(out, f"  {text}; no record says where it is, kafka-log-dirs --describe may", hang=4)
 
 
+def _begin(offset: int, time: datetime, now: datetime, from_snapshot: bool = False) -> str:
+    """``since offset 5, 2026-11-21 02:21:05.123Z (14 s before)``"""
+    since = "at or before" if from_snapshot else "since"
+    return f"{since} offset {offset}, {when(time)} ({age(time, now)} before)"
+
+
 def _show_group(
-    out: Screen,
-    reason: DataLoss | Leaderless,
-    group: Sequence[DataLoss | LeaderlessPartition],
-    offset: int,
-    begin: datetime,
-    now: datetime,
+    out: Screen, reason: DataLoss | Leaderless, group: Sequence[DataLoss | LeaderlessPartition], begin: str
 ) -> None:
     """Partitions with the same finding, since when the first of them has it, and what to do."""
     say(out, f"  {reason.finding}", "red", hang=4)
     say(out, f"    {many(len(group), 'partition')}: {listed([partition.name for partition in group])}", hang=6)
-    say(out, f"    since offset {offset}, {when(begin)} ({age(begin, now)} before)", "dim", hang=6)
+    say(out, f"    {begin}", "dim", hang=6)
     for text in dict.fromkeys(step.text for step in reason.steps):
         say(out, f"    do: {text}", hang=8)
 
@@ -170,10 +171,8 @@ def _show_causes(out: Screen, answer: Offline, every: bool) -> None:
     causes = answer.causes if every else answer.causes[:MOST_CAUSES]
     width = max(len(many(cause.replicas, "replica")) for cause in causes)
     for cause in causes:
-        since = "at or before" if cause.from_snapshot else "since"
         say(out, f"  {many(cause.replicas, 'replica'):<{width}}  {cause.finding}", hang=width + 4)
-        begin = f"{since} offset {cause.from_offset}, {when(cause.from_time)}"
-        begin += f" ({age(cause.from_time, answer.time)} before)"
+        begin = _begin(cause.from_offset, cause.from_time, answer.time, cause.from_snapshot)
         if cause.last_time is not None:
             begin = f"the first {begin}, the last since offset {cause.last_offset}, {when(cause.last_time)}"
         say(out, f"  {'':<{width}}  {begin}", "dim", width + 4)
@@ -197,7 +196,8 @@ def _show_leaderless(out: Screen, answer: Offline, every: bool) -> None:
         show_title(out, "Without a leader, although every replica is online")
     for group in shown:
         first = min(group.partitions, key=lambda partition: partition.from_offset)
-        _show_group(out, group, group.partitions, first.from_offset, first.from_time, answer.time)
+        begin = _begin(first.from_offset, first.from_time, answer.time, first.from_snapshot)
+        _show_group(out, group, group.partitions, begin)
     show_rest(out, len(answer.leaderless) - len(shown), "group", "  ")
 
 
@@ -235,7 +235,7 @@ def _show_replicas(out: Screen, answer: Offline, chosen: Chosen, every: bool) ->
             (">BROKER", "broker_id"),
             ("DIRECTORY", "directory_id"),
             ("REASON", "reason"),
-            (">SINCE", "from_offset"),
+            (">SINCE", since_offset),
             (">FOR", lambda replica: age(replica.from_time, answer.time)),
         ),
         shown,
@@ -356,11 +356,17 @@ def show_directories(out: Screen, offset: int, time: datetime, answer: Sequence[
             ("IS", _is),
             (">REPLICAS", "replicas"),
             (">LEADERS", "leaders"),
-            (">SINCE", "from_offset"),
+            (">SINCE", since_offset),
             (">FOR", lambda directory: directory.from_time and age(directory.from_time, time)),
         ),
         chosen.rows,
     )
+
+
+def since_offset(row: Any) -> str:
+    """``405``, or ``≤ 405`` if only a snapshot says since when."""
+    offset = "" if row.from_offset is None else str(row.from_offset)
+    return f"≤ {offset}" if row.from_snapshot else offset
 
 
 def broker_and_state(row: Any) -> str:

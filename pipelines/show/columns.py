@@ -99,12 +99,11 @@ DIRECTORIES = RowTable(
         Column("broker", "string", "online, fenced or missing"),
         _DIRECTORY,
         Column(
-            "state",
-            "string",
-            "online, failed, deregistered, moved, unregistered, unknown, or unassigned, lost, migrating",
+            "state", "string", "online, failed, deregistered, moved, unregistered, unknown, unassigned, lost, migrating"
         ),
         Column("from_offset", "int", "offset of the record since when it is in this state"),
         Column("from_time", "time", "append time of that record"),
+        Column("from_snapshot", "bool", "known from a snapshot: it began at or before that offset"),
         Column("replicas", "int", "replicas in it"),
         Column("leaders", "int", "replicas in it that lead their partition"),
         Column("cordoned_from_offset", "int", "offset of the record that cordoned it, null if it is not cordoned"),

@@ -321,15 +321,17 @@ def _losses(change: LeaderChange) -> Iterable[str]:
 
 def _already(failure: Already) -> str:
     """How and when a place failed, and which replicas it held."""
-    since = "" if failure.from_time is None else f" at offset {failure.from_offset}, {when(failure.from_time)}"
+    at = "at or before" if failure.from_snapshot else "at"
+    at = "" if failure.from_time is None else f" {at} offset {failure.from_offset}, {when(failure.from_time)}"
+    since = at.replace(" at offset", " since offset")
     what = {
-        "fenced": f"fenced since{since.removeprefix(' at')}",
-        "failed": f"its broker reported it failed{since}",
-        "deregistered": f"its broker came back without it{since}",
-        "unregistered": f"its broker was unregistered{since}",
-        "moved": f"its disk is in another broker{since.replace(' at', ' since')}",
+        "fenced": f"fenced{since}",
+        "failed": f"its broker reported it failed{at}",
+        "deregistered": f"its broker came back without it{at}",
+        "unregistered": f"its broker was unregistered{at}",
+        "moved": f"its disk is in another broker{since}",
         "unknown": "its broker never registered it",
-    }.get(failure.state, f"it went{since}")
+    }.get(failure.state, f"it went{at}")
     where = "on" if failure.place.directory_id is None else "in"
     left = (
         "none is now"

@@ -29,7 +29,7 @@ from pipelines.cli import main
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from tests.support.images import brokers, images, lake_of, one_topic, partition
-from tests.support.lakes import Reference
+from tests.support.lakes import Reference, write_lake
 from tests.support.logs import read_log
 from tests.support.paths import metadata_dir
 from tests.support.volume import amount, rare
@@ -347,6 +347,23 @@ def test_whatif_on_the_command_line_prints_names_as_they_are(tmp_path: Path) -> 
     answer = json.loads(run.stdout)
     assert (answer["without_leader"], answer["moved"], answer["replicas"]) == (1, 1, 2)
     assert [change["partition"] for change in answer["changes"]] == [1, 0]
+
+
+def test_directory_and_leader_that_a_snapshot_has_no_more_went_at_or_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A broker that catches up from a snapshot: it went at its offset, in the state "resync", and nobody led since."""
+    before = Story().broker(1, "ab").topic("t", {1: "a"}).entries
+    after = Story().broker(1, "b").topic("t", {1: "b"}).change("t", 0, leader=-1, isr=(1,)).entries
+    write_lake(tmp_path, before, [replace(entry, offset=9, snapshot_index=at) for at, entry in enumerate(after)])
+    lines = []
+    for words in (["whatif", "--fail", f"1:{disk('a')}"], ["offline"]):
+        with pytest.raises(SystemExit):
+            main.main([*words, "--lake", str(tmp_path)])
+        lines += capsys.readouterr().out.splitlines()
+    gone, unled = [line for line in lines if "before offset 9, " in line]
+    assert gone.startswith(f"  directory {disk('a')} of broker 1: it went at or before offset 9, ")
+    assert unled.startswith("    at or before offset 9, ")
 
 
 def test_whatif_of_what_failed_says_since_when_and_what_it_took(

@@ -98,6 +98,24 @@ def test_answer_about_losses_of_a_log_that_begins_with_a_snapshot_says_since_whe
     assert [NOT_KNOWN in text for text in errors] == [False, True]
 
 
+def test_broker_and_directory_that_are_so_in_the_first_snapshot_have_been_so_at_or_before_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Broker 4 was fenced at 341. whatif and directories said: since 405, the offset of the snapshot."""
+    copy_from_snapshot(tmp_path / "log")
+
+    def answer_of(log: str, *words: str) -> str:
+        return leave(capsys, *words, "--log", log, "--at-offset", "410")[1]
+
+    for log, since in (("log", "at or before offset 405"), (SOURCE, "since offset 341")):
+        assert f"  broker 4: fenced {since}, " in answer_of(log, "whatif", "--fail", "4")
+        (failed,) = json.loads(answer_of(log, "whatif", "--fail", "4", "--json"))["already"]
+        rows = json.loads(answer_of(log, "directories", "--json"))["directories"]
+        listed = [row["from_snapshot"] for row in rows if row["state"] == "online"]
+        assert {failed["from_snapshot"], *listed} == {log == "log"}
+        assert ("≤ 405" in answer_of(log, "directories")) == ("≤ 405" in answer_of(log, "offline")) == (log == "log")
+
+
 @pytest.mark.parametrize("name", ["rest", rare("whole")])
 def test_report_metrics_and_fleet_of_a_log_that_begins_with_a_snapshot_say_since_when_losses_are_known(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
