@@ -211,7 +211,9 @@ def _closed(it: Problem, goal: Goal, rows: Bytes) -> str:
     """The disks that could take a replica of ``rows`` if their state, or a failure before, allowed it."""
     goes = goal.leaves & it.disks.whole[it.place]  # to another disk of its broker, if need be
     stays = np.bincount(it.state.replicas[rows][(it.state.there & ~goes)[rows]], minlength=len(it.state.brokers))
-    targets = visible(it.disks) & (stays[it.disks.broker] < len(rows)) & (it.disks.state != OPEN)
+    registered = np.isin(it.state.brokers, [*it.state.registered])  # a disk of another can never take one
+    could = visible(it.disks) & registered[it.disks.broker]
+    targets = could & (stays[it.disks.broker] < len(rows)) & (it.disks.state != OPEN)
     shut = [disk for disk in np.flatnonzero(targets).tolist() if disk not in goal.emptied]
     late = it.state.brokers[np.setdiff1d(it.late[rows], -1)].tolist()
     back = [f"{brokers_in_words(late)}, where its disk failed: after a restart only"] if late else []

@@ -101,6 +101,14 @@ def test_replicas_that_no_record_has_placed_are_in_no_disk_that_could_take_other
     ]
 
 
+def test_disk_of_a_broker_that_is_not_registered_is_none_that_could_take_replicas(tmp_path: Path) -> None:
+    """It was among them: "its broker is down or is shutting down"."""
+    story = Story().broker(1, "a").broker(2, "c").broker(3, "d").topic("t", {1: "a"}).topic("u", {3: "d"})
+    lake = story.fence(2).unregister(3).lake(tmp_path)
+    (lack,) = plan(lake, lambda it: drain(it, find_place(lake, "1"))).lacks
+    assert lack.reason.endswith(f" ({story_disk('c')} of broker 2: its broker is down or is shutting down)")
+
+
 def test_replica_that_only_a_source_has_placed_leaves_the_disk_and_goes_back_to_it(tmp_path: Path) -> None:
     """It stayed, on a disk that the plan was to empty, and "they may be on this disk, too" was all that was said."""
     cluster = Cluster({1: Broker(2), 2: Broker(1)}).put("t-0", {1: 0}).put("u-0", {1: 0, 2: 0}).put("v-0", {1: 1})
