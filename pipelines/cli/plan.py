@@ -182,13 +182,14 @@ def undo(
     query: Inquiry,
     file: Annotated[str, typer.Argument(metavar="FILE.json", help="What kafka-reassign-partitions would take.")],
     sizes: Sizes = None,
+    rate: Rate = "50M",
     into: Into = None,
 ) -> Reply:
     """The file that brings the partitions of another one back to where they are now. Exit code 1: not all of them."""
     from pipelines.plan.answer import undo as ask
     from pipelines.show.plan import show_undo
 
-    answer = ask(query.lake, file, sizes or (), into)
+    answer = ask(query.lake, file, sizes or (), into, parse_bytes("--rate", rate))
     return query.reply(UNDO, answer, "partitions", show_undo, 1 if answer.left_out else 0)
 
 

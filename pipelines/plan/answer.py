@@ -219,6 +219,8 @@ class Undo:
     being reassigned."""
     path: str
     """Where it was written; empty if it was not."""
+    rate: int
+    """Bytes a second of each broker."""
 
     @property
     def cancel(self) -> str:
@@ -227,16 +229,27 @@ class Undo:
 
     @property
     def command(self) -> str:
-        """What executes it."""
-        return files.executes(self.path or files.UNDO, {}, additional=True)
+        """What executes it. Which copies it makes depends on how far the other file is then."""
+        rates = {"--throttle": self.rate}
+        if any(path != ANY for partition in self.partitions for path in partition.log_dirs):
+            rates["--replica-alter-log-dirs-throttle"] = self.rate
+        return files.executes(self.path or files.UNDO, rates, additional=True)
+
+    @property
+    def verify(self) -> str:
+        """What says whether it is done, and takes the throttles away."""
+        return files.verifies(self.path or files.UNDO)
 
     def as_json(self) -> dict[str, Any]:
         """One JSON object."""
-        return members(self, "offset", "time", "partitions", "left_out", "cancel", "command")
+        return members(self, "offset", "time", "partitions", "left_out", "cancel", "command", "verify")
 
 
-def undo(lake: Lake, file: str, sources: Sequence[str] = (), into: str | None = None) -> Undo:
-    """The file that brings the partitions of another one back to where they are now."""
+def undo(lake: Lake, file: str, sources: Sequence[str] = (), into: str | None = None, rate: int = Limits.rate) -> Undo:
+    """The file that brings the partitions of another one back to where they are now.
+
+    ``rate``: bytes a second of each broker, to which its copies are throttled.
+    """
     reassignment = read_plan(file)
     it = problem(lake, sources)
     reversal = files.undo(it, np.array([*it.state.among(reassignment)], np.int64))
@@ -245,7 +258,7 @@ def undo(lake: Lake, file: str, sources: Sequence[str] = (), into: str | None = 
     rows = [
         Back(topic, number, partition.replicas, partition.log_dirs) for (topic, number), partition in reversal.items()
     ]
-    return Undo(lake.offset, lake.time, rows, left_out, written.get(files.UNDO, ""))
+    return Undo(lake.offset, lake.time, rows, left_out, written.get(files.UNDO, ""), rate)
 
 
 def _answer(

@@ -402,8 +402,11 @@ def show_undo(out: Screen, answer: Undo, _chosen: Chosen, _every: bool = False) 
             "yellow",
         )
     if number:
-        say(out, "Execute it to undo the file. The first command ends what is under way of that:")
-        for command in (answer.cancel, answer.command):
+        ends = (
+            "The first command ends what is under way of that, the last one takes the throttles away once it is done:"
+        )
+        say(out, f"Execute it to undo the file. {ends}")
+        for command in (answer.cancel, answer.command, answer.verify):
             say(out, f"  {command}", hang=4)
         if not answer.path:
             say(out, "--into DIR writes it; --json prints it.", "yellow")

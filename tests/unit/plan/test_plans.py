@@ -330,6 +330,23 @@ def test_undo_of_a_file_has_what_is_now(tmp_path: Path) -> None:
     }
 
 
+def test_undo_of_a_file_is_throttled_to_the_rate_until_it_is_verified(tmp_path: Path) -> None:
+    """There was no --rate: it copied everything back as fast as brokers and disks could."""
+    cluster = Cluster({1: Broker(2), 2: Broker(1), 3: Broker(1)}).put("t-0", {1: 0, 2: 0}).put("u-0", {1: 1})
+    sizes, lake = cluster.sizes(tmp_path / "sizes.txt"), cluster.lake(tmp_path / "lake")
+    entry = {"topic": "t", "partition": 0, "replicas": [2, 3]}
+    (tmp_path / "file.json").write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    for options, rates in (
+        ([], "--throttle 50000000"),
+        (["--rate", "10M"], "--throttle 10000000"),
+        (["--rate", "9M", "--sizes", sizes], "--throttle 9000000 --replica-alter-log-dirs-throttle 9000000"),
+    ):
+        line = ["plan", "undo", str(tmp_path / "file.json"), "--lake", str(lake.path), "--json", *options]
+        undone = json.loads(CliRunner().invoke(application(line), line).stdout)
+        assert undone["command"].endswith(f"--reassignment-json-file undo.json {rates}")
+        assert undone["verify"].endswith("--verify --reassignment-json-file undo.json")
+
+
 def test_undo_leaves_out_a_partition_that_is_being_reassigned(tmp_path: Path) -> None:
     """Its file had all replicas of the move under way: neither those of before nor those of after."""
     story = Story().broker(1, "a").broker(2, "c").broker(3, "d").topic("t", {1: "a", 2: "c", 3: "d"})
