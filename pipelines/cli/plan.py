@@ -167,13 +167,13 @@ def replicas(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC=N", help="A topic, and its number of replicas.")],
 ) -> Aim:
     """Raise or lower the number of replicas of topics, in as many racks as there are. Exit code 1: no plan."""
-    from pipelines.plan.goals import refuse_unknown
+    from pipelines.plan.goals import refuse_replicas
     from pipelines.plan.goals import replicas as goal
 
     wanted = dict(map(_topic, topics))
     if len(wanted) < len(topics):
         raise UsageError(f"{' '.join(topics)}: names a topic twice")
-    refuse_unknown(query.lake, wanted)
+    refuse_replicas(query.lake, wanted)
     return lambda it: goal(it, wanted)
 
 

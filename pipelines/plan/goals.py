@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -182,10 +182,6 @@ def replicas(it: Problem, wanted: Mapping[str, int]) -> Goal:
     topics = it.state.table["topic"].to_pylist()
     want = np.array([wanted.get(topic, -1) for topic in topics], np.int32)
     more = np.where(want >= 0, want - it.state.count, 0).astype(np.int32)
-    brokers = int(it.runs.sum())
-    for topic, number in wanted.items():
-        if number > brokers:
-            raise UsageError(f"{topic}={number}: more replicas than brokers that run, {brokers}")
     counts = ", ".join(f"{topic}={number}" for topic, number in wanted.items())
     done = " or ".join(word for word, some in (("made", (more > 0).any()), ("removed", (more < 0).any())) if some)
     return replace(
@@ -195,12 +191,17 @@ def replicas(it: Problem, wanted: Mapping[str, int]) -> Goal:
     )
 
 
-def refuse_unknown(lake: Lake, wanted: Iterable[str]) -> None:
-    """Raises UsageError for a topic that the cluster lacks."""
+def refuse_replicas(lake: Lake, wanted: Mapping[str, int]) -> None:
+    """Raises UsageError for a topic that the cluster lacks, and for more replicas than brokers that run."""
+    ((brokers,),) = lake.query(
+        f"SELECT count(*) FROM {lake.at('brokers')} WHERE NOT (fenced OR in_controlled_shutdown)"
+    )
     known = {topic for (topic,) in lake.query(f"SELECT DISTINCT topic FROM {lake.at('partitions')}")}
-    for topic in wanted:
+    for topic, number in wanted.items():
         if topic not in known:
             raise UsageError(f"{topic}: there is no such topic")
+        if number > brokers:
+            raise UsageError(f"{topic}={number}: more replicas than brokers that run, {brokers}")
 
 
 def _dropped(it: Problem, fewer: Numbers) -> Flags:

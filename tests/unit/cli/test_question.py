@@ -215,6 +215,7 @@ def test_plan_that_is_written_to_a_folder_is_not_watched(lake: str, capsys: pyte
         (["drain", "77:abc"], "77:abc: broker 77 never had a directory, up to offset 200"),
         (["fill", "77:abc"], "77:abc: broker 77 never had a directory, up to offset 200"),
         (["replicas", "orders=2", "none=3"], "none: there is no such topic"),
+        (["replicas", "orders=99"], "orders=99: more replicas than brokers that run, 4"),
     ],
 )
 def test_plan_that_needs_another_option_or_broker_is_refused_before_the_cluster_is_read(

@@ -15,7 +15,7 @@ from pipelines.ask.whatif_places import find_place
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from pipelines.plan.answer import BESIDE, CHOICE, MovePlan, plan, undo
-from pipelines.plan.goals import Goal, balance, drain, fill, repair, replicas
+from pipelines.plan.goals import Goal, balance, drain, fill, refuse_replicas, repair, replicas
 from pipelines.plan.problem import Problem
 from pipelines.plan.steps import Limits
 from tests.support.planned import Broker, Cluster, disk_id, replicas_of
@@ -294,7 +294,7 @@ def test_replicas_are_raised_into_new_racks_and_lowered_without_their_leader(tmp
     assert sorted(placements["t-0"]) == [1, 3, 4] and sorted(placements["t-1"]) == [2, 3, 4]
     assert placements["u-0"] == {1: "any", 3: "any"}
     with pytest.raises(UsageError, match="more replicas than brokers that run, 4"):
-        made(tmp_path, cluster, lambda it: replicas(it, {"t": 5}))
+        refuse_replicas(cluster.lake(), {"t": 5})
 
 
 def test_undo_that_may_fill_a_disk_says_which_and_what_to_do(tmp_path: Path) -> None:
