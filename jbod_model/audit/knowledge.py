@@ -59,7 +59,7 @@ from jbod_model.replay.image import Image
 CLEAN_SHUTDOWN_VERSION = 3
 """The first request version in which a registration names the previous broker epoch."""
 
-_NO_MIGRATION = 0
+_NO_MIGRATION, _MIGRATION, _PRE_MIGRATION = range(3)
 
 
 @dataclass(slots=True)
@@ -76,8 +76,8 @@ class Knowledge:
     next_offset: int = 0
     changes: int = 0
     """Counts the records that changed the image."""
-    migrating: bool = False
-    """Whether the cluster is migrating from ZooKeeper."""
+    migration: int = _NO_MIGRATION
+    """The state of the migration from ZooKeeper."""
     _epochs: set[tuple[int, int]] = field(default_factory=set)
     """(broker, epoch) of every registration so far."""
     _topics: dict[Uuid, str] = field(default_factory=dict)
@@ -89,6 +89,11 @@ class Knowledge:
     _kraft_version: int = 0
     controller_id: int = -1
     """The controller that leads; -1 until the log names one."""
+
+    @property
+    def migrating(self) -> bool:
+        """Whether the cluster comes from ZooKeeper."""
+        return self.migration != _NO_MIGRATION
 
     def copy(self) -> Knowledge:
         """The same, to go on in another way."""
@@ -111,7 +116,7 @@ class Knowledge:
         if isinstance(record, TopicRecord):
             self._topics[record.topic_id] = record.name
         elif isinstance(record, ZkMigrationStateRecord):
-            self.migrating = record.zk_migration_state != _NO_MIGRATION
+            self.migration = record.zk_migration_state
         elif isinstance(record, RegisterBrokerRecord):
             self._epochs.add((record.broker_id, record.broker_epoch))
             self._register_offsets[record.broker_id] = offset
@@ -191,6 +196,7 @@ class Knowledge:
             cluster_id=self.cluster_id,
             controller_id=self.controller_id,
             kraft_version=self._kraft_version,
+            migrates=self.migration in (_MIGRATION, _PRE_MIGRATION),
             memory=self.memory,
             static_configs=self.static_configs,
             **known,  # type: ignore[arg-type]

@@ -304,6 +304,8 @@ class Context:
     """The node id, for configuration set on this controller alone."""
     kraft_version: int = 0
     """The finalized kraft.version, which is not in a metadata record."""
+    migrates: bool = False
+    """Whether a migration from ZooKeeper is in progress, which only controllers before 4.0 have (R-FEAT-2)."""
     default_num_partitions: int = 1
     default_replication_factor: int = 3
     supported_features: Mapping[str, tuple[int, int]] | None = None

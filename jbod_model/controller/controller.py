@@ -96,7 +96,7 @@ def _update(cluster: Cluster, update: FeatureUpdate, proposed: Mapping[str, int]
     if level > current and update.upgrade_type != UPGRADE:
         raise InvalidUpdateVersion(f"{name}: going up from {current} to {level} is no downgrade")
     if name == METADATA_VERSION:
-        _check_metadata_version(current, level)
+        _check_metadata_version(current, level, migrates=cluster.context.migrates)
     elif name == KRAFT_VERSION:
         if level < current:
             raise InvalidUpdateVersion(f"{name}: it cannot go down")
@@ -136,10 +136,12 @@ def _range(features: Sequence[BrokerFeature | ControllerFeature], name: str) -> 
     return UNSUPPORTED
 
 
-def _check_metadata_version(current: int, level: int) -> None:
-    """Check that a downgrade of metadata.version loses no metadata (R-FEAT-3)."""
+def _check_metadata_version(current: int, level: int, *, migrates: bool) -> None:
+    """Check that no migration is in progress, and that a downgrade of metadata.version loses no metadata (R-FEAT-3)."""
     if level not in LEVELS.values():
         raise InvalidUpdateVersion(f"{METADATA_VERSION}: there is no level {level}")
+    if migrates:
+        raise InvalidUpdateVersion(f"{METADATA_VERSION}: a migration from ZooKeeper is in progress")
     if any(level < changed <= current for changed in CHANGES_METADATA):
         raise InvalidUpdateVersion(f"{METADATA_VERSION}: going down from {current} to {level} would lose metadata")
 

@@ -284,6 +284,13 @@ def test_update_features_refuses_with_95(case: str) -> None:
     assert problem in str(refused)
 
 
+def test_update_features_while_a_migration_is_in_progress_changes_no_metadata_version() -> None:
+    """R-FEAT-2: Kafka 3.9 answers "Unable to modify metadata.version while a ZK migration is in progress"."""
+    world = World()
+    assert "migration" in str(world.refuse(InvalidUpdateVersion, update(MV, 28), migrates=True))
+    assert len(world.look(update("kraft.version", 1), migrates=True).records) == 1
+
+
 def test_update_features_asks_registered_controllers_too() -> None:
     """R-FEAT-2: from 3.7-IV0 on, where they register; this controller itself is not asked twice."""
     world = World()
