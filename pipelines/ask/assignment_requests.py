@@ -183,19 +183,20 @@ class Assignments:
 _REQUEST_COLUMNS = (
     "q.directory_id, epoch_us(q.requested_time), q.outcome, q.refusal, q.attempt, q.realised_offset, q.latency_ms"
 )
-_NOTHING = (
+NO_REQUESTS = (
     "(SELECT NULL::VARCHAR AS topic, NULL::VARCHAR AS topic_id, NULL::INTEGER AS partition, "
     "NULL::INTEGER AS broker_id, NULL::VARCHAR AS directory_id, NULL::TIMESTAMPTZ AS requested_time, "
     "NULL::TIMESTAMPTZ AS answered_time, NULL::TIMESTAMPTZ AS first_requested_time, NULL::VARCHAR AS outcome, "
     "NULL::VARCHAR AS why, 0 AS error, 0 AS attempt, NULL::BIGINT AS realised_offset, NULL::BIGINT AS latency_ms, "
     "0 AS entry WHERE false)"
 )
+"""SQL for the requests of a lake that never read any."""
 
 
 def _last_asked(lake: Lake) -> str:
     """SQL: the table last_asked, and those that it is made of, to follow WITH."""
     return f"""
-        assignment_requests AS (SELECT * FROM {requests_until(lake) or _NOTHING}),
+        assignment_requests AS (SELECT * FROM {requests_until(lake) or NO_REQUESTS}),
         error_names AS ({ERROR_NAMES}), last_asked AS ({LAST_REQUESTS})
     """
 
@@ -203,7 +204,7 @@ def _last_asked(lake: Lake) -> str:
 def assignments(lake: Lake, refusals: int = 3, window: timedelta = timedelta(days=7)) -> Assignments:
     """The assignments: requested, waiting, and why they wait. ``refusals`` and ``window``: see ``retry_loops``."""
     known = requests_until(lake)
-    rows = known or _NOTHING
+    rows = known or NO_REQUESTS
     outcomes = dict(lake.query(f"SELECT outcome, count(*) FROM {rows} GROUP BY outcome ORDER BY count(*) DESC"))
     lacks = lake.query(f"SELECT why, count(*) FROM {rows} WHERE why IS NOT NULL GROUP BY why ORDER BY count(*) DESC")
     ((median, slowest),) = lake.query(

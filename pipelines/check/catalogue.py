@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import duckdb
-
 from jbod_model.errors import UsageError
 from pipelines.check import assignments, cluster, directories, partitions
 from pipelines.check.definition import SEVERITIES, Check, Elsewhere, Finding, finding
-from pipelines.check.views import with_views
-from pipelines.lake.delta import run_query
+from pipelines.check.views import make_views
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 from pipelines.settings import Settings, load
@@ -62,19 +59,15 @@ def chosen(only: Sequence[str] = ()) -> tuple[Check, ...]:
 def run_checks(lake: Lake, only: Sequence[str] = (), settings: Settings | None = None) -> list[Finding]:
     """The findings of the checks (all, or those with these ids or names): most severe first, by check and subject."""
     checks = chosen(only)
-    connection = with_views(lake, settings or load(), [check.sql for check in checks])
-    try:
-        findings = [finding(check, row) for check in checks for row in _rows(lake, connection, check)]
-    finally:
-        connection.close()
-    return in_order(findings)
+    make_views(lake, settings or load(), [check.sql for check in checks])
+    return in_order(finding(check, row) for check in checks for row in _rows(lake, check))
 
 
-def _rows(lake: Lake, connection: duckdb.DuckDBPyConnection, check: Check) -> list[dict[str, Any]]:
+def _rows(lake: Lake, check: Check) -> list[dict[str, Any]]:
     # Times are fetched as microseconds, because fetching times needs the machine's time zone database.
     sql = f"SELECT * REPLACE (epoch_us(from_time) AS from_time) FROM ({check.sql})"
-    rows = run_query(lake.path, connection, sql)
-    names = [column[0] for column in connection.description or ()]
+    rows = lake.query(sql)
+    names = [column[0] for column in lake.connection.description or ()]
     dicts = [dict(zip(names, row, strict=True)) for row in rows]
     for fields in dicts:
         fields["from_time"] = time_of(fields["from_time"])

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import duckdb
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
 from pipelines.check.contract import OF_QUORUM, Contract, end_of, key_of, meet, overlap, rows_of, same
-from pipelines.lake.delta import open_table, read_parquet, run_query
+from pipelines.lake.delta import open_table, read_parquet
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import (
     ASSIGNMENTS,
@@ -327,45 +324,26 @@ def chosen_contracts(only: Sequence[str] = ()) -> tuple[Contract, ...]:
 def run_contracts(lake: Lake, only: Sequence[str] = ()) -> list[Broken]:
     """The rows that break the contracts (all, or those with these ids), in the order of the contracts."""
     contracts = chosen_contracts(only)
-    connection = _with_views(lake)
-    try:
-        return [
-            Broken(contract, what)
-            for contract in contracts
-            for (what,) in run_query(lake.path, connection, f"{contract.sql} ORDER BY what")
-        ]
-    finally:
-        connection.close()
+    _make_views(lake)
+    return [Broken(contract, what) for contract in contracts for (what,) in lake.query(f"{contract.sql} ORDER BY what")]
 
 
-def about(lake: Lake) -> dict[str, Any]:
-    """The row of the view ``lake``."""
-    ids = ID_TABLES[lake.published.ids]
-    return {
-        "end_offset": lake.published.end_offset,
-        "profile": lake.published.profile,
-        "complete": not lake.published.unknown,
-        **{kind: str(getattr(ids, kind)) for kind in ("unassigned", "lost", "migrating")},
-    }
+def make_tables_of_contracts(lake: Lake) -> None:
+    """Makes ``lake``, and ``table_versions``: the newest versions, published or not."""
+    ids, published = ID_TABLES[lake.published.ids], lake.published
+    columns = (
+        "end_offset BIGINT, profile VARCHAR, complete BOOLEAN, unassigned VARCHAR, lost VARCHAR, migrating VARCHAR"
+    )
+    reserved = (str(kind) for kind in (ids.unassigned, ids.lost, ids.migrating))
+    lake.make("lake", columns, [(published.end_offset, published.profile, not published.unknown, *reserved)])
+    newest = [(table.name, open_table(lake.path, table.name, None).version()) for table in TABLE_VERSIONS]
+    lake.make("table_versions", "table_name VARCHAR, version BIGINT", newest)
 
 
-def newest_versions(lake: Lake) -> dict[str, int]:
-    """The rows of the view ``table_versions``: the newest versions, published or not."""
-    return {table.name: open_table(lake.path, table.name, None).version() for table in TABLE_VERSIONS}
-
-
-def _with_views(lake: Lake) -> duckdb.DuckDBPyConnection:
-    connection = lake.cursor()
+def _make_views(lake: Lake) -> None:
+    make_tables_of_contracts(lake)
     for table in (RECORDS, *HISTORY, LEDGER):
         rows = read_parquet(lake.path, table.name, lake.tables[table.name])
-        connection.execute(f"CREATE TEMP VIEW {rows_of(table)} AS SELECT * FROM {rows}")
-    connection.execute(f"CREATE TEMP VIEW slots AS {SLOTS}")
-    connection.execute(f"CREATE TEMP VIEW ledger_versions AS {LEDGER_VERSIONS}")
-    row = about(lake)
-    connection.execute(f"CREATE TEMP TABLE lake AS SELECT {', '.join(f'? AS {name}' for name in row)}", [*row.values()])
-    newest = newest_versions(lake)
-    connection.execute(
-        "CREATE TEMP TABLE table_versions AS SELECT unnest($1) AS table_name, unnest($2) AS version",
-        [list(newest), list(newest.values())],
-    )
-    return connection
+        lake.query(f"CREATE OR REPLACE TEMP VIEW {rows_of(table)} AS FROM {rows}")
+    lake.query(f"CREATE OR REPLACE TEMP VIEW slots AS {SLOTS}")
+    lake.query(f"CREATE OR REPLACE TEMP VIEW ledger_versions AS {LEDGER_VERSIONS}")

@@ -14,27 +14,23 @@ for all controllers. ``params``: one row, of ``Params``. The views of ``DERIVED`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import astuple, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import duckdb
-import pyarrow as pa
-
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import steps_in_words
-from pipelines.ask.assignment_requests import ERROR_NAMES, LAST_REQUESTS, PROCESSES, requests_until
+from pipelines.ask.assignment_requests import ERROR_NAMES, LAST_REQUESTS, NO_REQUESTS, PROCESSES, requests_until
 from pipelines.ask.configs import features, min_isr, tiered_topics, zookeeper_brokers
 from pipelines.ask.lost_data import DataLoss, Losses, losses
 from pipelines.ask.moves import directory_changes
 from pipelines.ask.upgrade import BROKER, Blocker, held_back
-from pipelines.lake.delta import reading
 from pipelines.lake.directory_sizes import newest_sizes
 from pipelines.lake.kept_sizes import growth
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
-from pipelines.lake.tables import ASSIGNMENT_REQUESTS, SQL_TYPES, TIME
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS
 from pipelines.quorum.state import mirror_of, read_state
 from pipelines.settings import Settings
 
@@ -133,72 +129,11 @@ DERIVED: Mapping[str, str] = {
 """Views that several checks read, or that are small although they are selected from large tables. Each may name those
 before it, and ``params`` and ``min_isr``."""
 
-MOVES = pa.schema(
-    [
-        ("topic_id", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("replica_index", pa.int32()),
-        ("broker_id", pa.int32()),
-        ("source", pa.string()),
-        ("target", pa.string()),
-        ("came_offset", pa.int64()),
-        ("at_offset", pa.int64()),
-        ("at_time", TIME),
-        ("undecided", pa.bool_()),
-        ("meaning", pa.string()),
-    ]
+_MOVES = (
+    *("topic_id", "topic", "partition", "replica_index", "broker_id", "source", "target", "came_offset", "at_offset"),
+    *("at_time", "undecided", "meaning"),
 )
 """The columns of ``directory_changes``, without those that no check reads."""
-
-LOSSES = pa.schema(
-    [
-        ("topic_id", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("kind", pa.string()),
-        ("accepted", pa.bool_()),
-        ("from_offset", pa.int64()),
-        ("from_time", TIME),
-        ("finding", pa.string()),
-        ("advice", pa.string()),
-        ("grade", pa.int32()),
-    ]
-)
-
-TIERED = pa.schema([("topic", pa.string())])
-ZOOKEEPER = pa.schema([("id", pa.int32())])
-
-LAST_COPIES = pa.schema([("broker_id", pa.int32()), ("keep", pa.string()), ("before_restart", pa.string())])
-"""``keep``: the steps that keep the last copies of a broker that is down or lacks their disks, null if there is none.
-``before_restart``: what has to come before a restart, null if nothing has."""
-
-HELD_BACK = pa.schema(
-    [
-        ("ghost", pa.bool_()),
-        ("broker_id", pa.int32()),
-        ("from_offset", pa.int64()),
-        ("from_time", TIME),
-        ("finding", pa.string()),
-        ("advice", pa.string()),
-    ]
-)
-"""``broker_id`` null: controllers, of which findings have no column."""
-
-DISK_SIZES = pa.schema(
-    [
-        ("broker_id", pa.int32()),
-        ("directory_id", pa.string()),
-        ("path", pa.string()),
-        ("bytes", pa.int64()),
-        ("total_bytes", pa.int64()),
-        ("free_bytes", pa.int64()),
-        ("growth", pa.int64()),
-        ("from_offset", pa.int64()),
-        ("from_time", TIME),
-    ]
-)
-"""``directory_id``: the path where no id is known. ``growth``: bytes a day. From: when they were kept."""
 
 
 @dataclass(frozen=True)
@@ -251,8 +186,8 @@ class Params:
     full_days: int
 
 
-def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
-    """The row of the view ``params``, and min.insync.replicas by topic: the rows of ``min_isr``."""
+def _make_inputs(lake: Lake, settings: Settings) -> None:
+    """Makes ``params``, and ``min_isr`` of the topics that set it."""
     check = settings.check
     newest = lake.offset == lake.published.end_offset - 1
     late = (lake.published.published_time - lake.published.end_time).total_seconds() if newest else 0
@@ -285,7 +220,13 @@ def inputs(lake: Lake, settings: Settings) -> tuple[Params, Mapping[str, int]]:
         full_percent=check.full_percent,
         full_days=check.full_days,
     )
-    return row, {topic: number for topic, number in wanted.topics.items() if topic}
+    columns = ", ".join(f"{field.name} {_SQL_TYPES[str(field.type)]}" for field in fields(row))
+    lake.make("params", columns, [astuple(row)])
+    topics = [(topic, number) for topic, number in wanted.topics.items() if topic]
+    lake.make("min_isr", "topic VARCHAR, min_insync_replicas INTEGER", topics)
+
+
+_SQL_TYPES = {"int": "BIGINT", "str": "VARCHAR", "float": "DOUBLE", "datetime": "TIMESTAMPTZ"}
 
 
 def _leaderless(lake: Lake) -> int:
@@ -295,43 +236,35 @@ def _leaderless(lake: Lake) -> int:
     return int((datetime.now(UTC) - quorum.silent_since).total_seconds())
 
 
-Rows = list[dict[str, Any]]
-"""Rows of a view. DuckDB and Arrow's constructor of arrays would import pandas for a table of Arrow."""
+MADE = frozenset(
+    {"moves", "losses", "last_copies", "tiered", "zookeeper_brokers", "disk_sizes", "held_back", "params", "min_isr"}
+)
+"""The views that are temporary tables, made for an answer."""
 
 
-MADE = frozenset({"moves", "losses", "last_copies", "tiered", "zookeeper_brokers", "disk_sizes", "held_back"})
-"""The views whose rows are made in Python."""
-
-
-def made_views(lake: Lake, settings: Settings, wanted: Set[str]) -> Iterator[tuple[str, pa.Schema, Rows]]:
-    """Name, columns and rows of those views of ``MADE`` that are wanted, or that others come with."""
+def make_tables(lake: Lake, settings: Settings, wanted: Set[str]) -> None:
+    """Makes those views of ``MADE`` that are wanted, or that others come with."""
     if "moves" in wanted:
-        yield "moves", MOVES, _move_rows(lake)
+        columns = ", ".join(_MOVES)
+        lake.query(f"CREATE OR REPLACE TEMP TABLE moves AS SELECT {columns} FROM {directory_changes(lake)}")
     if {"losses", "last_copies"} & wanted:
         data = losses(lake, settings.ask.min_insync_replicas, settings.check.losses_accepted_until)
-        yield "losses", LOSSES, _loss_rows(data)
+        _make_losses(lake, data)
         if "last_copies" in wanted:
-            yield "last_copies", LAST_COPIES, _last_copies_rows(lake, data)
+            _make_last_copies(lake, data)
     if "tiered" in wanted:
-        yield "tiered", TIERED, [{"topic": topic} for topic in sorted(tiered_topics(lake))]
+        lake.make("tiered", "topic VARCHAR", [(topic,) for topic in sorted(tiered_topics(lake))])
     if "zookeeper_brokers" in wanted:
-        yield "zookeeper_brokers", ZOOKEEPER, [{"id": broker_id} for broker_id in sorted(zookeeper_brokers(lake))]
+        lake.make("zookeeper_brokers", "id INTEGER", [(broker_id,) for broker_id in sorted(zookeeper_brokers(lake))])
     if "disk_sizes" in wanted:
-        yield "disk_sizes", DISK_SIZES, _disk_size_rows(lake)
+        _make_disk_sizes(lake)
     if "held_back" in wanted:
-        yield "held_back", HELD_BACK, _held_back_rows(lake, settings)
+        _make_held_back(lake, settings)
+    _make_inputs(lake, settings)
 
 
-def _move_rows(lake: Lake) -> Rows:
-    """The rows of ``moves`` until the lake's offset."""
-    names = [name if name != "at_time" else "epoch_us(at_time)" for name in MOVES.names]
-    rows = lake.query(f"SELECT {', '.join(names)} FROM {directory_changes(lake)}")
-    dicts = (dict(zip(MOVES.names, row, strict=True)) for row in rows)
-    return [move | {"at_time": time_of(move["at_time"])} for move in dicts]
-
-
-def _loss_rows(data: Losses) -> Rows:
-    """The rows of ``losses``: partitions whose data is lost, or may lack writes, at the lake's offset."""
+def _make_losses(lake: Lake, data: Losses) -> None:
+    """Makes ``losses``: partitions whose data is lost, or may lack writes, at the lake's offset."""
     # There is one finding per partition: it reports the newest loss, and the offset of the previous one.
     of_partition: dict[tuple[str, int, str], list[DataLoss]] = {}
     for data_loss in sorted(data.losses, key=lambda loss: loss.offset):
@@ -339,21 +272,22 @@ def _loss_rows(data: Losses) -> Rows:
     rows = []
     for *earlier, newest in of_partition.values():
         before = ", ".join(str(data_loss.offset) for data_loss in earlier)
-        rows.append(
-            {
-                **{name: getattr(newest, name) for name in ("topic_id", "topic", "partition", "kind", "accepted")},
-                "from_offset": newest.offset,
-                "from_time": newest.time,
-                "finding": newest.finding + (f"; the same happened at offset {before}" if before else ""),
-                "advice": newest.advice,
-                "grade": int(newest.is_of_a_crash),
-            }
-        )
-    return rows
+        finding = newest.finding + (f"; the same happened at offset {before}" if before else "")
+        subject = (newest.topic_id, newest.topic, newest.partition, newest.kind, newest.accepted)
+        rows.append((*subject, newest.offset, newest.time, finding, newest.advice, int(newest.is_of_a_crash)))
+    columns = (
+        "topic_id VARCHAR, topic VARCHAR, partition INTEGER, kind VARCHAR, accepted BOOLEAN, from_offset BIGINT, "
+        "from_time TIMESTAMPTZ, finding VARCHAR, advice VARCHAR, grade INTEGER"
+    )
+    lake.make("losses", columns, rows)
 
 
-def _last_copies_rows(lake: Lake, data: Losses) -> Rows:
-    """The rows of ``last_copies`` at the lake's offset."""
+def _make_last_copies(lake: Lake, data: Losses) -> None:
+    """Makes ``last_copies`` as of the lake's offset.
+
+    ``keep``: the steps that keep the last copies of a broker that is down or lacks their disks, null if there is none.
+    ``before_restart``: what has to come before a restart, null if nothing has.
+    """
     last = data.last_copies
     brokers = dict(lake.query(f"SELECT broker_id, NOT fenced FROM {lake.at('brokers')}"))
     rows = []
@@ -364,29 +298,37 @@ def _last_copies_rows(lake: Lake, data: Losses) -> Rows:
             kept = last.about_fenced(broker, in_order=False)
         before = [*last.before_start(broker, running=running)]
         if kept or before:
-            keep, before_restart = (steps_in_words(steps) or None for steps in (kept, before))
-            rows.append({"broker_id": broker, "keep": keep, "before_restart": before_restart})
-    return rows
+            rows.append((broker, *(steps_in_words(steps) or None for steps in (kept, before))))
+    lake.make("last_copies", "broker_id INTEGER, keep VARCHAR, before_restart VARCHAR", rows)
 
 
-def _disk_size_rows(lake: Lake) -> Rows:
-    """The rows of ``disk_sizes``, of runs up to the lake's offset."""
+def _make_disk_sizes(lake: Lake) -> None:
+    """Makes ``disk_sizes``, of runs up to the lake's offset.
+
+    ``directory_id``: the path where no id is known. ``growth``: bytes a day. From: when they were kept.
+    """
     newest = newest_sizes(lake)
     rates = growth(lake) if newest else {}
-    return [
-        {
-            **{name: disk.get(name) for name in DISK_SIZES.names},
-            "directory_id": disk["directory_id"] or disk["path"],
-            "growth": rates.get((disk["broker_id"], disk["path"])),
-            "from_offset": disk["log_offset"],
-            "from_time": disk["time"],
-        }
+    rows = [
+        (
+            disk["broker_id"],
+            disk["directory_id"] or disk["path"],
+            *(disk[name] for name in ("path", "bytes", "total_bytes", "free_bytes")),
+            rates.get((disk["broker_id"], disk["path"])),
+            disk["log_offset"],
+            disk["time"],
+        )
         for disk in newest
     ]
+    columns = (
+        "broker_id INTEGER, directory_id VARCHAR, path VARCHAR, bytes BIGINT, total_bytes BIGINT, free_bytes BIGINT, "
+        "growth BIGINT, from_offset BIGINT, from_time TIMESTAMPTZ"
+    )
+    lake.make("disk_sizes", columns, rows)
 
 
-def _held_back_rows(lake: Lake, settings: Settings) -> Rows:
-    """The rows of ``held_back`` at the lake's offset."""
+def _make_held_back(lake: Lake, settings: Settings) -> None:
+    """Makes ``held_back`` at the lake's offset. ``broker_id`` null: controllers, of which findings have no column."""
     all_blockers = held_back(lake, timedelta(hours=settings.check.offline_hours))
     of_subject: dict[tuple[bool, int | None], list[Blocker]] = {}
     for blocker in all_blockers:
@@ -394,29 +336,35 @@ def _held_back_rows(lake: Lake, settings: Settings) -> Rows:
     rows = []
     for (ghost, broker), blockers in of_subject.items():
         first = min(since for blocker in blockers if (since := blocker.state_since if ghost else blocker.registered))
-        rows.append(
-            {
-                "ghost": ghost,
-                "broker_id": broker,
-                "from_offset": first.offset,
-                "from_time": first.time,
-                "finding": "; ".join(blocker.finding for blocker in blockers),
-                "advice": "; ".join(
-                    blocker.advice + (f": {blocker.command}" if ghost and blocker.command else "")
-                    for blocker in blockers
-                ),
-            }
+        finding = "; ".join(blocker.finding for blocker in blockers)
+        advice = "; ".join(
+            blocker.advice + (f": {blocker.command}" if ghost and blocker.command else "") for blocker in blockers
         )
-    return rows
+        rows.append((ghost, broker, first.offset, first.time, finding, advice))
+    columns = "ghost BOOLEAN, broker_id INTEGER, from_offset BIGINT, from_time TIMESTAMPTZ, finding VARCHAR"
+    lake.make("held_back", f"{columns}, advice VARCHAR", rows)
 
 
-def with_views(lake: Lake, settings: Settings, queries: Iterable[str]) -> duckdb.DuckDBPyConnection:
-    """Opens a new connection with only the views that the queries name, because each view opens files of the lake.
+def make_views(lake: Lake, settings: Settings, queries: Iterable[str]) -> None:
+    """Makes only the views that the queries name, because each view opens files of the lake.
 
     Raises UsageError if a file of the lake is damaged or gone.
     """
-    with reading(lake.path):
-        return _with_views(lake, settings, named(queries))
+    wanted = named(queries)
+    for table in HISTORY_TABLES:
+        if table in wanted:
+            lake.query(f"CREATE OR REPLACE TEMP VIEW {table} AS FROM {lake.at(table)}")
+        if f"{table}_history" in wanted:
+            lake.query(f"CREATE OR REPLACE TEMP VIEW {table}_history AS FROM {lake.until(table)}")
+    if "records" in wanted:
+        lake.query(f"CREATE OR REPLACE TEMP VIEW records AS FROM {lake.records()}")
+    if ASSIGNMENT_REQUESTS.name in wanted:
+        requests = requests_until(lake) or NO_REQUESTS
+        lake.query(f"CREATE OR REPLACE TEMP VIEW {ASSIGNMENT_REQUESTS.name} AS FROM {requests}")
+    make_tables(lake, settings, wanted)
+    for name, query in DERIVED.items():
+        if name in wanted:  # a table: DuckDB knows its size, and so does not join the large tables with each other
+            lake.query(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
 
 
 def named(queries: Iterable[str]) -> Set[str]:
@@ -428,46 +376,6 @@ def named(queries: Iterable[str]) -> Set[str]:
         if name in words:
             words.update(re.findall(r"\w+", query))
     return words
-
-
-def _with_views(lake: Lake, settings: Settings, wanted: Set[str]) -> duckdb.DuckDBPyConnection:
-    connection = lake.cursor()
-    for table in HISTORY_TABLES:
-        if table in wanted:
-            connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {lake.at(table)}")
-        if f"{table}_history" in wanted:
-            connection.execute(f"CREATE TEMP VIEW {table}_history AS SELECT * FROM {lake.until(table)}")
-    if "records" in wanted:
-        connection.execute(f"CREATE TEMP VIEW records AS SELECT * FROM {lake.records()}")
-    requests = requests_until(lake) if ASSIGNMENT_REQUESTS.name in wanted else None
-    if requests is None:
-        _make(connection, ASSIGNMENT_REQUESTS.name, ASSIGNMENT_REQUESTS.schema, [])
-    else:
-        connection.execute(f"CREATE TEMP VIEW {ASSIGNMENT_REQUESTS.name} AS SELECT * FROM {requests}")
-    if "moves" in wanted:  # of a balanced cluster they are many: they stay in DuckDB
-        lake.query(f"CREATE OR REPLACE TABLE moves AS SELECT {', '.join(MOVES.names)} FROM {directory_changes(lake)}")
-    for name, schema, rows in made_views(lake, settings, wanted - {"moves"}):
-        _make(connection, name, schema, rows)
-    row, topics = inputs(lake, settings)
-    connection.execute("CREATE TEMP TABLE min_isr (topic VARCHAR, min_insync_replicas INTEGER)")
-    connection.execute("INSERT INTO min_isr SELECT unnest($1), unnest($2)", [list(topics), list(topics.values())])
-    columns = ", ".join(f"{field.name} {_SQL_TYPES[str(field.type)]}" for field in fields(row))
-    connection.execute(f"CREATE TEMP TABLE params ({columns})")
-    values = list(astuple(row))
-    connection.execute(f"INSERT INTO params VALUES ({', '.join('?' * len(values))})", values)
-    for name, query in DERIVED.items():
-        if name in wanted:  # a table: DuckDB knows its size, and so does not join the large tables with each other
-            connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
-    return connection
-
-
-def _make(connection: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema, rows: Rows) -> None:
-    """Makes a temporary table of rows."""
-    columns = (
-        f"unnest(${place}::{SQL_TYPES[field.type]}[]) AS {field.name}" for place, field in enumerate(schema, start=1)
-    )
-    values = [[row[name] for row in rows] for name in schema.names]
-    connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {', '.join(columns)}", values)
 
 
 def _rewritten(lake: Lake) -> dict[str, Any]:
@@ -487,6 +395,3 @@ def _unknown(lake: Lake) -> dict[str, Any]:
     )
     time = lake.time if micros is None else time_of(micros)
     return {"unknown_offset": incomplete.offset, "unknown_time": time, "unknown_kinds": ", ".join(incomplete.kinds)}
-
-
-_SQL_TYPES = {"int": "BIGINT", "str": "VARCHAR", "float": "DOUBLE", "datetime": "TIMESTAMPTZ"}

@@ -282,10 +282,6 @@ class Lake:
             if files:
                 self.query(f"SELECT count(*) FROM parquet_file_metadata({file_list(self.path, name, files)})")
 
-    def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Another connection to the same tables, for views of its own."""
-        return self.connection.cursor()
-
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query."""
         return run_query(self.path, self.connection, sql, parameters)

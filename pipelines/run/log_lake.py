@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import count
 from typing import Any, NamedTuple
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -232,11 +230,8 @@ class LogLake(Lake):
     """The tables of a replayed log, which DuckDB reads where they are."""
 
     log: ReplayedLog = field(kw_only=True)
-    shown: dict[str, list[pa.Table]] = field(default_factory=dict, kw_only=True)
+    shown: set[str] = field(default_factory=set, kw_only=True)
     """The tables that a question has used."""
-    number: int = field(default_factory=count().__next__, kw_only=True)
-    """Keeps the tables of several logs apart where connections share a database."""
-    cursors: list[duckdb.DuckDBPyConnection] = field(default_factory=list, kw_only=True)
 
     @classmethod
     def of(
@@ -320,32 +315,18 @@ class LogLake(Lake):
     def _columns(self, table: str) -> list[str]:
         return list(BY_NAME[table].schema.names)
 
-    def cursor(self) -> duckdb.DuckDBPyConnection:
-        """Another connection that sees the same tables."""
-        connection = super().cursor()
-        for name in self.shown:
-            self._show(name, connection)
-        self.cursors.append(connection)
-        return connection
-
-    def _show(self, name: str, connection: duckdb.DuckDBPyConnection) -> None:
-        """Creates a view of a table: of all its parts, whose types may differ in their dictionaries."""
-        table = self._name(name)
-        for number, part in enumerate(self.shown[name]):
-            connection.register(f"{table}_{number}", part)
-        queries = (f"SELECT * FROM {table}_{number}" for number in range(len(self.shown[name])))
-        connection.execute(f"CREATE TEMP VIEW {table} AS {' UNION ALL '.join(queries)}")
-
-    def _name(self, table: str) -> str:
-        return f"log{self.number}_{table}"
-
     def _table(self, name: str) -> str:
-        """Returns the name of the table in DuckDB. Shows it to every connection at its first use."""
+        """Returns the name of the table in DuckDB, which sees it from its first use on."""
+        table = f"log_{name}"
         if name not in self.shown:
-            self.shown[name] = self._parts(name)
-            for connection in (self.connection, *self.cursors):
-                self._show(name, connection)
-        return self._name(name)
+            self.shown.add(name)
+            # One for each part, as their types may differ in their dictionaries.
+            parts = self._parts(name)
+            for number, part in enumerate(parts):
+                self.connection.register(f"{table}_{number}", part)
+            queries = (f"FROM {table}_{number}" for number in range(len(parts)))
+            self.query(f"CREATE TEMP VIEW {table} AS {' UNION ALL '.join(queries)}")
+        return table
 
     def _parts(self, name: str) -> list[pa.Table]:
         """Arrow tables with the rows of a table; the first may be empty."""

@@ -225,11 +225,10 @@ def _hashes(lake: Lake) -> dict[str, RowHash]:
     from pipelines.upkeep.rebuild import joined, recomputed
 
     hashes = {table.name: RowHash() for table in DERIVED}
-    connection = lake.cursor()
 
     def take(name: str, parts: list[pa.Table], _: int = -1) -> None:
-        connection.register("verified_rows", joined(name, parts))
-        hashes[name] += row_hash(lake.path, connection, _compared_columns(BY_NAME[name]), "verified_rows")
+        lake.connection.register("verified_rows", joined(name, parts))
+        hashes[name] += row_hash(lake.path, lake.connection, _compared_columns(BY_NAME[name]), "verified_rows")
 
     recomputed(_writer(lake), lake.published.end_offset, take)
     return hashes

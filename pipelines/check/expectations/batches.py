@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from pipelines.check.catalogue import CHECKS, in_order, run_checks
-from pipelines.check.contracts import CONTRACTS, Broken, about, newest_versions, run_contracts
+from pipelines.check.contracts import CONTRACTS, Broken, make_tables_of_contracts, run_contracts
 from pipelines.check.definition import Check, Finding, finding
-from pipelines.check.views import DERIVED, MADE, inputs, made_views
+from pipelines.check.views import DERIVED, MADE, make_tables
 from pipelines.lake import files
 from pipelines.lake.delta import data_files, reading
 from pipelines.lake.ledger import time_of
@@ -180,10 +180,6 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
         rows.createOrReplaceTempView(name)
         views.append(name)
 
-    def few(**columns: Any) -> DataFrame:
-        # From Arrow: for rows made in Python, Spark knows no size, does not broadcast them and uses a cartesian join.
-        return spark.createDataFrame(pa.table(columns))
-
     tables = {
         table.name: _read(spark, lake, table.name, lake.tables.get(table.name)).persist()
         for table in (RECORDS, *HISTORY, LEDGER, ASSIGNMENT_REQUESTS)
@@ -197,15 +193,11 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
             view(table.name, tables[table.name])
         view("slots", spark.sql(_SLOTS))
         view("ledger_versions", spark.sql(_LEDGER_VERSIONS))
-        newest = newest_versions(lake)
-        view("table_versions", few(table_name=[*newest], version=[*newest.values()]))
-        view("lake", few(**{name: [value] for name, value in about(lake).items()}))
-        for name, schema, made in made_views(lake, settings, MADE):
-            view(name, spark.createDataFrame(pa.Table.from_pylist(made, schema=schema)))
-        params, min_isr = inputs(lake, settings)
-        view("params", few(**{name: [value] for name, value in asdict(params).items()}))
-        topics, numbers = pa.array([*min_isr], pa.string()), pa.array([*min_isr.values()], pa.int32())
-        view("min_isr", few(topic=topics, min_insync_replicas=numbers))
+        make_tables_of_contracts(lake)
+        make_tables(lake, settings, MADE)
+        for name in ("lake", "table_versions", *MADE):
+            # From Arrow: of rows made in Python, Spark knows no size, does not broadcast them, and joins all with all.
+            view(name, spark.createDataFrame(lake.connection.table(name).to_arrow_table()))
         for name, query in DERIVED.items():
             view(name, spark.sql(spark_sql(query)))
         yield tables
