@@ -163,7 +163,7 @@ def _mirror(opened: ExitStack, url: str, folder: str, settings: Settings, follow
     config = settings.quorum.command_config
     failed = None if follows is None else fail
     mirror = opened.enter_context(mirrored(url, folder, config, progress.notice, failed=failed))
-    progress.decision(f"{folder}: {mirror.progress.begins}")
+    progress.decision(f"{folder}: {mirror.begins}")
 
 
 def _tell_of_warm(settings: Settings) -> None:
@@ -437,7 +437,7 @@ def mirror(
             deleted = 0.0
             while not copy.step() or follow:
                 end = folder.end
-                progress.say(f"offset {0 if end is None else end.offset} of {copy.progress.high_watermark}")
+                progress.say(f"offset {0 if end is None else end.offset} of {copy.high_watermark}")
                 if seconds is not None and time.monotonic() - deleted > min(_DELETE_SECONDS, seconds):
                     copy.delete_before(seconds, needed)
                     deleted = time.monotonic()
@@ -451,7 +451,7 @@ def mirror(
     progress.say("")
     end = folder.end
     if end is not None:
-        typer.echo(f"{into}: offsets {folder.first or 0} to {end.offset - 1}; {copy.progress.begins}")
+        typer.echo(f"{into}: offsets {folder.first or 0} to {end.offset - 1}; {copy.begins}")
     if stopped and not follow:
         raise Stopped(interrupts.exit_code)
 

@@ -61,10 +61,6 @@ class FleetMeasured(Collector):
         except JbodError:
             return [gauge(declared.LAKE_READABLE, 0)]
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Nothing: the registry would measure once to learn the names."""
-        return []
-
 
 def _named(tell: Callable[[str], None], name: str, line: str) -> None:
     tell(f"{name}: {line}")

@@ -150,10 +150,6 @@ class Measured(Collector):
         yield from log
         yield from families
 
-    def describe(self) -> Iterable[GaugeMetricFamily]:
-        """Nothing: the registry would measure once to learn the names."""
-        return []
-
     def _refresh(self) -> Published | None:
         """Measures again if a publication or a run of checks is new. None if the lake cannot be read."""
         try:

@@ -94,10 +94,6 @@ class MirrorFolder:
         self._write(data)
         self.end = end
 
-    def begin_at(self, end: EndOfLog) -> None:
-        """Sets the end of a log that has no segment yet."""
-        self.end = end
-
     def _begin_segment(self, offset: int) -> None:
         path = self.log / f"{offset:020d}.log"
         self._file = path.open("ab", buffering=0)

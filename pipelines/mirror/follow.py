@@ -20,7 +20,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -61,22 +60,15 @@ class Diverged(JbodError):
     """The quorum has another history than the mirror."""
 
 
-@dataclass
-class Progress:
-    """What a mirror knows."""
-
-    high_watermark: int = -1
-    begins: str = ""
-    """From which offset on there is history, and why."""
-
-
 class Mirror:
     """A folder that follows a quorum. ``begin`` comes first, then ``step`` again and again."""
 
     def __init__(self, quorum: QuorumClient, folder: MirrorFolder, notice: Callable[[str], None]) -> None:
         self.quorum = quorum
         self.folder = folder
-        self.progress = Progress()
+        self.high_watermark = -1
+        self.begins = ""
+        """From which offset on there is history, and why."""
         self._notice = notice
         self._held: deque[tuple[BatchPlace, memoryview]] = deque()
         self._held_bytes = 0
@@ -95,7 +87,7 @@ class Mirror:
             self._begin_new()
         elif self.folder.first is not None:
             first = self.folder.first
-            self.progress.begins = f"history from offset {first} on: as this mirror began" if first else "all history"
+            self.begins = f"history from offset {first} on: as this mirror began" if first else "all history"
 
     def _know_cluster(self) -> None:
         known = cluster_id_of(self.folder.folder)
@@ -118,18 +110,18 @@ class Mirror:
             self._begin_late(answer)
             return
         if first is None or first.base_offset == 0:
-            self.folder.begin_at(EndOfLog(0, -1))
-            self.progress.begins = "all history, from offset 0 on"
+            self.folder.end = EndOfLog(0, -1)
+            self.begins = "all history, from offset 0 on"
             with suppress(SnapshotGone):
                 self._fetch_snapshot(SnapshotId(0, 0))
             return
         whole = self.quorum.fetch(0, 0)
         if whole.records:
-            self.folder.begin_at(EndOfLog(0, -1))
-            self.progress.begins = "all history, from offset 0 on"
+            self.folder.end = EndOfLog(0, -1)
+            self.begins = "all history, from offset 0 on"
             return
         self._write_empty(SnapshotId(first.base_offset, first.epoch), first.max_timestamp)
-        self.progress.begins = (
+        self.begins = (
             f"history from offset {first.base_offset} on: the quorum has a snapshot, so no request returns its first "
             "record, a LeaderChange"
         )
@@ -154,27 +146,24 @@ class Mirror:
         for epoch in range(first.epoch, max(first.epoch - _EPOCHS, -1), -1) if first is not None else ():
             with suppress(SnapshotGone):
                 self._fetch_snapshot(SnapshotId(start, epoch))
-                self.folder.begin_at(EndOfLog(start, epoch))
-                self.progress.begins = f"history from offset {start} on: the quorum deleted what was before"
+                self.folder.end = EndOfLog(start, epoch)
+                self.begins = f"history from offset {start} on: the quorum deleted what was before"
                 return
         if answer.snapshot is None:
             raise Fault(str(self.quorum.address), "has no snapshot at the beginning of its log")
-        self._begin_with(answer.snapshot)
-        self.progress.begins = (
+        self._fetch_snapshot(answer.snapshot)
+        self.folder.end = EndOfLog(*answer.snapshot)
+        self.begins = (
             f"history from offset {answer.snapshot.end_offset} on, the quorum's newest snapshot: the one at the "
             f"beginning of its log ({start}) is not to be had"
         )
-
-    def _begin_with(self, snapshot: SnapshotId) -> None:
-        self._fetch_snapshot(snapshot)
-        self.folder.begin_at(EndOfLog(snapshot.end_offset, snapshot.epoch))
 
     def _write_empty(self, snapshot: SnapshotId, timestamp: int) -> None:
         parts = (SnapshotHeaderRecord(last_contained_log_timestamp=timestamp), SnapshotFooterRecord())
         with self.folder.snapshot_file(snapshot) as file:
             for at, part in enumerate(parts):
                 file.write(write_batch([part], base_offset=at, epoch=snapshot.epoch, timestamp=timestamp))
-        self.folder.begin_at(EndOfLog(snapshot.end_offset, snapshot.epoch))
+        self.folder.end = EndOfLog(snapshot.end_offset, snapshot.epoch)
 
     def _take_seed(self, seed: str) -> None:
         """Begins with a copy of files, up to the last offset that the quorum has too and has committed."""
@@ -229,10 +218,10 @@ class Mirror:
             self._doubt(problem)
             return False
         self._note_answer(answer)
-        return took and (bool(self._held) or self._end().offset >= self.progress.high_watermark)
+        return took and (bool(self._held) or self._end().offset >= self.high_watermark)
 
     def _fetch(self, end: EndOfLog, wait_ms: int) -> Fetched:
-        answer = self.quorum.fetch(end.offset, max(end.epoch, 0), wait_ms, self.progress.high_watermark)
+        answer = self.quorum.fetch(end.offset, max(end.epoch, 0), wait_ms, self.high_watermark)
         return answer if end.offset or answer.snapshot is None else self.quorum.fetch(1, None)
 
     def _end(self) -> EndOfLog:
@@ -258,8 +247,7 @@ class Mirror:
             end = check_follows(batch, end, answer.leader_epoch, source)
             batches.append(batch)
         self._doubts = 0
-        mark = max(self.progress.high_watermark, answer.high_watermark)
-        self.progress.high_watermark = mark
+        self.high_watermark = mark = max(self.high_watermark, answer.high_watermark)
         while self._held and self._held[0][0].last_offset < mark:
             held, data = self._held.popleft()
             self._held_bytes -= len(data)
@@ -303,7 +291,7 @@ class Mirror:
 
     def _note_answer(self, answer: Fetched) -> None:
         controller = "" if self.quorum.address is None else str(self.quorum.address)
-        self._state = WatchedQuorum(self.progress.high_watermark, answer.leader, controller, datetime.now(UTC))
+        self._state = WatchedQuorum(self.high_watermark, answer.leader, controller, datetime.now(UTC))
         self._state.write(self.folder.folder)
 
     def _note_silence(self, seconds: float) -> None:
@@ -413,7 +401,7 @@ def committed(url: str, command_config: str, notice: Callable[[str], None]) -> t
     folder = TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
     try:
         with mirrored(url, folder.name, command_config, notice) as mirror:
-            return folder, mirror.progress.begins
+            return folder, mirror.begins
     except BaseException:
         folder.cleanup()
         raise

@@ -183,7 +183,6 @@ class QuorumClient:
         self.cluster_id: str | None = None
         """Sent with each request, which the leader of another cluster refuses. None as long as it is not known."""
         self.leader_epoch = 0
-        self.leader: int | None = None
         self._bootstrap = tuple(addresses)
         self._random = random.Random()
         self._security = security
@@ -352,8 +351,6 @@ class QuorumClient:
             self.leader_epoch = leader["epoch"]
         if error == 0:
             self._leads = connection
-            if leader is not None:
-                self.leader = leader["id"]
             return True
         if (
             error in (FENCED_EPOCH, UNKNOWN_EPOCH, _INVALID)
@@ -363,7 +360,6 @@ class QuorumClient:
             return False  # asked with an epoch that is not the leader's: ask again with the one that it told
         if error == NOT_LEADER:
             self.close()
-            self.leader = None
             named = [
                 Address(node["host"], node["port"])
                 for node in response.get("nodes") or ()

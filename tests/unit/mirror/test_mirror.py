@@ -98,7 +98,7 @@ def test_mirror_is_the_log_byte_for_byte(peers: dict[int, Controller], log: Log,
     log.snapshots[(0, 0)] = (DYNAMIC / LOG / "00000000000000000000-0000000000.checkpoint").read_bytes()
     opened = caught_up(url_of(peers), tmp_path / "m")
     assert data_of(tmp_path / "m") == log.data()
-    assert opened.mirror.progress.begins == "all history, from offset 0 on"
+    assert opened.mirror.begins == "all history, from offset 0 on"
     assert (tmp_path / "m" / "meta.properties").read_text().splitlines()[1:] == [
         "version=1",
         f"cluster.id={peers[1].cluster_id}",
@@ -191,7 +191,7 @@ def test_old_quorum_with_a_snapshot_gives_all_but_its_first_record(tmp_path: Pat
     controller = Controller(log)
     opened = caught_up(controller.url, tmp_path / "m")
     assert data_of(tmp_path / "m") == log.data()[len(log.batches[0][3]) :]
-    assert "history from offset 1 on: the quorum has a snapshot" in opened.mirror.progress.begins
+    assert "history from offset 1 on: the quorum has a snapshot" in opened.mirror.begins
     assert answer(tmp_path / "m") == answer(STATIC)
     lake = LogLake.of(LogOptions(path=str(tmp_path / "m")), at_offset=20)
     whole = LogLake.of(LogOptions(path=str(STATIC)), at_offset=20)
@@ -205,7 +205,7 @@ def test_old_quorum_without_a_snapshot_gives_everything(tmp_path: Path) -> None:
     controller = Controller(log)
     opened = caught_up(controller.url, tmp_path / "m")
     assert data_of(tmp_path / "m") == log.data()
-    assert opened.mirror.progress.begins == "all history, from offset 0 on"
+    assert opened.mirror.begins == "all history, from offset 0 on"
     controller.close()
 
 
@@ -225,7 +225,7 @@ def test_log_that_begins_later_is_mirrored_from_its_beginning(tmp_path: Path) ->
     opened = caught_up(controller.url, tmp_path / "m")
     assert data_of(tmp_path / "m") == log.data()
     assert [path.read_bytes() for _, path in opened.folder.snapshots()] == [snapshot]
-    assert opened.mirror.progress.begins == "history from offset 406 on: the quorum deleted what was before"
+    assert opened.mirror.begins == "history from offset 406 on: the quorum deleted what was before"
     assert answer(tmp_path / "m") == answer(STATIC)
     controller.close()
 
