@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.check.definition import Severity
 from pipelines.lake.tables import CONTROLLERS, VOTERS, Table
 
 
@@ -19,7 +18,6 @@ class Contract:
     id: str
     table: str
     title: str
-    severity: Severity
     sql: str
 
     @property
@@ -147,12 +145,12 @@ _ONE_KRAFT_VERSION = f"""
 """
 
 OF_QUORUM: tuple[Contract, ...] = (
-    Contract("C-20", "controllers", "every feature has its levels", "critical", _FEATURES_HAVE_LEVELS),
-    Contract("C-21", "controllers", "registrations began and ended it", "critical", _REGISTRATIONS_ARE_RECORDS),
-    Contract("C-22", "controllers", "every registration has its row", "critical", _RECORDS_ARE_REGISTRATIONS),
-    Contract("C-23", "voters", "control records began and ended it", "critical", _VOTERS_ARE_RECORDS),
-    Contract("C-24", "voters", "every election has its leader", "critical", _RECORDS_ARE_ELECTIONS),
-    Contract("C-25", "voters", "role, vote and offsets agree", "critical", _ROLES_FIT),
-    Contract("C-26", "voters", "there is one leader from the first election on", "critical", _ONE_LEADER),
-    Contract("C-27", "voters", "all nodes name one kraft.version", "critical", _ONE_KRAFT_VERSION),
+    Contract("C-20", "controllers", "every feature has its levels", _FEATURES_HAVE_LEVELS),
+    Contract("C-21", "controllers", "registrations began and ended it", _REGISTRATIONS_ARE_RECORDS),
+    Contract("C-22", "controllers", "every registration has its row", _RECORDS_ARE_REGISTRATIONS),
+    Contract("C-23", "voters", "control records began and ended it", _VOTERS_ARE_RECORDS),
+    Contract("C-24", "voters", "every election has its leader", _RECORDS_ARE_ELECTIONS),
+    Contract("C-25", "voters", "role, vote and offsets agree", _ROLES_FIT),
+    Contract("C-26", "voters", "there is one leader from the first election on", _ONE_LEADER),
+    Contract("C-27", "voters", "all nodes name one kraft.version", _ONE_KRAFT_VERSION),
 )

@@ -264,7 +264,7 @@ _RECORDS_ARE_COMPLETE = """
 
 def _for_each(id_: str, title: str, sql: Callable[[Table], str], *tables: Table) -> Iterator[Contract]:
     for table in tables or HISTORY:
-        yield Contract(id_, table.name, title, "critical", sql(table))
+        yield Contract(id_, table.name, title, sql(table))
 
 
 CONTRACTS: tuple[Contract, ...] = (
@@ -274,19 +274,19 @@ CONTRACTS: tuple[Contract, ...] = (
     *_for_each("C-04", "the intervals of one subject do not overlap", _intervals_do_not_overlap),
     *_for_each("C-05", "records of the lake began and ended each interval", _causes_are_records),
     *_for_each("C-06", "ids are 16 bytes as 22 characters of base64", _ids_are_base64),
-    Contract("C-07", "partitions", "a partition is there from its first row to its last", "critical", _LIFE_HAS_NO_GAP),
-    Contract("C-08", "partitions", "there is a directory for each replica", "critical", _A_DIRECTORY_PER_REPLICA),
-    Contract("C-09", "partitions", "a topic has one name, and a name one topic", "critical", _ONE_ID_PER_NAME),
-    Contract("C-10", "partitions", "every replica has its assignment", "critical", _PARTITIONS_HAVE_THEIR_ASSIGNMENTS),
-    Contract("C-11", "assignments", "partitions say the same", "critical", _ASSIGNMENTS_ARE_WHAT_PARTITIONS_SAY),
-    Contract("C-12", "assignments", "reserved ids have their kind", "critical", _RESERVED_IDS_HAVE_THEIR_KIND),
-    Contract("C-13", "brokers", "every listed directory has its row", "critical", _BROKERS_HAVE_THEIR_DIRECTORIES),
-    Contract("C-14", "directories", "its broker lists it", "critical", _DIRECTORIES_ARE_LISTED_BY_BROKERS),
-    Contract("C-15", "offline_replicas", "the rule says so too", "critical", _OFFLINE_REPLICAS_ARE_DERIVED),
-    Contract("C-16", "offline_replicas", "what the rule says is there", "critical", _WHAT_IS_DERIVED_IS_THERE),
-    Contract("C-17", "ledger", "each range begins where the one before ends", "critical", _LEDGER_IS_CONTIGUOUS),
-    Contract("C-18", "ledger", "the versions it names exist", "critical", _VERSIONS_EXIST),
-    Contract("C-19", "ledger", "the records of its ranges are there", "critical", _RECORDS_ARE_COMPLETE),
+    Contract("C-07", "partitions", "a partition is there from its first row to its last", _LIFE_HAS_NO_GAP),
+    Contract("C-08", "partitions", "there is a directory for each replica", _A_DIRECTORY_PER_REPLICA),
+    Contract("C-09", "partitions", "a topic has one name, and a name one topic", _ONE_ID_PER_NAME),
+    Contract("C-10", "partitions", "every replica has its assignment", _PARTITIONS_HAVE_THEIR_ASSIGNMENTS),
+    Contract("C-11", "assignments", "partitions say the same", _ASSIGNMENTS_ARE_WHAT_PARTITIONS_SAY),
+    Contract("C-12", "assignments", "reserved ids have their kind", _RESERVED_IDS_HAVE_THEIR_KIND),
+    Contract("C-13", "brokers", "every listed directory has its row", _BROKERS_HAVE_THEIR_DIRECTORIES),
+    Contract("C-14", "directories", "its broker lists it", _DIRECTORIES_ARE_LISTED_BY_BROKERS),
+    Contract("C-15", "offline_replicas", "the rule says so too", _OFFLINE_REPLICAS_ARE_DERIVED),
+    Contract("C-16", "offline_replicas", "what the rule says is there", _WHAT_IS_DERIVED_IS_THERE),
+    Contract("C-17", "ledger", "each range begins where the one before ends", _LEDGER_IS_CONTIGUOUS),
+    Contract("C-18", "ledger", "the versions it names exist", _VERSIONS_EXIST),
+    Contract("C-19", "ledger", "the records of its ranges are there", _RECORDS_ARE_COMPLETE),
     *OF_QUORUM,
 )
 

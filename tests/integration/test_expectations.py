@@ -239,7 +239,7 @@ def test_validation_of_a_wrong_lake_names_the_wrong_rows_and_no_others(
     )
     assert f"Data Docs: {docs_page(tmp_path / 'kept')}" in out
     for contract in CONTRACTS:
-        assert f"{contract.severity.upper()} contracts: {contract.name}: " in out
+        assert f"CRITICAL contracts: {contract.name}: " in out
     assert "CRITICAL partitions: expect_column_values_to_not_be_null topic_id: 1 row\n" in out
     assert "CRITICAL brokers: expect_compound_columns_to_be_unique" in out
     assert "CRITICAL directories: expect_column_values_to_match_regex directory_id" in out

@@ -112,8 +112,7 @@ def _of_table(table: Table) -> Iterator[Expectation]:
 
 
 def _of_contract(contract: Contract) -> Expectation:
-    title = f"{contract.name} ({contract.severity}): {contract.title}"
-    return _nothing(contract.name, contract.severity, title, contract.sql)
+    return _nothing(contract.name, "critical", f"{contract.name} (critical): {contract.title}", contract.sql)
 
 
 def severities(check: Check) -> Sequence[Severity]:
