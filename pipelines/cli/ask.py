@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -257,24 +256,17 @@ def whatif(
     with Console(stderr=True, quiet=progress.is_quiet()).status(
         "Asking the controller about every partition that is touched"
     ):
-        return _config_changes(query, config) if config is not None else _failures(query, fail or [])
+        if config is None:
+            from pipelines.ask.whatif import whatif as ask
+            from pipelines.show.risk import show_whatif
 
+            return query.reply(WHATIF, ask(query.lake, fail or (), query.min_isr), "changes", show_whatif)
+        from pipelines.ask.whatif_config import whatif_config
+        from pipelines.show.risk import show_config
 
-def _failures(query: Inquiry, fail: Sequence[str]) -> Reply:
-    from pipelines.ask.whatif import whatif as ask
-    from pipelines.show.risk import show_whatif
-
-    answer = ask(query.lake, fail, query.min_isr)
-    return query.reply(WHATIF, answer, "changes", show_whatif)
-
-
-def _config_changes(query: Inquiry, config: str) -> Reply:
-    from pipelines.ask.whatif_config import whatif_config as ask
-    from pipelines.show.risk import show_config
-
-    wanted = query.wanted
-    answer = ask(query.lake, config, wanted.topics, wanted.brokers, query.min_isr)
-    return query.reply(CONFIG, answer, "changes", show_config)
+        wanted = query.wanted
+        changes = whatif_config(query.lake, config, wanted.topics, wanted.brokers, query.min_isr)
+        return query.reply(CONFIG, changes, "changes", show_config)
 
 
 @question(REMOVAL)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jbod_model.errors import UsageError
+from pipelines.check.definition import Severity, at_least
 from pipelines.check.expectations import docs_page, expectations_folder
 from pipelines.cli import progress
-from pipelines.cli.options import Severity
 from pipelines.cli.question import Inquiry, Reply, print_json, question
 from pipelines.show.columns import CHECK
 from pipelines.show.rows import Format
@@ -31,7 +31,7 @@ def check(
     ] = None,
     fail_on: Annotated[
         Severity, typer.Option("--fail-on", help="Exit with 1 for findings at least this severe.")
-    ] = Severity.warning,
+    ] = "warning",
     keep: Annotated[
         bool, typer.Option("--keep/--no-keep", help="Write the findings to the lake's table findings.")
     ] = True,
@@ -56,7 +56,6 @@ def check(
         return None
     from pipelines.check.catalogue import chosen as chosen_checks
     from pipelines.check.catalogue import run_checks
-    from pipelines.check.definition import at_least
     from pipelines.show.findings import show_findings, show_validation
 
     words = [word.strip() for given in only or () for word in given.split(",")]
@@ -89,7 +88,7 @@ def check(
         if record(lake, ran, findings) is None:
             progress.notice(f"{lake.path}: the lake ends before its findings: nothing is kept until it has caught up")
 
-    bad = at_least(fail_on.value)
+    bad = at_least(fail_on)
     unmet = () if validation is None else validation.failures
     # Where the lake is incomplete, whatever was asked for may be missing.
     failed = lake.incomplete_since is not None or any(problem.severity in bad for problem in (*chosen.matching, *unmet))

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -174,14 +173,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object instead of
 QuestionAsJson = Annotated[bool, _how("--json", help="The same as --format json.")]
 All = Annotated[bool, _how("--all", help="List all rows.")]
 Watch = Annotated[str | None, _how("--watch", metavar="5s", help="Repeat at this interval, until Ctrl-C.")]
-
-
-class Severity(StrEnum):
-    """The severity of a finding."""
-
-    critical = "critical"
-    warning = "warning"
-    info = "info"
 
 
 # Both classes below have these methods; only at run time does a mixin need no base.

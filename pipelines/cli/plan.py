@@ -6,9 +6,8 @@ import inspect
 import re
 import time
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -36,14 +35,6 @@ _UNITS = {
     "GI": 1 << 30,
     "TI": 1 << 40,
 }
-
-
-class Measure(StrEnum):
-    """What a balance evens."""
-
-    bytes = "bytes"
-    replicas = "replicas"
-    leaders = "leaders"
 
 
 Sizes = Annotated[
@@ -136,7 +127,7 @@ def fill(query: Inquiry, disk: Disk, sizes: Sizes = None) -> Aim:
 def balance(
     query: Inquiry,
     broker: Annotated[int | None, typer.Argument(metavar="BROKER", help="Only the disks of this broker.")] = None,
-    by: Annotated[Measure, _of_plan(help="What is to be even.")] = Measure.bytes,
+    by: Annotated[Literal["bytes", "replicas", "leaders"], _of_plan(help="What is to be even.")] = "bytes",
     sizes: Sizes = None,
 ) -> Aim:
     """Even all disks of all brokers at once, or those of one broker, with as few bytes moved as it can."""
