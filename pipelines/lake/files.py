@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import socket
 import uuid
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
@@ -136,7 +137,8 @@ def _write(lake: LakeUri, table: str, schema: pa.Schema, parts: Iterable[pa.Tabl
     """``parts``: the row groups."""
     fs, root = filesystem_of(lake)
     name = new_path(table, shard)
-    number, statistics = 0, Statistics(table)
+    written: list[pq.FileMetaData] = []
+    counted = {name for names in _bounded_and_counted(table) for name in names}
     with _output(fs, lake, f"{root}/{table}", name) as sink:
         with pq.ParquetWriter(
             sink,
@@ -146,15 +148,15 @@ def _write(lake: LakeUri, table: str, schema: pa.Schema, parts: Iterable[pa.Tabl
             store_schema=False,
             use_dictionary=_dictionary_columns(table),
             column_encoding={column: "DELTA_BINARY_PACKED" for column in _RISING if column in schema.names},
-            write_statistics=[name for name in _BOUNDED if name in schema.names],
+            write_statistics=[column for column in schema.names if column in counted],
             write_batch_size=1 << 17,
+            metadata_collector=written,
         ) as writer:
             for part in parts:
                 writer.write_table(part, row_group_size=ROW_GROUP)
-                statistics.add(part)
-                number += part.num_rows
         size = sink.tell()
-    return DataFile(table, name, size, number, statistics.to_json(), shard)
+    (metadata,) = written
+    return DataFile(table, name, size, metadata.num_rows, _statistics(table, schema.names, metadata), shard)
 
 
 def new_path(table: str, shard: int) -> str:
@@ -259,36 +261,24 @@ def _dictionary_columns(table: str) -> list[str]:
     return [*lists, *(field.name for field in schema if pa.types.is_string(field.type))]
 
 
-class Statistics:
-    """The statistics of a file in Delta's log, from its rows in parts."""
+def _statistics(table: str, names: Sequence[str], metadata: pq.FileMetaData) -> str:
+    """The statistics of a file with columns ``names`` in Delta's log, as JSON: those of its row groups together."""
+    bounded, counted = _bounded_and_counted(table)
+    parts: dict[str, list[pq.Statistics]] = defaultdict(list)
+    for group, place in product(range(metadata.num_row_groups), range(metadata.num_columns)):
+        column = metadata.row_group(group).column(place)
+        if column.is_stats_set:
+            parts[column.path_in_schema].append(column.statistics)
+    bounds = {name: [part for part in parts[name] if part.has_min_max] for name in bounded}
+    return json.dumps(
+        {
+            "numRecords": metadata.num_rows,
+            "minValues": {name: min(part.min for part in known) for name, known in bounds.items() if known},
+            "maxValues": {name: max(part.max for part in known) for name, known in bounds.items() if known},
+            "nullCount": {name: sum(part.null_count for part in parts[name]) for name in counted if name in names},
+        }
+    )
 
-    def __init__(self, table: str) -> None:
-        in_ledger = table == LEDGER.name
-        self._bounded = _BOUNDED_IN_LEDGER if in_ledger else _BOUNDED
-        self._counted = _COUNTED_IN_LEDGER if in_ledger else _COUNTED
-        self._rows = 0
-        self._low: dict[str, Any] = {}
-        self._high: dict[str, Any] = {}
-        self._nulls: dict[str, int] = {}
 
-    def add(self, rows: pa.Table) -> None:
-        """Counts these rows in."""
-        there = set(rows.schema.names)
-        self._rows += rows.num_rows
-        for name in there.intersection(self._bounded):
-            column = rows[name]
-            if pa.types.is_dictionary(column.type):
-                column = pc.unique(column).cast(pa.string()) if rows.num_rows else column.cast(pa.string())
-            bounds = pc.min_max(column).as_py()
-            if bounds["min"] is not None:
-                self._low[name] = min(self._low.get(name, bounds["min"]), bounds["min"])
-                self._high[name] = max(self._high.get(name, bounds["max"]), bounds["max"])
-        for name in there.intersection(self._counted):
-            self._nulls[name] = self._nulls.get(name, 0) + rows[name].null_count
-
-    def to_json(self) -> str:
-        """Their JSON."""
-        low, high = (
-            {name: bounds[name] for name in self._bounded if name in bounds} for bounds in (self._low, self._high)
-        )
-        return json.dumps({"numRecords": self._rows, "minValues": low, "maxValues": high, "nullCount": self._nulls})
+def _bounded_and_counted(table: str) -> tuple[Sequence[str], Sequence[str]]:
+    return (_BOUNDED_IN_LEDGER, _COUNTED_IN_LEDGER) if table == LEDGER.name else (_BOUNDED, _COUNTED)
