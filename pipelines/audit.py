@@ -27,16 +27,11 @@ from jbod_model.audit.log_invariants import INVARIANTS, LogBreach, check_log
 from jbod_model.errors import UsageError, first_line_of
 from jbod_model.formats import json_values
 from jbod_model.formats.log import PARTITION_DIRECTORY, LogEntry, LogReader, MetadataLog
-from jbod_model.formats.records import (
-    TYPE_NAMES,
-    PartitionChangeRecord,
-    PartitionRecord,
-    UnknownRecord,
-    VersionedRecord,
-)
+from jbod_model.formats.records import PartitionChangeRecord, PartitionRecord, UnknownRecord, VersionedRecord
 from jbod_model.formats.request_log import RequestLine
 from jbod_model.formats.request_log_file import RequestLog
 from jbod_model.formats.requests import BrokerHeartbeatRequest
+from jbod_model.formats.schema import TYPE_NAMES
 from jbod_model.profiles import NEWEST
 from jbod_model.replay.transactions import committed
 from jbod_model.storage.properties import FILE_NAME, read_meta_properties

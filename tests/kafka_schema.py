@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jbod_model.formats.records import API_KEYS
-from jbod_model.formats.schema import SCHEMAS, Schema
+from jbod_model.formats.schema import API_KEYS, SCHEMAS, Schema
 
 DEFINITION = re.compile(r"common/(?:metadata|message)/(\w+(?:Record|Message))\.json")
 CONTROL = frozenset(

@@ -24,7 +24,6 @@ from jbod_model.formats.metadata_version import (
     register_broker_record_version,
 )
 from jbod_model.formats.records import (
-    TYPE_NAMES,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ConfigRecord,
@@ -44,6 +43,7 @@ from jbod_model.formats.records import (
 )
 from jbod_model.formats.request_log import NewerLine, RequestLine
 from jbod_model.formats.requests import Request
+from jbod_model.formats.schema import TYPE_NAMES
 from jbod_model.replay.image import Image
 
 Difference = tuple[str, Any, Any]

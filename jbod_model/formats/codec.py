@@ -9,8 +9,6 @@ from typing import Any
 
 from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.formats.records import (
-    API_KEY_OF,
-    API_KEYS,
     AbortTransactionRecord,
     BeginTransactionRecord,
     BrokerRegistrationChangeRecord,
@@ -30,7 +28,7 @@ from jbod_model.formats.records import (
     UnregisterBrokerRecord,
     VersionedRecord,
 )
-from jbod_model.formats.schema import SCHEMAS, Field, Schema
+from jbod_model.formats.schema import API_KEY_OF, API_KEYS, SCHEMAS, Field, Schema
 from jbod_model.wire import PRIMITIVES, Read, Undecodable, Write, read_uvarint, take, write_uvarint
 
 FRAME_VERSION = 1

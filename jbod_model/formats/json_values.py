@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 from jbod_model.formats.codec import decode
 from jbod_model.formats.control_records import DUMP_NAMES, ControlRecord
 from jbod_model.formats.log import read_file
-from jbod_model.formats.records import TYPE_NAMES, Struct, UnknownRecord, VersionedRecord
-from jbod_model.formats.schema import SCHEMAS
+from jbod_model.formats.records import Struct, UnknownRecord, VersionedRecord
+from jbod_model.formats.schema import SCHEMAS, TYPE_NAMES
 from jbod_model.ids import Uuid
 
 T = TypeVar("T")

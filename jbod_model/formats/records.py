@@ -6,8 +6,6 @@ Source: the JSON schemas in ``metadata/src/main/resources/common/metadata`` of K
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jbod_model.ids import ZERO, Uuid
@@ -345,55 +343,3 @@ class VersionedRecord:
 
     record: Record
     version: int
-
-
-API_KEYS: Mapping[int, type[Record]] = {
-    0: RegisterBrokerRecord,
-    1: UnregisterBrokerRecord,
-    2: TopicRecord,
-    3: PartitionRecord,
-    4: ConfigRecord,
-    5: PartitionChangeRecord,
-    7: FenceBrokerRecord,
-    8: UnfenceBrokerRecord,
-    9: RemoveTopicRecord,
-    10: DelegationTokenRecord,
-    11: UserScramCredentialRecord,
-    12: FeatureLevelRecord,
-    14: ClientQuotaRecord,
-    15: ProducerIdsRecord,
-    17: BrokerRegistrationChangeRecord,
-    18: AccessControlEntryRecord,
-    19: RemoveAccessControlEntryRecord,
-    20: NoOpRecord,
-    21: ZkMigrationStateRecord,
-    22: RemoveUserScramCredentialRecord,
-    23: BeginTransactionRecord,
-    24: EndTransactionRecord,
-    25: AbortTransactionRecord,
-    26: RemoveDelegationTokenRecord,
-    27: RegisterControllerRecord,
-    28: ClearElrRecord,
-    29: UnregisterControllerRecord,
-}
-"""The class of each api key (R-REC-1). 6, 13 and 16 are not used."""
-
-MAX_VERSIONS: Mapping[type[Record], int] = dict.fromkeys(API_KEYS.values(), 0) | {
-    RegisterBrokerRecord: 4,
-    PartitionRecord: 2,
-    PartitionChangeRecord: 2,
-    BrokerRegistrationChangeRecord: 3,
-}
-"""The newest known version of each record type; the oldest is always 0."""
-
-API_KEY_OF: Mapping[type[Record], int] = {record: api_key for api_key, record in API_KEYS.items()}
-
-
-def _upper_snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper()
-
-
-TYPE_NAMES: Mapping[type[Record], str] = {record: _upper_snake(record.__name__) for record in API_KEYS.values()}
-"""``PartitionChangeRecord`` -> ``"PARTITION_CHANGE_RECORD"``, as Kafka's tools print it."""
-
-TYPE_OF_NAME: Mapping[str, type[Record]] = {name: record for record, name in TYPE_NAMES.items()}

@@ -9,11 +9,12 @@ Source: the JSON schemas of Kafka 4.4.0; ``make kafka-schema`` compares with tho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jbod_model.formats import control_records, records
-from jbod_model.formats.records import Struct
+from jbod_model.formats.records import Record, Struct
 
 TABLE = """
 BrokerEndpoint
@@ -251,3 +252,20 @@ def _read(table: str, module: object) -> dict[str, Schema]:
 
 SCHEMAS: Mapping[str, Schema] = _read(TABLE, records) | _read(CONTROL_TABLE, control_records)
 """The schemas by type name, including nested structs."""
+
+API_KEYS: Mapping[int, type[Record]] = {
+    int(api_key): getattr(records, name) for api_key, name in re.findall(r"^(\d+) (\w+)", TABLE, re.MULTILINE)
+}
+"""The class of each api key (R-REC-1). 6, 13 and 16 are not used."""
+
+API_KEY_OF: Mapping[type[Record], int] = {record: api_key for api_key, record in API_KEYS.items()}
+
+
+def _upper_snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper()
+
+
+TYPE_NAMES: Mapping[type[Record], str] = {record: _upper_snake(record.__name__) for record in API_KEYS.values()}
+"""``PartitionChangeRecord`` -> ``"PARTITION_CHANGE_RECORD"``, as Kafka's tools print it."""
+
+TYPE_OF_NAME: Mapping[str, type[Record]] = {name: record for record, name in TYPE_NAMES.items()}

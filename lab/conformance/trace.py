@@ -15,7 +15,8 @@ from typing import IO, Any
 
 from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.formats.json_values import JsonMismatch, read
-from jbod_model.formats.records import MAX_VERSIONS, TYPE_OF_NAME, VersionedRecord
+from jbod_model.formats.records import VersionedRecord
+from jbod_model.formats.schema import SCHEMAS, TYPE_OF_NAME
 
 LONGEST_LINE = 1 << 26
 """The most characters of one line. An image of a million partitions has about 400 MB; that of a trace some hundred
@@ -68,7 +69,7 @@ def recorded_records(line: dict[str, Any]) -> tuple[VersionedRecord, ...]:
         if record_type is None:
             raise JsonMismatch(f"records: {entry!r:.80} names no record type")
         version = entry.get("version")
-        if type(version) is not int or not 0 <= version <= MAX_VERSIONS[record_type]:
+        if type(version) is not int or not 0 <= version <= SCHEMAS[record_type.__name__].max_version:
             raise JsonMismatch(f"records: {entry['type']} has no version {version!r}")
         records.append(VersionedRecord(read(record_type, entry.get("data")), version))
     return tuple(records)

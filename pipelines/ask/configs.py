@@ -9,13 +9,13 @@ from typing import TypeVar
 from jbod_model.formats.codec import decode
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION, directories_supported, level_text
 from jbod_model.formats.records import (
-    TYPE_NAMES,
     ConfigRecord,
     FeatureLevelRecord,
     Record,
     RegisterBrokerRecord,
     ZkMigrationStateRecord,
 )
+from jbod_model.formats.schema import TYPE_NAMES
 from jbod_model.replay.image import min_isr_of
 from pipelines.ask.advice import few
 from pipelines.lake.reader import Lake

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from jbod_model.formats.codec import decode
 from jbod_model.formats.records import (
-    TYPE_NAMES,
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
     Record,
@@ -22,6 +21,7 @@ from jbod_model.formats.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from jbod_model.formats.schema import TYPE_NAMES
 from pipelines.lake.delta import is_among
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake

@@ -32,7 +32,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow.compute as pc
 
 from jbod_model.errors import JbodError, first_line_of
-from jbod_model.formats.records import TYPE_NAMES, NoOpRecord
+from jbod_model.formats.records import NoOpRecord
+from jbod_model.formats.schema import TYPE_NAMES
 from pipelines.fleet.clusters import FleetCluster
 from pipelines.lake import files
 from pipelines.lake.delta import NoLake, data_files, open_table

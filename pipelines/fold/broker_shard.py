@@ -24,7 +24,8 @@ from jbod_model.formats.control_records import (
     LeaderChangeMessage,
     VotersRecord,
 )
-from jbod_model.formats.records import API_KEY_OF, Record, RegisterControllerRecord, UnregisterControllerRecord
+from jbod_model.formats.records import Record, RegisterControllerRecord, UnregisterControllerRecord
+from jbod_model.formats.schema import API_KEY_OF
 from jbod_model.ids import Uuid
 from jbod_model.replay.registrations import BrokerRegistration, Member, QuorumState, RecordMoment, RegisteredController
 from pipelines.fold.brokers import BrokerChange, BrokerEvent, broker_states, brokers_of

@@ -16,7 +16,6 @@ import numpy as np
 from jbod_model.errors import ReplayViolation
 from jbod_model.formats.control_records import ControlRecord
 from jbod_model.formats.records import (
-    API_KEY_OF,
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
     Record,
@@ -24,6 +23,7 @@ from jbod_model.formats.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
+from jbod_model.formats.schema import API_KEY_OF
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.registrations import (

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from jbod_model.formats.records import (
-    API_KEY_OF,
     ClearElrRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
 )
+from jbod_model.formats.schema import API_KEY_OF
 from pipelines.fold.pack import narrow, pack, unpack
 from pipelines.formats.kernels import mix, njit, number_ids, renumber, take_lists
 from pipelines.formats.partitions import INT_LISTS

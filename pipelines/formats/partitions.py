@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jbod_model.formats.records import API_KEY_OF, PartitionChangeRecord, PartitionRecord
+from jbod_model.formats.records import PartitionChangeRecord, PartitionRecord
+from jbod_model.formats.schema import API_KEY_OF
 from jbod_model.replay.registrations import KEEP_RECOVERY_STATE, NO_LEADER_CHANGE
 from pipelines.formats.kernels import helper, inlined, load_i32, njit, uvarint
 from pipelines.formats.programs import BAD_LENGTH, BAD_TAG, BAD_VARINT, OK, SHORT, compact

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jbod_model.formats.records import API_KEYS
-from jbod_model.formats.schema import SCHEMAS, Field
+from jbod_model.formats.schema import API_KEYS, SCHEMAS, Field
 from pipelines.formats.kernels import helper, load_i32, njit, uvarint
 
 # Operations. The argument of STRING and ARRAY says whether null is allowed, that of STRUCTS where its elements begin.

@@ -17,7 +17,7 @@ from jbod_model.errors import MalformedLog
 from jbod_model.formats import codec
 from jbod_model.formats.batch import read_batch
 from jbod_model.formats.control_records import CONTROL_TYPE_NAMES
-from jbod_model.formats.records import API_KEY_OF, API_KEYS, TYPE_NAMES
+from jbod_model.formats.schema import API_KEY_OF, API_KEYS, TYPE_NAMES
 from pipelines.formats.arrow_arrays import column, texts
 from pipelines.formats.batches import BATCH_DTYPE, CONTROL_BIT, HEADER_BYTES
 from pipelines.formats.kernels import helper, load_i16, njit, uvarint, varint, zero

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError
-from jbod_model.formats.records import API_KEY_OF, NoOpRecord
+from jbod_model.formats.records import NoOpRecord
+from jbod_model.formats.schema import API_KEY_OF
 from pipelines.fold.events import CHANGE, PARTITION, TOPIC, Part, SliceIds
 from pipelines.fold.machine import Row, fold_rows
 from pipelines.fold.rows import TableRows, record_rows

@@ -27,7 +27,8 @@ import numpy as np
 import pyarrow as pa
 
 from jbod_model.errors import JbodError
-from jbod_model.formats.records import API_KEY_OF, FeatureLevelRecord
+from jbod_model.formats.records import FeatureLevelRecord
+from jbod_model.formats.schema import API_KEY_OF
 from pipelines.fold.broker_shard import QUORUM_TYPES
 from pipelines.fold.brokers import BROKER_TYPES
 from pipelines.fold.events import (

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from jbod_model.formats import codec
 from jbod_model.formats.json_values import record_as_json
-from jbod_model.formats.records import API_KEY_OF, ClearElrRecord, NoOpRecord, RemoveTopicRecord, TopicRecord
+from jbod_model.formats.records import ClearElrRecord, NoOpRecord, RemoveTopicRecord, TopicRecord
+from jbod_model.formats.schema import API_KEY_OF
 from jbod_model.replay.registrations import KEEP_RECOVERY_STATE, NO_LEADER_CHANGE
 from pipelines.formats.arrow_arrays import id_texts
 from pipelines.formats.kernels import take_lists

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jbod_model.errors import UsageError, first_line_of
-from jbod_model.formats.records import API_KEYS, TYPE_NAMES
+from jbod_model.formats.schema import API_KEYS, TYPE_NAMES
 from pipelines.fold.rows import record_rows
 from pipelines.fold.rules import rules
 from pipelines.formats.programs import programs

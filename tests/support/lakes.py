@@ -17,7 +17,8 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from jbod_model.formats.records import TYPE_NAMES, Record, UnknownRecord
+from jbod_model.formats.records import Record, UnknownRecord
+from jbod_model.formats.schema import TYPE_NAMES
 from jbod_model.profiles import KAFKA, Profile
 from pipelines.formats.records import kind_of, type_name
 from pipelines.lake.files import DataFile, write

@@ -13,6 +13,7 @@ from jbod_model.errors import ReplayViolation
 from jbod_model.formats import records as r
 from jbod_model.formats.log import LogWriter
 from jbod_model.formats.records import Record, VersionedRecord
+from jbod_model.formats.schema import API_KEYS, SCHEMAS
 from jbod_model.ids import Uuid
 from jbod_model.replay.image import Image
 from lab.conformance.trace import recorded_records
@@ -20,7 +21,7 @@ from tests.support.traces import lines
 from tests.support.written import TIME
 
 LAST = {  # the version that can say everything
-    kind: r.MAX_VERSIONS[kind] for kind in r.API_KEYS.values()
+    kind: SCHEMAS[kind.__name__].max_version for kind in API_KEYS.values()
 }
 
 

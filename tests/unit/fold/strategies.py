@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 
 from jbod_model.formats.control_records import CONTROL_TYPES, ControlRecord
 from jbod_model.formats.records import (
-    API_KEYS,
-    MAX_VERSIONS,
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
     VersionedRecord,
 )
-from jbod_model.formats.schema import SCHEMAS
+from jbod_model.formats.schema import API_KEYS, SCHEMAS
 from jbod_model.ids import Uuid
 
 _INTS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
@@ -51,7 +49,7 @@ VERSIONED: st.SearchStrategy[VersionedRecord] = st.sampled_from(
     [
         (record, version)
         for record in API_KEYS.values()
-        for version in range(MAX_VERSIONS[record] + 1)
+        for version in range(SCHEMAS[record.__name__].max_version + 1)
         if record not in MARKERS
     ]
 ).flatmap(lambda pair: structs(pair[0].__name__, pair[1]).map(lambda made: VersionedRecord(made, pair[1])))

@@ -14,7 +14,8 @@ from jbod_model.formats.codec import decode
 from jbod_model.formats.control_records import CONTROL_TYPE_NAMES, CONTROL_TYPE_OF, ControlRecord
 from jbod_model.formats.json_values import record_as_json
 from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
-from jbod_model.formats.records import TYPE_NAMES, UnknownRecord, VersionedRecord
+from jbod_model.formats.records import UnknownRecord, VersionedRecord
+from jbod_model.formats.schema import API_KEY_OF, API_KEYS, TYPE_NAMES
 from jbod_model.replay.transactions import committed
 from pipelines.fold.events import Events, events_of, rows_of_events
 from pipelines.fold.rows import record_rows
@@ -85,7 +86,7 @@ def _row(entry: LogEntry, index: int | None) -> Row:
     record = entry.record.record
     row |= {"read": entry.record, "record_version": entry.record.version}
     if isinstance(record, UnknownRecord):
-        known = r.API_KEYS.get(record.api_key)
+        known = API_KEYS.get(record.api_key)
         row["record_type"] = TYPE_NAMES[known] if known else f"UNKNOWN_{record.api_key}"
     else:
         row["record_type"] = TYPE_NAMES[type(record)]
@@ -125,7 +126,7 @@ def _event(entry: LogEntry) -> Row:
     event: Row = {
         "offset": entry.offset,
         "time": entry.timestamp * 1000,
-        "kind": r.API_KEY_OF[type(record)],
+        "kind": API_KEY_OF[type(record)],
         "snapshot": entry.in_snapshot,
         "topic": record.topic_id.bytes if hasattr(record, "topic_id") else bytes(16),
         "name": getattr(record, "name", getattr(record, "topic_name", "")),

@@ -16,7 +16,6 @@ from jbod_model.formats.codec import OF_THE_TABLES
 from jbod_model.formats.control_records import ControlRecord, LeaderChangeMessage, Voter
 from jbod_model.formats.log import LogWriter, read_file, write_snapshot
 from jbod_model.formats.records import (
-    API_KEY_OF,
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
@@ -27,6 +26,7 @@ from jbod_model.formats.records import (
     UnknownRecord,
     VersionedRecord,
 )
+from jbod_model.formats.schema import API_KEY_OF
 from jbod_model.ids import Uuid
 from tests.support.paths import CLUSTERS, GOLDEN
 from tests.support.volume import amount, sampled

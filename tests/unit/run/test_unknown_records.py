@@ -15,6 +15,7 @@ from jbod_model.errors import MalformedLog
 from jbod_model.formats import records as r
 from jbod_model.formats.log import LogWriter
 from jbod_model.formats.records import Record, VersionedRecord
+from jbod_model.formats.schema import API_KEYS
 from jbod_model.ids import Uuid
 from pipelines.check.catalogue import run_checks
 from pipelines.cli import main
@@ -165,7 +166,7 @@ def test_rebuild_by_a_jbod_that_knows_the_record_heals_the_lake(
     """R-REC-4: the broker's unregistration was not known."""
     log = log_of(tmp_path / "log", NOOP, BROKER, GONE, NOOP)
     local.replay(log, tmp_path / "fresh")
-    monkeypatch.delitem(r.API_KEYS, 1)
+    monkeypatch.delitem(API_KEYS, 1)
     monkeypatch.setattr(records, "_OF_THE_TABLES", np.array([0], np.int32))
     programs.cache_clear()
     local.replay(log, tmp_path / "lake")

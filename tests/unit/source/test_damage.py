@@ -17,7 +17,6 @@ from jbod_model.formats.codec import encode
 from jbod_model.formats.control_records import LeaderChangeMessage
 from jbod_model.formats.log import LogWriter, write_snapshot
 from jbod_model.formats.records import (
-    API_KEYS,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
@@ -25,6 +24,7 @@ from jbod_model.formats.records import (
     TopicRecord,
     VersionedRecord,
 )
+from jbod_model.formats.schema import API_KEYS
 from jbod_model.ids import Uuid
 from jbod_model.wire import write_varlong
 from tests.support.paths import metadata_dir

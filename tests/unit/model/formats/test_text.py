@@ -9,7 +9,8 @@ import pytest
 from jbod_model.errors import MalformedLog
 from jbod_model.formats.json_values import dump_lines
 from jbod_model.formats.log import MetadataLog
-from jbod_model.formats.records import API_KEYS, UnregisterControllerRecord
+from jbod_model.formats.records import UnregisterControllerRecord
+from jbod_model.formats.schema import API_KEYS
 from tests.support import kafka_dump
 from tests.support.paths import CLUSTERS, GOLDEN, KAFKAS, metadata_dir
 from tests.support.written import EVERY_TYPE, write_files

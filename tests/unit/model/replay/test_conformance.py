@@ -13,7 +13,8 @@ import pytest
 
 from jbod_model.formats import json_values
 from jbod_model.formats.log import LogReader, LogWriter, MetadataLog, Start, write_snapshot
-from jbod_model.formats.records import TYPE_OF_NAME, Record, VersionedRecord
+from jbod_model.formats.records import Record, VersionedRecord
+from jbod_model.formats.schema import TYPE_OF_NAME
 from jbod_model.ids import ZERO
 from jbod_model.replay.image import Image, snapshot_records
 from jbod_model.replay.offline import image_as_json

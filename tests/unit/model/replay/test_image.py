@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from jbod_model.errors import ReplayViolation
 from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import (
-    API_KEYS,
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ConfigRecord,
@@ -28,6 +27,7 @@ from jbod_model.formats.records import (
     UnregisterBrokerRecord,
     UnregisterControllerRecord,
 )
+from jbod_model.formats.schema import API_KEYS
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.profiles import DRAFT, KAFKA, KIP858, Profile
 from jbod_model.replay.image import HANDLERS, WITHOUT_EFFECT, Image, Partition, snapshot_records
