@@ -47,15 +47,6 @@ class OfflineReplica(NamedTuple):
     from_snapshot: bool
     """Whether it began at or before the offset: the beginning is known only from a snapshot."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns one JSON object. ``jsonable`` would be slow for hundreds of thousands: it inspects each field."""
-        fields: dict[str, Any] = dict(zip(_JSON_NAMES, self, strict=True))
-        fields["from_time"] = self.from_time.isoformat()
-        return fields
-
-
-_JSON_NAMES = OfflineReplica._fields
-
 
 @dataclass(frozen=True)
 class Cause:
@@ -219,8 +210,8 @@ class Offline:
         led = (partition for partition in self.partitions if not partition.offline and not partition.without_leader)
         return [partition for partition in led if partition.under_min_isr]
 
-    def as_json(self, shown: Sequence[OfflineReplica] | None = None) -> dict[str, Any]:
-        """One JSON object. Lists the replicas ``shown``, by default all of them."""
+    def as_json(self) -> dict[str, Any]:
+        """One JSON object, without the list of replicas."""
 
         def names(chosen: str) -> list[str]:
             return [partition.name for partition in self.partitions if getattr(partition, chosen)]
@@ -241,7 +232,6 @@ class Offline:
             "unseen_disks": self.unseen_disks,
             "perhaps_offline": jsonable(self.perhaps),
             **self.data.as_json(),
-            "replicas": [replica.as_json() for replica in (self.replicas if shown is None else shown)],
         }
 
 

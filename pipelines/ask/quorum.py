@@ -124,12 +124,6 @@ class QuorumAnswer:
     brokers: tuple[Node, ...]
     """Observers of the quorum, all of them."""
 
-    @property
-    def observers(self) -> tuple[Node, ...]:
-        """Registered nodes that are not voters: brokers, and other controllers."""
-        voters = {voter.node_id for voter in self.voters}
-        return tuple(node for node in (*self.controllers, *self.brokers) if node.node_id not in voters)
-
 
 @dataclass(frozen=True)
 class _Voters:

@@ -65,7 +65,7 @@ def offline(query: Inquiry, sizes: SizeSources = None) -> Reply:
     return Reply(
         chosen,
         lambda: {
-            **answer.as_json(()),
+            **answer.as_json(),
             "replicas": query.objects(chosen, chosen.rows if wanted.orders else answer.replicas),
         },
         lambda out: show_offline(out, answer, chosen, query.every),

@@ -164,7 +164,7 @@ class Inquiry:
     @property
     def wanted(self) -> Wanted:
         """The filters, the order and the limit."""
-        return self.given.wanted.with_names(self.lake.names)
+        return replace(self.given.wanted, names=self.lake.names)
 
     @property
     def is_log(self) -> bool:

@@ -63,7 +63,7 @@ def generation_of(lake: LakeUri, delta: DeltaTable) -> int:
 
 def taken_back(lake: LakeUri, delta: DeltaTable, offset: int, before: int, at: datetime) -> list[DataFile]:
     """Writes rows that retract everything from ``offset`` on. The lake ended at ``before``, now at ``offset``."""
-    later_files = [file for file in live_files(delta) if not _ends_before(file, offset)]
+    later_files = [file for file in live_files(delta) if not file.is_less("max.log_offset", offset)]
     wanted = f"(FROM {in_force(_all(lake, delta, later_files))} WHERE log_offset >= {offset})"
     generation = generation_of(lake, delta) + 1
     with connect(lake) as connection:
@@ -190,8 +190,3 @@ def _write(lake: LakeUri, parts: Sequence[pa.Table]) -> DataFile:
 
 def _all(lake: LakeUri, delta: DeltaTable, change_files: Sequence[LiveFile]) -> str:
     return read_parquet(lake, CHANGES.name, delta, [file.path for file in change_files])
-
-
-def _ends_before(file: LiveFile, offset: int) -> bool:
-    bound = file.statistics.get("max.log_offset")
-    return bound is not None and bound < offset

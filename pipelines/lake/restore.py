@@ -71,7 +71,7 @@ def take_back(lake: LakeWriter, cut: Cut, shards_of: ShardsOf) -> None:
 def _cut_records(lake: LakeWriter, offset: int) -> tuple[list[DataFile], list[LiveFile]]:
     added, gone = [], []
     for file in live_files(lake.tables[RECORDS.name]):
-        if _less(file, "max.log_offset", offset):
+        if file.is_less("max.log_offset", offset):
             continue
         gone.append(file)
         kept = _read(lake, RECORDS, [file]).filter(pc.field("log_offset") < offset)
@@ -85,12 +85,12 @@ def _cut_history(
 ) -> tuple[list[DataFile], list[LiveFile]]:
     history_files = live_files(lake.tables[table.name])
     opened = [file for file in history_files if file.shard >= 0]
-    gone = [file for file in history_files if file.shard < 0 and not _less(file, "max.to_offset", offset)]
+    gone = [file for file in history_files if file.shard < 0 and not file.is_less("max.to_offset", offset)]
     closed = _read(lake, table, gone).filter(pc.field("from_offset") < offset)
     again = closed.filter(pc.field("to_offset") >= offset)
     closed = closed.filter(pc.field("to_offset") < offset)
     owners = shards_of_rows(lake.identity.shards, table, again, shards_of)
-    touched = {file.shard for file in opened if not _less(file, "max.from_offset", offset)}
+    touched = {file.shard for file in opened if not file.is_less("max.from_offset", offset)}
     touched |= set(owners.tolist())
     parts: dict[int, list[pa.Table]] = defaultdict(list)
     for shard in sorted(touched):
@@ -129,7 +129,7 @@ def shards_of_rows(shards: int, table: Table, rows: pa.Table, shards_of: ShardsO
 
 def _cut_ledger(lake: LakeWriter, cut: Cut, before: int, written: dict[str, int]) -> None:
     """Commits one version: removes the publications after the offset, and ends the one that contains it there."""
-    gone = [file for file in live_files(lake.tables[LEDGER.name]) if not _less(file, "max.end_offset", cut.offset)]
+    gone = [file for file in live_files(lake.tables[LEDGER.name]) if not file.is_less("max.end_offset", cut.offset)]
     rows = sorted(_read(lake, LEDGER, gone).to_pylist(), key=lambda row: row["end_offset"])
     kept = [row for row in rows if row["end_offset"] < cut.offset]
     covering = next((row for row in rows if row["start_offset"] < cut.offset <= row["end_offset"]), None)
@@ -183,12 +183,6 @@ def _read(
     lake: LakeWriter, table: Table, table_files: Sequence[LiveFile], columns: Sequence[str] | None = None
 ) -> pa.Table:
     return files.read(lake.path, table, [file.path for file in table_files], columns)
-
-
-def _less(file: LiveFile, bound: str, offset: int) -> bool:
-    """Whether a bound is known and below the offset."""
-    value = file.statistics.get(bound)
-    return value is not None and value < offset
 
 
 def _reopen_requests(lake: LakeWriter, offset: int, time: datetime) -> dict[str, int]:

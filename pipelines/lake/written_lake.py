@@ -56,6 +56,11 @@ class LiveFile:
     statistics: Mapping[str, Any]
     """The statistics by delta-rs' names, such as ``max.to_offset``. An unknown one is missing or None."""
 
+    def is_less(self, bound: str, offset: int) -> bool:
+        """Whether a bound is known and below the offset."""
+        value = self.statistics.get(bound)
+        return value is not None and value < offset
+
 
 def live_files(delta: DeltaTable, shards: Iterable[int] | None = None) -> list[LiveFile]:
     """The files of a table's version: those of ``shards``, or of all partitions if it is None."""

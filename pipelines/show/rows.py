@@ -12,7 +12,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -184,10 +184,6 @@ class Wanted:
     def orders(self) -> bool:
         """Whether an order or a limit was asked for."""
         return bool(self.sort) or self.limit is not None
-
-    def with_names(self, names: Names) -> Wanted:
-        """The same, with the names of directories of a lake."""
-        return replace(self, names=names)
 
     def choose(self, table: RowTable, rows: Sequence[Any], lake: Lake | None = None) -> Chosen:
         """The rows to show.

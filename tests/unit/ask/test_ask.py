@@ -158,7 +158,7 @@ def test_offline_names_cause_and_hurt_partitions(tmp_path: Path) -> None:
     assert document["partitions_all_offline"] == ["orders-1"]
     assert document["partitions_under_min_isr"] == ["orders-1"]
     assert (document["replicas_in_all"], document["partitions_in_all"], document["offline_replicas"]) == (3, 2, 2)
-    assert [replica["from_offset"] for replica in document["replicas"]] == [5, 5]
+    assert [replica.from_offset for replica in answer.replicas] == [5, 5]
 
 
 def test_offline_before_the_failure_is_nothing(tmp_path: Path) -> None:

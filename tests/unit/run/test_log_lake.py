@@ -37,7 +37,7 @@ from tests.unit.fold.histories import histories, log_of
 
 COPIES = sorted(path for path in CLUSTERS.glob("*/metadata/*") if path.is_dir())
 QUESTIONS: dict[str, Callable[[Lake], object]] = {
-    "offline": lambda lake: offline(lake).as_json(),
+    "offline": lambda lake: (answer := offline(lake)).as_json() | {"replicas": answer.replicas},
     "status": status,
     "directories": directories,
     "image": image,
