@@ -390,6 +390,12 @@ class LastCopies:
         reported there, before it left, by a process that had not registered (R-COPY-12)."""
         return list(self._recreated.get((broker, directory), ()))
 
+    def left_in(self, broker: int, directory: str) -> set[str]:
+        """The partitions of ``twice``, and those that no record had placed when the directory left (R-ACT-8)."""
+        here = f"d.broker_id = {broker} AND d.directory_id = '{directory}'"
+        unplaced = self._left(f"a.kind <> 'assigned' AND a.from_offset < d.to_offset AND {here}")
+        return {*self.twice(broker, directory), *unplaced.get((broker, directory), ())}
+
     def only_leader_in_sync(self, broker: int) -> set[str]:
         """Partitions of a broker whose in-sync set is one other replica."""
         rows = self.lake.query(
@@ -401,6 +407,10 @@ class LastCopies:
 
     @cached_property
     def _recreated(self) -> Mapping[tuple[int, str], Sequence[str]]:
+        return self._left("a.kind = 'assigned' AND a.directory_id = d.directory_id")
+
+    def _left(self, which: str) -> dict[tuple[int, str], list[str]]:
+        """By broker and directory: partitions placed elsewhere since it left, of assignments ``which`` (SQL)."""
         rows = self.lake.query(
             f"""
             WITH listed AS (
@@ -411,16 +421,16 @@ class LastCopies:
                 SELECT s.topic_id, s.partition, s.broker_id, s.from_offset FROM {self.lake.until("assignments")} s
                 JOIN listed USING (broker_id, directory_id) WHERE s.from_offset < listed
             )
-            SELECT DISTINCT a.broker_id, a.directory_id, n.topic, n.partition
+            SELECT DISTINCT d.broker_id, d.directory_id, n.topic, n.partition
             FROM {self.lake.until("assignments")} a
             JOIN {self.lake.at("assignments")} n ON n.topic_id = a.topic_id AND n.partition = a.partition
-                 AND n.broker_id = a.broker_id AND n.directory_id <> a.directory_id AND n.kind = 'assigned'
-            JOIN {self.lake.until("directories")} d ON d.broker_id = a.broker_id AND d.directory_id = a.directory_id
+                 AND n.broker_id = a.broker_id AND n.kind = 'assigned'
+            JOIN {self.lake.until("directories")} d ON d.broker_id = a.broker_id AND d.directory_id <> n.directory_id
             LEFT JOIN {self.lake.until("brokers")} f ON f.broker_id = a.broker_id AND f.to_offset = d.to_offset
                  AND f.fenced
             LEFT JOIN early e ON e.topic_id = a.topic_id AND e.partition = a.partition AND e.broker_id = a.broker_id
                  AND e.from_offset = a.to_offset
-            WHERE a.kind = 'assigned' AND a.to_offset IS NOT NULL AND d.to_offset IS NOT NULL
+            WHERE {which} AND a.to_offset IS NOT NULL AND d.to_offset IS NOT NULL
               AND (a.to_offset >= coalesce(f.from_offset, d.to_offset) OR e.from_offset IS NOT NULL)
             ORDER BY ALL
             """

@@ -121,16 +121,18 @@ def _about_perhaps(place: Place, perhaps: Sequence[AtRisk]) -> list[Reason]:
 
 
 def _about_recreated(place: Place, data: Losses, named: Collection[str]) -> Iterator[Reason]:
-    """Replicas that were recreated elsewhere have left their next best copies in it (R-ACT-8)."""
+    """Replicas that were recreated elsewhere may have left their next best copies in it (R-ACT-8)."""
     at, last = place.directory_id or "", data.last_copies
-    left = set() if place.listed else {*last.twice(place.broker_id, at)} - {*named}
+    left = set() if place.listed else last.left_in(place.broker_id, at) - {*named}
     judged = {loss.name for loss in data.losses if loss.accepted or loss.held_in(at)}
     hurt = sorted(left & ({loss.name for loss in data.losses} - judged | {replica.name for replica in data.at_risk}))
     if hurt:
         what = f"it may hold a part of {_count(hurt, 'partition')} whose complete copies are lost or not in use"
         yield Reason(True, what, look(f"do not wipe {place.name}: save these partitions from it first"), hurt)
     if left and (late := sorted(left & last.only_leader_in_sync(place.broker_id) - {*hurt})):
-        what = f"{_count(late, 'replica')} recreated elsewhere left a log in it, and only the leader is in sync"
+        what = (
+            f"{_count(late, 'replica')} recreated elsewhere may have left a log in it, and only the leader is in sync"
+        )
         yield Reason(True, what, [wait_until_in_sync(place.broker_id, late)], late)
 
 

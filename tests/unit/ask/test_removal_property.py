@@ -36,7 +36,7 @@ def test_history_in_which_a_disk_was_once_safe_to_remove_has_none() -> None:
 
 def judge(seed: int) -> Counter[str]:
     """Ask about the first disk of a history that is the only one, of those that work, with everything or what is left
-    of it. Left out: a disk that a replica is assigned to, which is never safe; and one that no record ever named."""
+    of it. Left out: a disk that a replica is assigned to, which is never safe."""
     counts: Counter[str] = Counter()
     try:
         for world in history(seed):
@@ -72,7 +72,7 @@ def only_ones(world: RecordedWorld) -> Iterator[tuple[Broker, Disk]]:
     every = [(broker, disk) for broker in world.brokers.values() for disk in (*broker.disks, *broker.shelf)]
     for broker, disk in every:
         log = disk.log
-        if log is None or not log.named or disk.unknowable or log is world.serving(broker.id):
+        if log is None or disk.unknowable or log is world.serving(broker.id):
             continue
         if broker.id in partition.replicas and partition.directory(broker.id) == disk.id:
             continue

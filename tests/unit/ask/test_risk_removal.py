@@ -346,6 +346,9 @@ def test_disk_of_a_follower_is_not_safe_to_remove_while_the_leader_may_be_on_a_d
     (reason,) = blocking(safe_to_remove(story.lake(tmp_path / "perhaps"), f"3:{disk('d')}"))
     assert reason.startswith("without it broker 3 gives up the last complete copy of 1 partition")
     lake = story.assign("t", 0, 2, "a").lake(tmp_path / "placed")  # the leader was on the other disk
+    (reason,) = blocking(safe_to_remove(lake, f"3:{disk('d')}"))
+    assert reason.endswith("and only the leader is in sync")
+    lake = story.change("t", 0, isr=(2, 3)).lake(tmp_path / "in sync")
     assert safe_to_remove(lake, f"3:{disk('d')}").safe
 
 
@@ -401,7 +404,7 @@ def test_disk_of_a_replica_recreated_elsewhere_is_not_safe_to_remove_until_its_p
     def against(name: str, accepted_until: int = -1) -> list[str]:
         return blocking(safe_to_remove(story.lake(tmp_path / name), f"2:{disk('c')}", accepted_until=accepted_until))
 
-    late = "1 replica recreated elsewhere left a log in it, and only the leader is in sync"
+    late = "1 replica recreated elsewhere may have left a log in it, and only the leader is in sync"
     part = "it may hold a part of 1 partition whose complete copies are lost or not in use"
     assert against("unnoticed") == [late]
     story.fence(1).change("t", 0, leader=-1)
@@ -421,3 +424,20 @@ def test_disk_of_a_replica_recreated_elsewhere_is_safe_to_remove_while_others_ar
     story = Story().broker(1, "ab").broker(2, "cd").broker(3, "e").topic("t", {1: "a", 2: "c", 3: "e"})
     story.left(2, "d").change("t", 0, isr=(1, 3)).broker(2, "d", process=2).assign("t", 0, 2, "d")
     assert safe_to_remove(story.lake(tmp_path), f"2:{disk('c')}").safe
+
+
+@pytest.mark.parametrize("kind", ["unassigned", "migrating"])
+@pytest.mark.parametrize("early", [False, True], ids=["registered first", "reported first"])
+def test_disk_of_a_replica_that_no_record_had_placed_is_not_safe_to_remove_while_only_the_leader_is_in_sync(
+    tmp_path: Path, kind: str, *, early: bool
+) -> None:
+    """R-ACT-8. The leader may be dead, and the replica was recreated: its log may be in the disk c."""
+    story = Story().broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: kind})
+    if early:
+        story.change("t", 0, isr=(1,)).fence(2).assign("t", 0, 2, "d").broker(2, "d", process=2)
+    else:
+        story.left(2, "d").change("t", 0, isr=(1,)).broker(2, "d", process=2).assign("t", 0, 2, "d")
+    late = "1 replica recreated elsewhere may have left a log in it, and only the leader is in sync"
+    assert blocking(safe_to_remove(story.lake(tmp_path / "alone"), f"2:{disk('c')}")) == [late]
+    story.change("t", 0, isr=(1, 2))
+    assert safe_to_remove(story.lake(tmp_path / "in sync"), f"2:{disk('c')}").safe
