@@ -46,6 +46,7 @@ from pipelines.lake.uris import LakeUri
 from pipelines.settings import Settings
 from pipelines.show.answers import TROUBLES
 from pipelines.show.text import age, many, not_known, when
+from pipelines.start.process import cores
 from pipelines.start.session import cache_dir
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def ask_all(question: str, clusters: Sequence[FleetCluster], *, now: datetime | 
     """The answers of all clusters, in any order, as they come. A lake that cannot be read is an answer, too."""
     now = now or datetime.now(UTC)
     stamp = _code()
-    processes = min(len(clusters), os.cpu_count() or 1)
+    processes = min(len(clusters), cores())
     if processes < 2:
         yield from (_ask(question, cluster, now, stamp) for cluster in clusters)
         return

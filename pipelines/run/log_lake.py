@@ -5,7 +5,6 @@ The stages are those of the main job, in one micro-batch. DuckDB reads the table
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +37,7 @@ from pipelines.source.log_options import LogOptions
 from pipelines.source.plan import Planner, lines_of_end
 from pipelines.source.positions import Slice
 from pipelines.source.slices import read_slice
+from pipelines.start.process import cores
 
 HELD = "held"
 """The kind of a row that says that a slice has events for the shard, which the sink holds (pipelines.run.stages)."""
@@ -82,7 +82,7 @@ class ReplayedLog:
 
     def records(self) -> pa.Table:
         """All rows of ``records``. The log is read once more."""
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(cores()) as pool:
             return pa.concat_tables(pool.map(_records, self.pieces))
 
 

@@ -9,7 +9,6 @@ The loop is pure. It takes the two stages as functions, and what it yields goes 
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import Generic, TypeVar
 from jbod_model.errors import JbodError
 from pipelines.fold.machine import Row
 from pipelines.run.errors import first_error
+from pipelines.start.process import cores
 
 End = TypeVar("End")
 Piece = TypeVar("Piece")
@@ -51,7 +51,7 @@ def micro_batches(
     returns the next state. ``threads``: the pieces or shards in work at once, by default as many as this machine has
     cores. Raises the error of the first piece that has one, and of several shards the error with the lowest offset.
     """
-    pool = ThreadPoolExecutor(threads or os.cpu_count() or 1)
+    pool = ThreadPoolExecutor(threads or cores())
 
     def each(number: int, what: str, work: Callable[[_A], _B], items: Sequence[_A]) -> Iterator[_B]:
         """The results of ``work`` in the order of the items. Shows progress."""

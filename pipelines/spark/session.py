@@ -24,7 +24,7 @@ from jbod_model.errors import JbodError, UsageError
 from pipelines.java import Java, use_java
 from pipelines.spark.jvm import Jvm, exit_code, session_of, start_jvm, user_has_entry
 from pipelines.spark.versions import NOT_FETCHED, with_delta
-from pipelines.start.process import PLAIN, PRELOAD, are_plain, choose, is_on
+from pipelines.start.process import PLAIN, PRELOAD, are_plain, choose, cores, is_on
 from pipelines.start.session import JAVA_OPTIONS, SPARK_OPTIONS, class_archive, use_spark_home
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def is_local(master: str) -> bool:
 def tasks_of(master: str) -> int:
     """How many tasks a local master runs at once."""
     number = master.removeprefix("local").strip("[]").partition(",")[0]
-    return int(number or 1) if number != "*" else os.cpu_count() or 1
+    return int(number or 1) if number != "*" else cores()
 
 
 def is_of_this_process(wanted: Spark) -> bool:
@@ -284,7 +284,7 @@ def fault_of_jvm(problem: BaseException) -> JbodError | None:
 
 def _partitions(master: str) -> int:
     """As many as cores. For a cluster this is unknown before its executors start."""
-    return min(os.cpu_count() or 1, _MOST_PARTITIONS) if is_local(master) else _MOST_PARTITIONS
+    return min(cores(), _MOST_PARTITIONS) if is_local(master) else _MOST_PARTITIONS
 
 
 def _sockets_fit(master: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which start-up tricks are on, and those that set up a Python process: garbage collection, threads, plain kernels.
+"""Which start-up tricks are on, those that set up a Python process (garbage collection, plain kernels), and its cores.
 
 The setting ``spark.fast_start`` is true, false, or a list of names. Plain kernels run as the Python functions that they
 are: for a small log, numba takes longer to load than they to run.
@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -41,6 +42,16 @@ def is_on(trick: Trick) -> bool:
 _THREADS = "OPENBLAS_NUM_THREADS"
 # Numbers of malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
+
+
+@cache
+def cores() -> int:
+    """The cores that this process may use. A pod with a limit has fewer than its node, which Python counts."""
+    import duckdb
+
+    with duckdb.connect() as connection:  # it knows the limit of a cgroup
+        threads = int(connection.execute("SELECT current_setting('threads')").fetchall()[0][0])
+    return min(threads, len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else threads
 
 
 def collect_rarely() -> None:

@@ -1,4 +1,4 @@
-"""Garbage collection and OpenBLAS's threads in the process of a command, and in the parent of Spark's workers."""
+"""Garbage collection, threads and cores in the process of a command, and in the parent of Spark's workers."""
 
 from __future__ import annotations
 
@@ -134,3 +134,14 @@ def test_number_of_threads_that_the_user_set_stays() -> None:
 @pytest.mark.parametrize(("tricks", "words"), [(["process"], ["True", "True"]), rare([], ["False", "False"])])
 def test_parent_of_workers_hides_its_objects_from_the_collector(tricks: list[str], words: list[str]) -> None:
     assert _last_words(PARENT, **{VARIABLE: json.dumps(tricks)}) == words
+
+
+def test_process_that_is_bound_to_one_core_counts_one() -> None:
+    """Cause: a fleet's questions started a process for each core of the node, in a pod that may use one of them."""
+    program = (
+        "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); import pipelines.start.process as p; "
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}print(p.cores())"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")
