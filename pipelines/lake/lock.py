@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -50,8 +50,11 @@ def alone(lake: LakeUri) -> Iterator[None]:
         elif "://" in lake:
             yield
         else:
-            with _file_lock(lake):
-                yield
+            busy = f"{lake}: another process has been writing for {PATIENCE:.0f} s: try again later"
+            with _disk_faults(lake):
+                Path(lake).mkdir(parents=True, exist_ok=True)
+                with _held(FileLock(Path(lake, LOCK), thread_local=False, is_singleton=True), PATIENCE, busy):
+                    yield
 
 
 @contextmanager
@@ -69,21 +72,16 @@ def _alone_here(lake: LakeUri) -> Iterator[None]:
 
 
 @contextmanager
-def _file_lock(lake: LakeUri) -> Iterator[None]:
-    path = Path(lake)
-    with _disk_faults(lake):
-        path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path / LOCK, thread_local=False, is_singleton=True)
-        try:
-            lock.acquire(timeout=PATIENCE)
-        except Timeout:
-            raise UsageError(
-                f"{lake}: another process has been writing for {PATIENCE:.0f} s: try again later"
-            ) from None
-        try:
-            yield
-        finally:
-            lock.release()
+def _held(lock: FileLock, patience: float, busy: str) -> Iterator[None]:
+    """Holds the lock. Raises UsageError, which says ``busy``, if another process has it for ``patience`` seconds."""
+    try:
+        lock.acquire(timeout=patience)
+    except Timeout:
+        raise UsageError(busy) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
@@ -100,16 +98,11 @@ def only_run(lake: LakeUri) -> Iterator[str]:
     if "://" in lake:
         yield ""
         return
-    lock = FileLock(Path(lake, RUN))
-    with _disk_faults(lake):
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise UsageError(f"{lake}: another jbod replay runs on this lake: end it, or use another --lake") from None
-    try:
+    busy = f"{lake}: another jbod replay runs on this lake: end it, or use another --lake"
+    with ExitStack() as held:
+        with _disk_faults(lake):
+            held.enter_context(_held(FileLock(Path(lake, RUN)), 0, busy))
         yield ""
-    finally:
-        lock.release()
 
 
 class RunWatch:
@@ -222,13 +215,9 @@ class Lease:
         self._renewed = 0.0
         self._taken_by_other = False
         self._end: threading.Event | None = None
-        self._id = uuid.uuid4().hex
-        self._writing = threading.Lock()
-
-    @property
-    def name(self) -> str:
+        self.name = uuid.uuid4().hex
         """What ``holder`` says while this lease is held."""
-        return self._id
+        self._writing = threading.Lock()
 
     def acquire(self, patience: float) -> None:
         """Takes the lease. Raises Held when its owner lives and ``patience`` seconds are over."""
@@ -341,7 +330,7 @@ class Lease:
                 "machine": _machine(),
                 "process": _started(os.getpid()),
                 # No two contents are the same, so no two versions have the same tag.
-                "id": f"{self._id} {now.timestamp()}",
+                "id": f"{self.name} {now.timestamp()}",
             }
         ).encode()
 
