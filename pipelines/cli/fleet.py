@@ -14,7 +14,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.options import AsJson, Group
+from pipelines.cli.options import AsJson, Group, Listen, MetricsFile
 from pipelines.cli.progress import Interrupts, Stopped
 from pipelines.cli.question import print_json
 
@@ -120,14 +120,8 @@ def report(
 
 def metrics(
     file: FleetFile,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write this file in one step instead; node_exporter's textfile collector reads *.prom."),
-    ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve the metrics to Prometheus at this address, until interrupted."),
-    ] = None,
+    out: MetricsFile = None,
+    listen: Listen = None,
 ) -> None:
     """The metrics of every cluster as Prometheus text, with the label cluster."""
     from pipelines.fleet.clusters import FollowedFile

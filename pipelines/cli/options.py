@@ -157,6 +157,14 @@ CommandConfig = Annotated[
     str | None,
     typer.Option("--command-config", metavar="FILE", help="Properties of Kafka's clients, for TLS and SASL."),
 ]
+MetricsFile = Annotated[
+    Path | None,
+    typer.Option(help="Write this file in one step instead; node_exporter's textfile collector reads *.prom."),
+]
+Listen = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Serve the metrics to Prometheus at this address, until interrupted."),
+]
 Brokers = Annotated[list[str] | None, _which("--broker", metavar="ID", help="Only of this broker.")]
 Topics = Annotated[list[str] | None, _which("--topic", metavar="GLOB", help="Only of this topic: orders, or orders*.")]
 Dirs = Annotated[

@@ -15,7 +15,7 @@ import typer
 
 from jbod_model.errors import UsageError
 from pipelines.cli import progress
-from pipelines.cli.options import AsJson, LakePath, MaintainedLake
+from pipelines.cli.options import AsJson, LakePath, Listen, MaintainedLake, MetricsFile
 from pipelines.cli.question import open_lake, print_json, refuse_damage
 from pipelines.lake.uris import LakeUri
 
@@ -139,15 +139,9 @@ def metrics(
             help="With --lake: measure also how far the lake is behind this log. Else: measure the log.",
         ),
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Write this file in one step instead; node_exporter's textfile collector reads *.prom."),
-    ] = None,
+    out: MetricsFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of Prometheus text.")] = False,
-    listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Serve the metrics to Prometheus at this address, until interrupted."),
-    ] = None,
+    listen: Listen = None,
     rules: Annotated[bool, typer.Option("--rules", help="Print alerting and recording rules for Prometheus.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a dashboard for Grafana to import.")] = False,
 ) -> None:
