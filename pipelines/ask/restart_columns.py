@@ -345,7 +345,6 @@ def _numbers(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
 def _flat(table: pa.Table, name: str) -> tuple[npt.NDArray[np.int64], Any]:
     """The row of each element of a column of lists, and the elements."""
     column = table[name].combine_chunks()
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     rows = np.repeat(np.arange(len(column)), np.diff(_numbers(column.offsets)))
     values = column.flatten()
     return rows, values if pa.types.is_string(values.type) else _numbers(values)
@@ -420,7 +419,6 @@ def _settings(
     """The distinct settings of topics, and the index of each partition's."""
     wanted, unclean = min_isr(lake, default_min_isr), setting(lake, UNCLEAN_ELECTION)
     coded = pc.dictionary_encode(table["topic"].combine_chunks())
-    coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
     topic = _numbers(coded.indices)
     names = coded.dictionary.to_pylist()
     first = np.ones(len(names), np.int32)

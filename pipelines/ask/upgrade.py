@@ -219,7 +219,7 @@ class _Member:
 
     def lacks(self, feature: str, level: int) -> bool:
         supported = self.supports(feature)
-        return not self.registered or not (level == 0 or supported.lowest <= level <= supported.highest)
+        return not self.registered or not supported.lowest <= level <= supported.highest
 
 
 def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GHOST_AFTER) -> UpgradeCheck:
