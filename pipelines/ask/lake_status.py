@@ -13,7 +13,7 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from pipelines.ask.advice import Advice, few, restart_to_elect, steps_in_words
+from pipelines.ask.advice import Advice, few, look, restart_to_elect, steps_in_words
 from pipelines.ask.advice_last_copies import elect_any
 from pipelines.ask.configs import features, min_isr
 from pipelines.ask.json_values import NamedPartition
@@ -248,8 +248,14 @@ def leaderless(lake: Lake, last: LastCopies) -> list[Leaderless]:
         return []
     about = _Reasons(last, shutting_down(lake)).about
     groups: dict[tuple[str, str], tuple[Sequence[Advice], list[LeaderlessPartition]]] = {}
+    end = lake.append_end
+    cut = (
+        {since for since, _ in lake.of_one_append([(row[4], lake.offset) for row in rows])} if end > lake.offset else ()
+    )
+    within = f"no replica leads at an offset within an append, which the controller wrote up to offset {end}"
+    wait = look(f"ask with --at-offset {end}: what else it wrote at once says why, or who leads")
     for topic, number, replicas, named, since, micros, in_snapshot in rows:
-        finding, steps = about(topic, number, replicas, named)
+        finding, steps = (within, wait) if since in cut else about(topic, number, replicas, named)
         _, members = groups.setdefault((finding, steps_in_words(steps)), (steps, []))
         members.append(LeaderlessPartition(topic, number, replicas, named, since, time_of(micros), in_snapshot))
     return [Leaderless(finding, *group) for (finding, _), group in groups.items()]

@@ -88,6 +88,11 @@ def open_lake(
         for line in read.notes:
             progress.notice(f"labels: {line}")
         lake = replace(lake, named=read.statements)
+    if at_offset is not None and lake.append_end > lake.offset:
+        progress.notice(
+            f"offset {at_offset} lies within an append, which the controller wrote at once: no broker acts on a part "
+            f"of it; --at-offset {lake.append_end} has all of it"
+        )
     if at_time is not None and time is not None and not is_exact(at_time):
         meant = f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         progress.notice(f"--at-time {at_time} is {meant}: the answer is of offset {lake.offset}")

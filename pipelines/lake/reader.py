@@ -223,6 +223,14 @@ class Lake:
         )
         return dict(rows)
 
+    @cached_property
+    def append_end(self) -> int:
+        """The last offset of the batch with the record at this offset. The controller wrote all of it at once."""
+        rows = self._rows("records", lambda file: _at_most(file["min.log_offset"], self.offset))
+        of_batch = f"NOT snapshot AND log_offset >= {self.offset} AND batch_offset <= {self.offset}"
+        ((end,),) = self.query(f"SELECT max(log_offset) FROM {rows} WHERE {of_batch}")
+        return self.offset if end is None else int(end)
+
     def of_one_append(self, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """The pairs of offsets whose records are of one batch."""
         batch = self.batches(sorted({offset for pair in pairs for offset in pair})) if pairs else {}

@@ -297,6 +297,13 @@ class LogLake(Lake):
         """The base offsets of the batches with the records at these offsets."""
         return {offset: base for offset, base, _ in self.log.of_batches(offsets)}
 
+    @property
+    def append_end(self) -> int:
+        """The last offset of the batch with the record at this offset."""
+        first = self.log.batches[0]
+        after = int(np.searchsorted(first, self.offset, "right"))
+        return (int(first[after]) if after < len(first) else self.log.end_offset) - 1
+
     def setting_records(self) -> str:
         """SQL for the records that hold settings, up to this offset."""
         return f"(SELECT * FROM {self._table(SETTINGS)} WHERE log_offset <= {self.offset})"

@@ -98,6 +98,20 @@ def test_answer_about_losses_of_a_log_that_begins_with_a_snapshot_says_since_whe
     assert [NOT_KNOWN in text for text in errors] == [False, True]
 
 
+def test_offset_within_an_append_is_said_and_nothing_is_restarted_for_what_the_rest_of_it_explains(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """160 to 162 were written at once: at 160 a partition has no leader, and only 162 says that its disk failed. It was
+    "restart broker 1, which is in sync or eligible"."""
+    local.replay(Path(SOURCE), tmp_path / "lake")
+    for where in (["--lake", "lake"], ["--log", SOURCE]):
+        for offset, within in ((160, True), (162, False)):
+            _, text, errors = leave(capsys, "offline", *where, "--at-offset", str(offset), "--json")
+            assert ("--at-offset 162 has all of it" in errors) == within
+            steps = [step["action"] for group in json.loads(text)["leaderless"] for step in group["steps"]]
+            assert steps == (["look"] if within else [])
+
+
 def test_broker_and_directory_that_are_so_in_the_first_snapshot_have_been_so_at_or_before_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
