@@ -74,9 +74,9 @@ def directories(lake: Lake) -> list[Directory]:
     for broker, directory in sorted({*held, *(key for key, (ended_by, *_) in known.items() if ended_by is None)}):
         kind, replicas, leaders = held.get((broker, directory), ("assigned", 0, 0))
         ended_by, since, time, in_snapshot = known.get((broker, directory), ("unknown", None, None, False))
-        state = kind if kind != "assigned" else ended_by or "online"
         fenced = brokers.get(broker)
         status = "missing" if fenced is None else "fenced" if fenced else "online"
+        state = kind if kind != "assigned" else ended_as(ended_by or "online", status)
         cordoned, cordon_time = cordons.get((broker, directory), (None, None))
         broker_directories.append(
             Directory(
@@ -84,6 +84,11 @@ def directories(lake: Lake) -> list[Directory]:
             )
         )
     return broker_directories
+
+
+def ended_as(ended_by: str, broker: str) -> str:
+    """Why a directory went. If a snapshot lacks it: by whether its ``broker``, online, fenced or missing, is there."""
+    return ended_by if ended_by != "resync" else "unregistered" if broker == "missing" else "deregistered"
 
 
 def _cordons(lake: Lake) -> dict[tuple[int, str], tuple[int, datetime]]:

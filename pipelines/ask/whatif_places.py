@@ -20,6 +20,7 @@ from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.profiles import Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from pipelines.ask.configs import UNCLEAN_ELECTION, features, setting
+from pipelines.ask.lake_status import ended_as
 from pipelines.ask.loss import partition_of
 from pipelines.lake.kept_sizes import kept_sizes
 from pipelines.lake.ledger import time_if_any
@@ -180,7 +181,7 @@ def already(lake: Lake, place: Place) -> Already | None:
             f"SELECT count(*) FROM {lake.until('assignments')} WHERE {_inside(place)} "
             f"AND from_offset <= {offset} AND (to_offset IS NULL OR to_offset > {offset})"
         )
-    return Already(place, state, offset, time_if_any(time), in_snapshot, took, held)
+    return Already(place, ended_as(state, place.broker), offset, time_if_any(time), in_snapshot, took, held)
 
 
 def _inside(place: Place) -> str:

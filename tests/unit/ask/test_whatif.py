@@ -22,6 +22,7 @@ from jbod_model.profiles import KAFKA
 from jbod_model.replay.image import BrokerRegistration, Image
 from jbod_model.whatif import Failures, after, applied
 from pipelines.ask.configs import UNCLEAN_ELECTION
+from pipelines.ask.lake_status import directories
 from pipelines.ask.removal import safe_to_remove
 from pipelines.ask.risk import risk
 from pipelines.ask.whatif import whatif
@@ -362,8 +363,23 @@ def test_directory_and_leader_that_a_snapshot_has_no_more_went_at_or_before_it(
             main.main([*words, "--lake", str(tmp_path)])
         lines += capsys.readouterr().out.splitlines()
     gone, unled = [line for line in lines if "before offset 9, " in line]
-    assert gone.startswith(f"  directory {disk('a')} of broker 1: it went at or before offset 9, ")
+    assert gone.startswith(
+        f"  directory {disk('a')} of broker 1: its broker came back without it at or before offset 9, "
+    )
     assert unled.startswith("    at or before offset 9, ")
+
+
+@pytest.mark.parametrize(("registered", "state"), [(True, "deregistered"), (False, "unregistered")])
+def test_directory_that_only_a_snapshot_lacks_went_as_for_the_other_answers(
+    tmp_path: Path, registered: bool, state: str
+) -> None:
+    """It was "resync", which no page knows, where offline says that the broker came back without it."""
+    before = Story().broker(1, "ab").broker(2, "c").topic("t", {1: "a", 2: "c"}).entries
+    after = (Story().broker(1, "b") if registered else Story()).broker(2, "c").topic("t", {1: "a", 2: "c"}).entries
+    write_lake(tmp_path, before, [replace(entry, offset=9, snapshot_index=at) for at, entry in enumerate(after)])
+    lake = Lake.open(tmp_path)
+    assert [row.state for row in directories(lake) if row.directory_id == str(disk("a"))] == [state]
+    assert [failure.state for failure in whatif(lake, [f"1:{disk('a')}"]).already] == [state]
 
 
 def test_whatif_of_what_failed_says_since_when_and_what_it_took(
