@@ -138,6 +138,8 @@ class Status:
     features: Mapping[str, int]
     brokers: int
     brokers_fenced: int
+    brokers_missing: int
+    """Brokers that are not registered, but have replicas."""
     directories: int
     topics: int
     partitions: int
@@ -163,7 +165,8 @@ def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> St
     ((directories,),) = lake.query(f"SELECT count(*) FROM {lake.at('directories')}")
     ((topics, partitions),) = lake.query(f"SELECT count(DISTINCT topic_id), count(*) FROM {lake.at('partitions')}")
     kinds = lake.query(f"SELECT kind, count(*) FROM {lake.at('assignments')} GROUP BY kind ORDER BY kind")
-    ((offline,),) = lake.query(f"SELECT count(*) FROM {lake.at('offline_replicas')}")
+    missing = "count(DISTINCT broker_id) FILTER (reason = 'broker missing')"
+    ((offline, missing),) = lake.query(f"SELECT count(*), {missing} FROM {lake.at('offline_replicas')}")
     hit = count_troubled(lake, default_min_isr)
     lost = count_lost(lake, default_min_isr, accepted_until)
     return Status(
@@ -179,6 +182,7 @@ def status(lake: Lake, default_min_isr: int = 1, accepted_until: int = -1) -> St
         features=features(lake),
         brokers=brokers,
         brokers_fenced=fenced,
+        brokers_missing=missing,
         directories=directories,
         topics=topics,
         partitions=partitions,

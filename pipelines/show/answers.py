@@ -288,6 +288,7 @@ def show_status(out: Screen, answer: Status) -> None:
     ago = "" if behind else f", {age(answer.time, datetime.now(UTC))} ago"
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in answer.replicas.items() if kind != "assigned")
     levels = ", ".join(f"{name} {_level(name, level)}" for name, level in answer.features.items())
+    missing = f"; {answer.brokers_missing:,} with replicas not registered" if answer.brokers_missing else ""
     rows = [
         ("cluster", answer.cluster_id or "id unknown"),
         ("offset", f"{answer.offset}{behind}; known from {answer.first_offset} on"),
@@ -295,7 +296,7 @@ def show_status(out: Screen, answer: Status) -> None:
         ("published", when(answer.published_time)),
         ("features", levels or "none set"),
         ("rules", answer.profile),
-        ("brokers", f"{answer.brokers:,}, {answer.brokers_fenced:,} fenced"),
+        ("brokers", f"{answer.brokers:,}, {answer.brokers_fenced:,} fenced{missing}"),
         ("directories", f"{answer.directories:,} online"),
         ("topics", f"{answer.topics:,} with {many(answer.partitions, 'partition')}"),
         ("replicas", f"{sum(answer.replicas.values()):,}" + (f", of which {kinds}" if kinds else ", all assigned")),

@@ -127,6 +127,15 @@ def test_question_in_json_is_one_object(lake: str, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out)
 
 
+def test_status_counts_a_broker_that_has_replicas_and_is_not_registered_as_the_metrics_do(
+    lake: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was "3, 0 fenced", with 24 replicas offline."""
+    for offset, brokers in ((543, "4, 1 fenced"), (545, "3, 0 fenced; 1 with replicas not registered")):
+        assert run("status", "--lake", lake, "--at-offset", str(offset)) == 0
+        assert f"brokers      {brokers}\n" in capsys.readouterr().out
+
+
 def test_status_names_cluster_offset_and_trouble(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("status", "--lake", lake, "--at-offset", "200") == 0
     output = capsys.readouterr().out
