@@ -350,7 +350,8 @@ class LastCopy(NamedTuple):
     directory_id: str | None
     """None if no record names it."""
     directories: tuple[str, ...]
-    """The directory; if no record names it, those that are not online and can have it. Empty: it can lie anywhere."""
+    """The directory; if no record names it, those that can have it, and are not online unless its replica left the
+    partition. Empty: it can lie anywhere."""
     given_up: str | None
     """recreated, removed, lost or unregistered. None: it is still in use."""
     away_offset: int | None
@@ -475,7 +476,8 @@ class Places:
 
     def copy(self, copy: Copy) -> LastCopy:
         """A copy, with the state of its place."""
-        perhaps = [at for at in sorted(map(str, copy.where | copy.places)) if (copy.broker_id, at) not in self.online]
+        every, removed = sorted(map(str, copy.where | copy.places)), copy.given_up == "removed"
+        perhaps = [at for at in every if removed or (copy.broker_id, at) not in self.online]
         directory = None if copy.directory is None or (copy.places and perhaps) else str(copy.directory)
         if copy.broker_id not in self.registered:
             place = "unregistered"

@@ -121,14 +121,21 @@ class DataLoss(NamedTuple):
             if copy.place != "online" and copy.broker_id != self.leader
         ]
 
-    def held_in(self, directory_id: str | None) -> list[LastCopy]:
+    def held_in(self, broker_id: int, directory_id: str | None) -> list[LastCopy]:
         """The copies that were in a directory, or may have been."""
-        return [copy for copy in (*self.copies, *self.older) if directory_id in copy.directories]
 
-    def holds_more(self, directory_id: str | None) -> bool:
+        def may_lie_there(copy: LastCopy) -> bool:
+            anywhere = copy.given_up == "removed" and not copy.directories and copy.broker_id == broker_id
+            return anywhere or directory_id in copy.directories
+
+        return [*filter(may_lie_there, (*self.copies, *self.older))]
+
+    def holds_more(self, broker_id: int, directory_id: str | None) -> bool:
         """Whether the copy in a directory may hold writes that the partition lacks: a leader's own copy, and one that
         was truncated to it, holds none."""
-        return any(copy.overwritten_offset is None for copy in self.held_in(directory_id) if copy != self._crashed)
+        return any(
+            copy.overwritten_offset is None for copy in self.held_in(broker_id, directory_id) if copy != self._crashed
+        )
 
     @property
     def _crashed(self) -> LastCopy | None:

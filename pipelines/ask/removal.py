@@ -94,7 +94,7 @@ def reasons_against(
 def _about_lost(place: Place, lost: Sequence[DataLoss]) -> Iterator[Reason]:
     """The disk may be the only place that still has the data."""
     if names := tuple(dict.fromkeys(loss.name for loss in lost)):
-        last = any(copy in loss.copies for loss in lost for copy in loss.held_in(place.directory_id))
+        last = any(copy in loss.copies for loss in lost for copy in loss.held_in(place.broker_id, place.directory_id))
         held = f"{'the last complete' if last else 'an older'} copy of {_count(names, 'partition')}"
         saved = look(f"do not wipe {place.name}: save these partitions from it first (jbod check --only B-32,B-33)")
         yield Reason(True, f"it held {held} whose data is lost or lacks writes", saved, names)
@@ -124,7 +124,7 @@ def _about_recreated(place: Place, data: Losses, named: Collection[str]) -> Iter
     """Replicas that were recreated elsewhere may have left their next best copies in it (R-ACT-8)."""
     at, last = place.directory_id or "", data.last_copies
     left = set() if place.listed else last.left_in(place.broker_id, at) - {*named}
-    judged = {loss.name for loss in data.losses if loss.accepted or loss.held_in(at)}
+    judged = {loss.name for loss in data.losses if loss.accepted or loss.held_in(place.broker_id, at)}
     hurt = sorted(left & ({loss.name for loss in data.losses} - judged | {replica.name for replica in data.at_risk}))
     if hurt:
         what = f"it may hold a part of {_count(hurt, 'partition')} whose complete copies are lost or not in use"
@@ -444,7 +444,7 @@ def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1, accepted_unt
     held = _held(lake, place, default_min_isr)
     data = losses(lake, default_min_isr, accepted_until)
     # The disk may be in another broker by now: its id counts.
-    lost = [loss for loss in data.losses if not loss.accepted and loss.holds_more(place.directory_id)]
+    lost = [loss for loss in data.losses if not loss.accepted and loss.holds_more(place.broker_id, place.directory_id)]
     reasons = sorted(reasons_against(lake, place, held, lost, data), key=lambda reason: not reason.blocks)
     return Removal(
         lake.offset,

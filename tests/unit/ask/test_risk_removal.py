@@ -371,6 +371,22 @@ def test_directory_of_the_metadata_log_stops_its_broker(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("kind", ["unassigned", "migrating"])
+def test_disk_of_a_replica_that_no_record_had_placed_and_that_left_is_not_safe_to_remove_while_its_data_is_lost(
+    tmp_path: Path, kind: str
+) -> None:
+    """Broker 1 was down when its replica left: it finds a stray, which Kafka renames. The disks were safe to remove as
+    soon as they were online again."""
+    story = Story().broker(1, "ab").broker(2, "c").topic("t", {1: kind}).join("t", 0, 2, "c").fence(1)
+    story.change("t", 0, leader=2, isr=(2,), leader_recovery_state=1)
+    story.change("t", 0, replicas=(2,), directories=(disk("c"),)).fence(1, up=True)
+    lake = story.lake(tmp_path)
+    for name in "ab":
+        (reason,) = blocking(safe_to_remove(lake, f"1:{disk(name)}"))
+        assert reason == "it held the last complete copy of 1 partition whose data is lost or lacks writes"
+        assert safe_to_remove(lake, f"1:{disk(name)}", accepted_until=lake.offset).safe
+
+
 def test_disk_whose_lost_data_is_accepted_can_be_removed(tmp_path: Path) -> None:
     """Only removal did not know that the loss was accepted: a dead disk could never be removed."""
     story = Story().broker(2, "ab").topic("t", {2: "b"}).change("t", 0, leader=-1).left(2, "a")
