@@ -596,3 +596,10 @@ def test_restart_that_completes_a_reassignment_before_directories_are_recorded_i
     story = Story(version=14).broker(1).broker(2).topic("t", {1: "migrating", 2: "migrating"})
     lake = story.change("t", 0, removing_replicas=(2,), isr=(1,)).lake(tmp_path)
     assert safe_to_restart(lake, [1]).verdict == "not safe"
+
+
+def test_steps_of_a_restart_do_not_send_to_the_question_that_they_answer() -> None:
+    """Cause: a step of ``offline``, which names this question, was a step of its answer."""
+    steps = " ".join(step.text for step in ask(image(partition((1, Uuid(1, 9))))).steps)
+    assert "restart broker 1 with the same log.dirs: the copy is then in use again" in steps
+    assert "ask jbod safe-to-restart" not in steps
