@@ -271,17 +271,6 @@ def test_broker_whose_copy_led_between_two_leaders_without_its_writes_is_not_saf
     assert (answer.verdict, answer.steps[0].text[:37]) == ("not safe", "copy the folder of t-0 from the disks")
 
 
-def test_writes_that_are_lost_again_after_their_loss_was_accepted_are_reported(tmp_path: Path) -> None:
-    """R-LOSS-12: the broker with the writes led, so their loss was accepted; then the other one was elected again, and
-    every replica was online."""
-    story = two_copies().configure("t", "2").change("t", 0, leader=2, isr=(2,), leader_recovery_state=1)
-    story.change("t", 0, leader=-1).change("t", 0, leader=1, isr=(1,), leader_recovery_state=1)
-    accepted = len(story.entries) - 1
-    lake = story.change("t", 0, leader=-1).change("t", 0, leader=2, isr=(2,), leader_recovery_state=1).lake(tmp_path)
-    (loss,) = [loss for loss in losses(lake, accepted_until=accepted).losses if not loss.accepted]
-    assert (loss.offset, loss.leader, loss.copies[0].directories) == (lake.offset, 2, (str(disk("a")),))
-
-
 def test_tiered_topic_lost_what_was_not_uploaded(tmp_path: Path) -> None:
     tiered = r.ConfigRecord(resource_type=2, resource_name="t", name="remote.storage.enable", value="true")
     (loss,) = losses_of(recreated().append(tiered, 0), tmp_path).losses
