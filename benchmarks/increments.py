@@ -22,7 +22,7 @@ from jbod_model.formats.requests import BrokerHeartbeatRequest, SessionExpired
 from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.whatif import BEFORE_EVERY_SHUTDOWN
 from pipelines.ask.configs import features
-from pipelines.ask.whatif_places import touched
+from pipelines.ask.whatif_places import find_place, touched
 from pipelines.lake.reader import Lake
 
 DAY = 86_400_000
@@ -43,7 +43,7 @@ Batches = Iterator[tuple[int, list[VersionedRecord]]]
 def disk_failure(lake: Lake, broker: int, directory: str) -> list[VersionedRecord]:
     """A broker reports a directory: new leaders and in-sync sets, then the registration without it."""
     failed = Uuid.parse(directory)
-    image = touched(lake, [], [directory])
+    image = touched(lake, [], [find_place(lake, f"{broker}:{directory}")])
     report = BrokerHeartbeatRequest(
         broker_id=broker, broker_epoch=image.brokers[broker].epoch, offline_log_dirs=(failed,)
     )

@@ -476,7 +476,8 @@ class Places:
 
     def copy(self, copy: Copy) -> LastCopy:
         """A copy, with the state of its place."""
-        every, removed = sorted(map(str, copy.where | copy.places)), copy.given_up == "removed"
+        every = sorted(map(str, copy.where | copy.places))
+        removed = copy.given_up == "removed"
         perhaps = [at for at in every if removed or (copy.broker_id, at) not in self.online]
         directory = None if copy.directory is None or (copy.places and perhaps) else str(copy.directory)
         if copy.broker_id not in self.registered:

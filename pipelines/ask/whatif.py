@@ -135,8 +135,7 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     places = list(dict.fromkeys(find_place(lake, text, listed=True) for text in failing))
     wholly = [place.broker_id for place in places if place.halts]
     single = [place for place in places if place.directory_id is not None and place.online]
-    directories, losing = [place.directory_id or "" for place in single], {place.broker_id for place in single}
-    before = touched(lake, wholly, directories, losing)
+    before = touched(lake, wholly, single)
     failures = Failures(
         directories=_by_broker(single),
         brokers=tuple(place.broker_id for place in places if place.directory_id is None or place.metadata),
@@ -144,7 +143,7 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     stopped = failures.noticed(before).brokers
     if set(stopped) - set(wholly):
         # If all directories of a broker with several fail, so do its replicas without a directory.
-        before = touched(lake, [*wholly, *stopped], directories, losing)
+        before = touched(lake, [*wholly, *stopped], single)
     profile = PROFILES[lake.published.profile]
     static = {MIN_ISR: str(default_min_isr)}
     then, fault = as_repaired(lambda rules: after(before, failures, profile=rules, static_configs=static), profile)

@@ -236,13 +236,13 @@ _STATE = (
 _uuid = cache(Uuid.parse)
 
 
-def touched(lake: Lake, brokers: Sequence[int], directories: Sequence[str], unplaced: Iterable[int] = ()) -> Image:
+def touched(lake: Lake, brokers: Sequence[int], directories: Sequence[Place]) -> Image:
     """Every broker, and the partitions with a replica on one of ``brokers``, in one of ``directories``, or on a broker
-    of ``unplaced`` where no record has placed it.
+    of these where no record has placed it.
 
     A topic of which partition 0 is not written yet, as in a migration from ZooKeeper, has one that nobody can lead.
     """
-    image = image_of(lake, _condition(lake, brokers, directories, unplaced))
+    image = image_of(lake, _condition(lake, brokers, directories))
     topics = {}
     for topic_id, topic in image.topics.items():
         replicas = len(next(iter(topic.partitions.values())).replicas)
@@ -287,15 +287,16 @@ def image_of(lake: Lake, condition: str) -> Image:
     )
 
 
-def _condition(lake: Lake, brokers: Sequence[int], directories: Sequence[str], unplaced: Iterable[int]) -> str:
+def _condition(lake: Lake, brokers: Sequence[int], directories: Sequence[Place]) -> str:
     # Not list_has_any: in DuckDB 2.0.0 it is wrong where a dictionary codes the texts of the lists, as those of a log.
     having = [f"list_contains({of}, {broker})" for of in ("replicas", "isr") for broker in brokers]
-    having += [f"list_contains(directories, '{directory}')" for directory in directories]
-    having += [
-        f"(topic_id, partition) IN (SELECT (topic_id, partition) FROM {lake.at('assignments')} "
-        f"WHERE broker_id = {broker} AND kind IN ('unassigned', 'migrating'))"
-        for broker in unplaced
-    ]
+    having += [f"list_contains(directories, '{place.directory_id}')" for place in directories]
+    if directories:
+        losing = ", ".join(str(place.broker_id) for place in directories)
+        having.append(
+            f"(topic_id, partition) IN (SELECT (topic_id, partition) FROM {lake.at('assignments')} "
+            f"WHERE broker_id IN ({losing}) AND kind IN ('unassigned', 'migrating'))"
+        )
     return " OR ".join(having) or "false"
 
 

@@ -48,8 +48,9 @@ def micro_batches(
     """Decodes and folds each micro-batch of ``plan`` (its end, its pieces); updates ``states``, by shard.
 
     ``decode`` takes a piece and its number in the micro-batch, ``fold`` a shard, its state and the rows for it, and
-    returns the next state. ``threads``: the pieces or shards in work at once, by default as many as this machine has
-    cores. Raises the error of the first piece that has one, and of several shards the error with the lowest offset.
+    returns the next state. ``threads``: the pieces or shards in work at once, by default one for each core that this
+    process may use. Raises the error of the first piece that has one, and of several shards the error with the lowest
+    offset.
     """
     pool = ThreadPoolExecutor(threads or cores())
 

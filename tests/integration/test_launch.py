@@ -22,6 +22,7 @@ from tests.support.volume import sampled
 
 pytestmark = pytest.mark.spark
 
+REPLAY = [sys.executable, "-m", "pipelines.cli.main", "replay", str(metadata_dir("kafka-4.1.2"))]
 UNKNOWN = "54321"
 """A user that /etc/passwd lacks. It may read what this one may: the packages of this environment."""
 AS_UNKNOWN = (
@@ -67,29 +68,30 @@ print(spark.conf.get("spark.sql.session.timeZone"), spark.sparkContext._gateway.
 )
 def test_value_that_spark_does_not_take_is_2_and_a_line_that_names_it(tmp_path: Path, name: str, value: str) -> None:
     """Cause: Spark's own names have no check of jbod, and their errors were tracebacks of Python and Java."""
-    words = [sys.executable, "-m", "pipelines.cli.main", "-q", "replay", str(metadata_dir("kafka-4.1.2"))]
     environment = os.environ | {"JBOD_SPARK__CONF": json.dumps({name: value})}
-    done = subprocess.run([*words, "--lake", str(tmp_path / "lake")], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [*REPLAY, "-q", "--lake", str(tmp_path / "lake")], env=environment, capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert done.stderr.startswith(f"jbod: spark.conf: The value '{value}' in the config \"{name}\" is invalid.")
 
 
 def test_jvm_that_does_not_start_is_2_and_a_line_with_its_reason(tmp_path: Path) -> None:
     """Cause: the JVM's end was a RuntimeError: a traceback, and exit code 3."""
-    words = [sys.executable, "-m", "pipelines.cli.main", "-q", "replay", str(metadata_dir("kafka-4.1.2"))]
     environment = os.environ | {"JBOD_SPARK__DRIVER_MEMORY": "900t", "TMPDIR": str(tmp_path)}
-    done = subprocess.run([*words, "--lake", str(tmp_path / "lake")], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [*REPLAY, "-q", "--lake", str(tmp_path / "lake")], env=environment, capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
     assert done.stderr.startswith("jbod: Spark's JVM did not start: Could not reserve enough space for")
 
 
 def test_user_that_passwd_lacks_replays_through_spark() -> None:
     """Cause: a pod may run as any number, and Hadoop's login failed: a traceback of Python, and exit code 3."""
-    words = [sys.executable, "-m", "pipelines.cli.main", "-q", "replay", str(metadata_dir("kafka-4.1.2"))]
     clean = {name: text for name, text in os.environ.items() if name != "HOME"} | {"JBOD_REPLAY__LOAD_BYTES": "0"}
     with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are for its user only
         Path(folder).chmod(0o777)
-        run = [*AS_UNKNOWN, *words, "--lake", f"{folder}/lake"]
+        run = [*AS_UNKNOWN, *REPLAY, "-q", "--lake", f"{folder}/lake"]
         done = subprocess.run(run, cwd=ROOT, env=clean | {"TMPDIR": folder}, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         assert Path(folder, "lake", "_checkpoint", "commits", "0").is_file()
@@ -98,10 +100,9 @@ def test_user_that_passwd_lacks_replays_through_spark() -> None:
 @contextmanager
 def following(lake: Path, output: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
     """``jbod replay --follow`` that has published its first batch."""
-    words = ["replay", str(metadata_dir("kafka-4.1.2")), "--follow", "--lake", str(lake)]
     clean = {name: text for name, text in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     run = subprocess.Popen(
-        [sys.executable, "-m", "pipelines.cli.main", *words],
+        [*REPLAY, "--follow", "--lake", str(lake)],
         cwd=ROOT,
         env=clean,
         stdout=output,
