@@ -71,24 +71,37 @@ class Reason:
         return steps_in_words(self.steps)
 
 
-def reasons_against(
-    lake: Lake, place: Place, held: Sequence[Held], lost: Sequence[DataLoss], data: Losses
-) -> list[Reason]:
-    """Every reason, and facts that the log does not know. ``lost``: losses whose writes may be in the directory."""
+def _reasons(lake: Lake, place: Place, held: Sequence[Held], data: Losses) -> list[Reason]:
+    """Every reason against the removal, and facts that the log does not know."""
     last = data.last_copies
     offline = set(_gives_up(place, last))
     known = {replica.name for replica in held} | offline
     reasons = [
         *_about_last_offline(place, last),
-        *_about_lost(place, [loss for loss in lost if loss.name not in offline]),
-        *_about_perhaps(place, [at for at in (*data.perhaps, *data.at_risk) if at.name not in known]),
-        *_about_recreated(place, data, offline),
+        *_about_unused(place, data, offline, known),
         *_about_replicas(lake, place, held, last),
         *_about_other_brokers(lake, place),
         *_about_broker(place, last),
         *_about_last(place, held, offline),
     ]
     return [*reasons, *_unknown(lake, place, last, blocked=any(reason.blocks for reason in reasons))]
+
+
+def needing(lake: Lake, text: str, default_min_isr: int = 1, accepted_until: int = -1) -> list[str]:
+    """The partitions that may need what is on the disk of ``BROKER:DIRECTORY`` and that they do not use."""
+    place = find_directory(lake, text)
+    reasons = _about_unused(place, losses(lake, default_min_isr, accepted_until))
+    return sorted({name for reason in reasons for name in reason.partitions})
+
+
+def _about_unused(
+    place: Place, data: Losses, offline: Collection[str] = (), known: Collection[str] = ()
+) -> Iterator[Reason]:
+    """What may be needed of the disk, and is in no use. The disk may be in another broker by now: its id counts."""
+    lost = [loss for loss in data.losses if not loss.accepted and loss.holds_more(place.broker_id, place.directory_id)]
+    yield from _about_lost(place, [loss for loss in lost if loss.name not in offline])
+    yield from _about_perhaps(place, [at for at in (*data.perhaps, *data.at_risk) if at.name not in known])
+    yield from _about_recreated(place, data, offline)
 
 
 def _about_lost(place: Place, lost: Sequence[DataLoss]) -> Iterator[Reason]:
@@ -282,9 +295,8 @@ def _reason(held: Sequence[Held], finding: str, steps: Sequence[Advice]) -> Reas
 def _weight(held: Sequence[Held]) -> str:
     """How many of the replicas lead, and how many are the last ones online."""
     leading, last = sum(replica.leads for replica in held), sum(replica.only_online for replica in held)
-    phrases = [f"{leading:,} of them leading"] if leading else []
-    if last:
-        phrases.append(f"{last:,} with no other replica online")
+    weights = ((leading, "of them leading"), (last, "with no other replica online"))
+    phrases = [f"{count:,} {what}" for count, what in weights if count]
     if not phrases:
         return ""
     return f", {' and '.join(phrases)}{_only_local([replica for replica in held if replica.only_online])}"
@@ -336,8 +348,7 @@ def _about_broker(place: Place, last: LastCopies) -> list[Reason]:
 
 
 def _start_and_ask(broker: int, last: LastCopies) -> list[Advice]:
-    kept = last.steps(broker, running=False)
-    if kept:
+    if kept := last.steps(broker, running=False):
         return kept
     names = tuple(sorted(set(last.down.get(broker, ()))))
     text = f"start broker {broker} with all its disks and ask again; it reports its replicas when it is back"
@@ -389,8 +400,15 @@ def _not_listed(lake: Lake, place: Place, last: LastCopies, *, blocked: bool) ->
         return Reason(
             True, f"the directory is on broker {other} now", look(f"ask about it there: {other}:{place.directory_id}")
         )
-    if place.broker == "missing":
-        return _unregistered(lake, place, last)
+    if (since := already(lake, place)) and place.broker == "missing":
+        earlier = " or earlier" if since.from_snapshot else ""
+        when = "" if since.from_offset is None else f" since offset {since.from_offset}{earlier}"
+        return Reason(
+            False,
+            f"broker {place.broker_id} has not been registered{when}: started with this disk, it would count what is "
+            "on it",
+            () if _gives_up(place, last) else look("once no replica names it, keep the disk away from that broker"),
+        )
     out = Advice(
         Action.REPLACE,
         f"take it out of log.dirs of broker {place.broker_id} before the next restart",
@@ -401,17 +419,6 @@ def _not_listed(lake: Lake, place: Place, last: LastCopies, *, blocked: bool) ->
         False,
         "the broker does not list the directory: it failed, or is gone, and no new replica is placed in it",
         () if blocked else [*last.before_start(place.broker_id, running=True), out],
-    )
-
-
-def _unregistered(lake: Lake, place: Place, last: LastCopies) -> Reason:
-    since = already(lake, place)
-    assert since is not None
-    when = "" if since.from_offset is None else f" since offset {since.from_offset}"
-    return Reason(
-        False,
-        f"broker {place.broker_id} has not been registered{when}: started with this disk, it would count what is on it",
-        () if _gives_up(place, last) else look("once no replica names it, keep the disk away from that broker"),
     )
 
 
@@ -443,9 +450,7 @@ def safe_to_remove(lake: Lake, text: str, default_min_isr: int = 1, accepted_unt
     place = find_directory(lake, text)
     held = _held(lake, place, default_min_isr)
     data = losses(lake, default_min_isr, accepted_until)
-    # The disk may be in another broker by now: its id counts.
-    lost = [loss for loss in data.losses if not loss.accepted and loss.holds_more(place.broker_id, place.directory_id)]
-    reasons = sorted(reasons_against(lake, place, held, lost, data), key=lambda reason: not reason.blocks)
+    reasons = sorted(_reasons(lake, place, held, data), key=lambda reason: not reason.blocks)
     return Removal(
         lake.offset,
         lake.time,

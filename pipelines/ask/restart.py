@@ -14,9 +14,10 @@ from pipelines.ask.configs import unseen_disks
 from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.lost_data import losses, truncated
 from pipelines.ask.next_start import NextStarts, next_starts, starts_of
+from pipelines.ask.removal import needing
 from pipelines.ask.restart_columns import columns
 from pipelines.ask.restart_judge import Judge, RestartOutcome, Stake
-from pipelines.ask.restart_waits import NAMES, TRUNCATED, WAITS, Blocking, InFlight, in_flight
+from pipelines.ask.restart_waits import NAMES, NEEDED_DISK, TRUNCATED, WAITS, Blocking, InFlight, in_flight
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -291,9 +292,11 @@ def safe_to_restart(
         starts = starts_of(lake, judge.with_disks_away(registered), default_min_isr)
     starts = [replace(start, steps=[_answered(step, start.broker_id) for step in start.steps]) for start in starts]
     out = [directory for start in starts for outcome in start.starts for directory in outcome.gone] if named else []
-    overwritten = truncated_copies(judge, registered, accepted_until, gone=out)
+    kept = truncated_copies(judge, registered, accepted_until, gone=out)
+    if named:
+        kept += _needed_disks(lake, starts[0], default_min_isr, accepted_until)
     as_known = verdict_of(judgement, effect, starts, named=named)
-    if missing or overwritten:
+    if missing or kept:
         as_known = NOT_DECIDABLE if missing else NOT_SAFE
     return RestartVerdict(
         offset=lake.offset,
@@ -307,7 +310,7 @@ def safe_to_restart(
         partitions=int(judge.columns.on(registered).any(axis=1).sum()),
         stakes=judgement.stakes(),
         next_leaders=judgement.next_leaders,
-        blocking=[*overwritten, *_with_since(lake, judgement.blocking())],
+        blocking=[*kept, *_with_since(lake, judgement.blocking())],
         in_flight=in_flight(judge.columns, frozenset(registered)),
         quorum=effect,
         refused=judgement.refused,
@@ -339,6 +342,13 @@ def truncated_copies(
         for broker, names in held.items()
         if broker in may_have
     ]
+
+
+def _needed_disks(lake: Lake, named: NextStarts, default_min_isr: int, accepted_until: int) -> list[Blocking]:
+    """The partitions that may need what is on a disk which a blank one replaces, whatever the start does to them."""
+    disks = {f"{named.broker_id}:{directory}" for outcome in named.starts for directory in outcome.blank}
+    names = sorted({name for disk in disks for name in needing(lake, disk, default_min_isr, accepted_until)})
+    return [Blocking(NEEDED_DISK, len(names), names[:NAMES], (named.broker_id,))] if names else []
 
 
 def verdict_of(

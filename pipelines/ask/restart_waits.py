@@ -22,6 +22,7 @@ MIN_ISR = "min.insync.replicas"
 TOGETHER = "together"
 LAST_COPY = "last copy"
 TRUNCATED = "truncated"
+NEEDED_DISK = "needed disk"
 RETURN = "return"
 ELECTION = "election"
 QUORUM = "quorum"
@@ -134,6 +135,7 @@ class Blocking:
             LAST_COPY: f"{many} {_have(self.partitions)} {its} last complete copy there",
             TRUNCATED: f"{many} {_have(self.partitions)} a leader without writes that only a disk of {brokers} may "
             f"hold, and {its} copy there is truncated when it starts",
+            NEEDED_DISK: f"{many} may need what is on the disk of {brokers} that a blank one replaces",
             RETURN: f"{many} would come to harm when a broker is back: after a kill, or with a directory that is "
             "offline or blank, the controller no longer counts its replicas as complete",
             ELECTION: f"{many} {_have(self.partitions)} no leader, and the controller elects a replica that lacks "
@@ -174,6 +176,7 @@ class Blocking:
             FAULT: "jbod safe-to-restart says how the controller would fail",
             QUORUM: "jbod quorum shows the voters",
             LAST_COPY: f"first see which disk holds the data of {few(names)}: jbod offline",
+            NEEDED_DISK: "do not wipe that disk: jbod safe-to-remove says what has to be saved from it first",
             RETURN: f"{add} where one leads: without a leader nothing is copied; or, if no step forbids it, stop the "
             "broker in order, and take every directory that is not online or is blank out of log.dirs before it starts",
             ELECTION: f"jbod offline says which disk or broker has every write of {few(names)}, and how to bring it "

@@ -1,4 +1,4 @@
-"""A disk that is safe to remove has no acknowledged write that nothing else has.
+"""A disk that is safe to remove, or to replace by a blank one, has no acknowledged write that nothing else has.
 
 Random histories of clusters whose disks hold logs, in which brokers die and disks fail before the controller knows:
 100 in a run, 5,000 with ``--exhaustive``, and those that once failed. A failure names its seed.
@@ -13,6 +13,7 @@ import pytest
 
 from jbod_model.errors import UsageError
 from pipelines.ask.removal import safe_to_remove
+from pipelines.ask.restart import SAFE, safe_to_restart
 from tests.support.volume import amount
 from tests.unit.ask.advice_operator import RecordedWorld
 from tests.unit.model.loss.loss_deaths import UNNOTICED, notice
@@ -45,7 +46,8 @@ def judge(seed: int) -> Counter[str]:
                     answer = safe_to_remove(world.lake(), f"{broker.id}:{disk.id}")
                 except UsageError:
                     continue  # no record names it
-                if answer.safe:
+                restart = safe_to_restart(world.lake(), [broker.id], blank=[str(disk.id)])
+                if answer.safe or restart.verdict == SAFE:
                     pytest.fail("\n".join([*world.story[-40:], f"seed {seed}: {broker.id}:{disk.id}"]), pytrace=False)
                 return Counter(kept=1)
     except Unsound:

@@ -18,7 +18,7 @@ from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.replay.image import Image
 from pipelines.ask.lost_data import losses
 from pipelines.ask.removal import Removal, safe_to_remove
-from pipelines.ask.restart import safe_to_restart
+from pipelines.ask.restart import NOT_SAFE, safe_to_restart
 from pipelines.ask.risk import risk
 from pipelines.ask.whatif import whatif
 from pipelines.cli.main import application, main
@@ -284,6 +284,16 @@ def test_disks_that_may_hold_the_only_copy_of_lost_data_are_not_safe_to_remove(t
         answer = safe_to_remove(lake, f"2:{disk(name)}")
         assert blocking(answer) == ["it held the last complete copy of 1 partition whose data is lost or lacks writes"]
     assert f"in directory {disk('b')} or {disk('c')} of broker 2" in losses(lake).losses[0].finding
+
+
+def test_restart_with_a_blank_disk_in_place_of_the_only_copy_of_lost_data_is_not_safe(tmp_path: Path) -> None:
+    """It was safe: the start gives up nothing that is in use, and whoever followed the answer wiped the disk."""
+    story = Story().broker(2, "ab").broker(3, "c").topic("t", {2: "b"}).change("t", 0, leader=-1).left(2, "a")
+    story = story.fence(2).broker(2, "a", process=2, fenced=True).assign("t", 0, 2, "a").fence(2, up=True)
+    lake = story.change("t", 0, leader=2).lake(tmp_path)
+    answer = safe_to_restart(lake, [2], blank=[str(disk("b"))])
+    assert (answer.verdict, [reason.reason for reason in answer.blocking]) == (NOT_SAFE, ["needed disk", "one replica"])
+    assert any("jbod safe-to-remove says what has to be saved" in step.text for step in answer.steps)
 
 
 def test_disk_with_the_only_copy_of_lost_data_is_not_safe_to_remove_from_its_new_broker(tmp_path: Path) -> None:
