@@ -29,6 +29,7 @@ from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import NamedPartition
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
+from pipelines.ask.removal import needing
 from pipelines.ask.whatif_places import as_repaired, find_place, image_of, metadata_directories
 from pipelines.lake.reader import Lake
 
@@ -87,6 +88,8 @@ class StartOutcome:
     """Partitions whose last complete copy is given up."""
     perhaps_gives_up: Sequence[str]
     """Those among them of which it is given up in some of the ways only."""
+    needed: Sequence[str]
+    """Further partitions that may need what is on a disk which a blank one replaces, though none uses it."""
     two_folders: Sequence[str]
     """Partitions that were recreated in another directory of the broker while a directory that comes back was away: one
     of the two folders has to leave before the start."""
@@ -161,11 +164,13 @@ def next_starts(
     return NextStarts(lake.offset, lake.time, broker, disks.state, disks.away, outcomes, steps, player.fault)
 
 
-def starts_of(lake: Lake, brokers: Sequence[int], default_min_isr: int = 1) -> list[NextStarts]:
+def starts_of(
+    lake: Lake, brokers: Sequence[int], default_min_isr: int = 1, accepted_until: int = -1
+) -> list[NextStarts]:
     """The same for each of several brokers."""
     if not brokers:
         return []
-    data = losses(lake, default_min_isr)
+    data = losses(lake, default_min_isr, accepted_until)
     return [next_starts(lake, broker, default_min_isr=default_min_isr, data=data) for broker in brokers]
 
 
@@ -293,6 +298,7 @@ class _Player:
                 key=lambda partition: (partition.topic, partition.partition),
             ),
             perhaps_gives_up=sorted(_in_some([{*names} for names in lost])),
+            needed=sorted(needing(self.lake, self.broker, become("blank"), data).difference(*lost)),
             two_folders=twice,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
@@ -87,11 +87,10 @@ def _reasons(lake: Lake, place: Place, held: Sequence[Held], data: Losses) -> li
     return [*reasons, *_unknown(lake, place, last, blocked=any(reason.blocks for reason in reasons))]
 
 
-def needing(lake: Lake, text: str, default_min_isr: int = 1, accepted_until: int = -1) -> list[str]:
-    """The partitions that may need what is on the disk of ``BROKER:DIRECTORY`` and that they do not use."""
-    place = find_directory(lake, text)
-    reasons = _about_unused(place, losses(lake, default_min_isr, accepted_until))
-    return sorted({name for reason in reasons for name in reason.partitions})
+def needing(lake: Lake, broker: int, directories: Iterable[str], data: Losses) -> set[str]:
+    """The partitions that may need what is on one of these disks of a broker, though none uses it."""
+    places = [find_directory(lake, f"{broker}:{directory}") for directory in directories]
+    return {name for place in places for reason in _about_unused(place, data) for name in reason.partitions}
 
 
 def _about_unused(

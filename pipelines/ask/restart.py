@@ -14,7 +14,6 @@ from pipelines.ask.configs import unseen_disks
 from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.lost_data import losses, truncated
 from pipelines.ask.next_start import NextStarts, next_starts, starts_of
-from pipelines.ask.removal import needing
 from pipelines.ask.restart_columns import columns
 from pipelines.ask.restart_judge import Judge, RestartOutcome, Stake
 from pipelines.ask.restart_waits import NAMES, NEEDED_DISK, TRUNCATED, WAITS, Blocking, InFlight, in_flight
@@ -287,14 +286,15 @@ def safe_to_restart(
     if named:
         if len(ids) > 1:
             raise UsageError("--blank and --gone name directories of one broker: ask about one broker at a time")
-        starts = [next_starts(lake, ids[0], blank=blank, gone=gone, default_min_isr=default_min_isr)]
+        data = losses(lake, default_min_isr, accepted_until)
+        starts = [next_starts(lake, ids[0], blank=blank, gone=gone, default_min_isr=default_min_isr, data=data)]
     else:
-        starts = starts_of(lake, judge.with_disks_away(registered), default_min_isr)
+        starts = starts_of(lake, judge.with_disks_away(registered), default_min_isr, accepted_until)
     starts = [replace(start, steps=[_answered(step, start.broker_id) for step in start.steps]) for start in starts]
     out = [directory for start in starts for outcome in start.starts for directory in outcome.gone] if named else []
     kept = truncated_copies(judge, registered, accepted_until, gone=out)
     if named:
-        kept += _needed_disks(lake, starts[0], default_min_isr, accepted_until)
+        kept += _needed_disks(starts[0])
     as_known = verdict_of(judgement, effect, starts, named=named)
     if missing or kept:
         as_known = NOT_DECIDABLE if missing else NOT_SAFE
@@ -344,11 +344,9 @@ def truncated_copies(
     ]
 
 
-def _needed_disks(lake: Lake, named: NextStarts, default_min_isr: int, accepted_until: int) -> list[Blocking]:
-    """The partitions that may need what is on a disk which a blank one replaces, whatever the start does to them."""
-    disks = {f"{named.broker_id}:{directory}" for outcome in named.starts for directory in outcome.blank}
-    names = sorted({name for disk in disks for name in needing(lake, disk, default_min_isr, accepted_until)})
-    return [Blocking(NEEDED_DISK, len(names), names[:NAMES], (named.broker_id,))] if names else []
+def _needed_disks(start: NextStarts) -> list[Blocking]:
+    names = sorted({name for outcome in start.starts for name in outcome.needed})
+    return [Blocking(NEEDED_DISK, len(names), names[:NAMES], (start.broker_id,))] if names else []
 
 
 def verdict_of(

@@ -244,7 +244,7 @@ class _Planner:
         if spare_voters(self.known) < 1:
             self._forbid_voters(wanted)
         away = self.judge.with_disks_away([node for node in wanted if node in self.state.registered])
-        for starts in starts_of(self.lake, away, self.default_min_isr):
+        for starts in starts_of(self.lake, away, self.default_min_isr, self.accepted_until):
             if not starts.gives_up:
                 continue
             given_up = sorted({*starts.gives_up} - now.judge([starts.broker_id]).waiting)

@@ -162,8 +162,9 @@ def show_next_starts(out: Screen, answer: NextStarts, every: bool = False) -> No
     say(out, f"At the next start of broker {answer.broker_id}:", "bold")
     for outcome in answer.starts:
         given_up = [lost.name for lost in outcome.gives_up]
-        say(out, f"  {_case(outcome)}: {_consequence(outcome)}", "bold red" if given_up else "", hang=4)
-        names = given_up or outcome.leaderless
+        style = "bold red" if given_up or outcome.needed else ""
+        say(out, f"  {_case(outcome)}: {_consequence(outcome)}", style, hang=4)
+        names = given_up or outcome.needed or outcome.leaderless
         if names:
             say(out, f"    {listed(names, len(names) if every else 8)}", hang=4)
     show_fault(out, answer.fault)
@@ -200,6 +201,8 @@ def _losses(outcome: StartOutcome) -> Iterator[str]:
         copies = "the last complete copy" if len(outcome.gives_up) == 1 else "the last complete copies"
         how = "may be" if _vague(outcome) else _are(outcome.gives_up)
         yield f"{copies} of {many(len(outcome.gives_up), 'partition')} {how} given up"
+    if outcome.needed:
+        yield f"{many(len(outcome.needed), 'partition')} may need what is on the disk: jbod safe-to-remove says why"
     if outcome.recreated:
         perhaps, number = len(outcome.perhaps_recreated), len(outcome.recreated)
         how = "may be" if perhaps == number else _are(outcome.recreated)

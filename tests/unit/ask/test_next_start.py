@@ -190,6 +190,18 @@ def test_text_about_several_directories_agrees_with_them(tmp_path: Path) -> None
     assert f"if {both} are taken out of log.dirs:" in text
 
 
+def test_blank_disk_in_place_of_one_that_may_hold_lost_data_names_the_partitions(tmp_path: Path) -> None:
+    """Nobody uses the disk, so the start gives up nothing. The text read as if it could be wiped."""
+    story = Story().broker(2, "ab").broker(3, "c").topic("t", {2: "b"}).change("t", 0, leader=-1).left(2, "a")
+    story = story.fence(2).broker(2, "a", process=2, fenced=True).assign("t", 0, 2, "a").fence(2, up=True)
+    answer = next_starts(story.change("t", 0, leader=2).lake(tmp_path), 2, blank=[str(disk("b"))])
+    (blank,) = answer.starts
+    assert (blank.needed, blank.gives_up, blank.recreated) == (["t-0"], [], [])
+    text = shown(answer)
+    assert "1 partition may need what is on the disk: jbod safe-to-remove says why" in text
+    assert "    t-0" in text
+
+
 def test_json_names_what_is_given_up(tmp_path: Path) -> None:
     answer = jsonable(next_starts(failed().lake(tmp_path), 1))
     assert answer["starts"][1]["gives_up"] == [
