@@ -16,7 +16,17 @@ from pipelines.ask.lost_data import losses, truncated
 from pipelines.ask.next_start import NextStarts, next_starts, starts_of
 from pipelines.ask.restart_columns import columns
 from pipelines.ask.restart_judge import Judge, RestartOutcome, Stake
-from pipelines.ask.restart_waits import NAMES, NEEDED_DISK, TRUNCATED, WAITS, Blocking, InFlight, in_flight
+from pipelines.ask.restart_waits import (
+    LAST_COPY,
+    NAMES,
+    NEEDED_DISK,
+    NO_START,
+    TRUNCATED,
+    WAITS,
+    Blocking,
+    InFlight,
+    in_flight,
+)
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 
@@ -218,7 +228,9 @@ class RestartVerdict:
     def steps(self) -> list[Advice]:
         """What to do, in order."""
         advice = [step for start in self.starts for step in start.steps]
-        advice += [reason.advice for reason in self.blocking if reason.advice not in advice]
+        # Of last copies, the steps of the starts say more.
+        blocking = [reason for reason in self.blocking if not (advice and reason.reason == LAST_COPY)]
+        advice += [reason.advice for reason in blocking if reason.advice not in advice]
         return advice if self.quorum is None or self.quorum.safe else [*advice, self.quorum.advice]
 
     def as_json(self) -> dict[str, Any]:
@@ -292,11 +304,13 @@ def safe_to_restart(
         starts = starts_of(lake, judge.with_disks_away(registered), default_min_isr, accepted_until)
     starts = [replace(start, steps=[_answered(step, start.broker_id) for step in start.steps]) for start in starts]
     out = [directory for start in starts for outcome in start.starts for directory in outcome.gone] if named else []
-    kept = truncated_copies(judge, registered, accepted_until, gone=out)
+    against = truncated_copies(judge, registered, accepted_until, gone=out)
+    # The disks that are named go whenever the start comes.
+    against += costs_of_starts(starts, () if named else judgement.waiting)
     if named:
-        kept += _needed_disks(starts[0])
-    as_known = verdict_of(judgement, effect, starts, named=named)
-    if missing or kept:
+        against += _needed_disks(starts[0])
+    as_known = verdict_of(judgement, effect)
+    if missing or against:
         as_known = NOT_DECIDABLE if missing else NOT_SAFE
     return RestartVerdict(
         offset=lake.offset,
@@ -310,7 +324,7 @@ def safe_to_restart(
         partitions=int(judge.columns.on(registered).any(axis=1).sum()),
         stakes=judgement.stakes(),
         next_leaders=judgement.next_leaders,
-        blocking=[*kept, *_with_since(lake, judgement.blocking())],
+        blocking=[*against, *_with_since(lake, judgement.blocking())],
         in_flight=in_flight(judge.columns, frozenset(registered)),
         quorum=effect,
         refused=judgement.refused,
@@ -349,17 +363,20 @@ def _needed_disks(start: NextStarts) -> list[Blocking]:
     return [Blocking(NEEDED_DISK, len(names), names[:NAMES], (start.broker_id,))] if names else []
 
 
-def verdict_of(
-    judgement: RestartOutcome, effect: QuorumEffect | None, starts: Sequence[NextStarts] = (), *, named: bool = False
-) -> str:
-    """safe, not now or not safe. Of what a start gives up, that counts which no replica that catches up saves; or all,
-    if the directories are ``named``: their disks go whenever the start comes."""
-    if any(
-        (broker_starts.gives_up and (named or {*broker_starts.gives_up} - judgement.waiting))
-        or (broker_starts.starts and all(start.refused for start in broker_starts.starts))
-        for broker_starts in starts
-    ):
-        return NOT_SAFE
+def costs_of_starts(starts: Iterable[NextStarts], waiting: Collection[str]) -> list[Blocking]:
+    """The partitions whose last copies a start gives up, without those that replicas which catch up save
+    (``waiting``); and the brokers that do not start."""
+    against = []
+    for start in starts:
+        if names := sorted({*start.gives_up}.difference(waiting)):
+            against.append(Blocking(LAST_COPY, len(names), names[:NAMES], ()))
+        if start.starts and all(outcome.refused for outcome in start.starts):
+            against.append(Blocking(NO_START, 0, (), (start.broker_id,), [start.starts[0].refused]))
+    return against
+
+
+def verdict_of(judgement: RestartOutcome, effect: QuorumEffect | None) -> str:
+    """safe, not now or not safe."""
     if judgement.safe and (effect is None or effect.safe):
         return SAFE
     ends = all(reason in WAITS for reason in judgement.reasons) and not judgement.fault and not judgement.refused

@@ -18,11 +18,21 @@ import numpy.typing as npt
 from jbod_model.errors import UsageError
 from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.next_start import starts_of
-from pipelines.ask.restart import SAFE, Nodes, nodes, quorum_effect, spare_voters, too_old, truncated_copies, verdict_of
+from pipelines.ask.restart import (
+    SAFE,
+    Nodes,
+    costs_of_starts,
+    nodes,
+    quorum_effect,
+    spare_voters,
+    too_old,
+    truncated_copies,
+    verdict_of,
+)
 from pipelines.ask.restart_batches import BatchLimits, fewest
 from pipelines.ask.restart_columns import Columns, columns
 from pipelines.ask.restart_judge import Judge
-from pipelines.ask.restart_waits import FAULT, LAST_COPY, NAMES, QUORUM, Blocking, why
+from pipelines.ask.restart_waits import FAULT, NAMES, QUORUM, Blocking, why
 from pipelines.lake.ledger import micros_of
 from pipelines.lake.reader import Lake
 
@@ -245,12 +255,9 @@ class _Planner:
             self._forbid_voters(wanted)
         away = self.judge.with_disks_away([node for node in wanted if node in self.state.registered])
         for starts in starts_of(self.lake, away, self.default_min_isr, self.accepted_until):
-            if not starts.gives_up:
-                continue
-            given_up = sorted({*starts.gives_up} - now.judge([starts.broker_id]).waiting)
-            if given_up:
-                lost = Blocking(LAST_COPY, len(given_up), given_up[:NAMES], ())
-                self.reasons.setdefault(starts.broker_id, []).insert(0, lost)
+            waiting = now.judge([starts.broker_id]).waiting if starts.gives_up else ()
+            for cost in costs_of_starts([starts], waiting):
+                self.reasons.setdefault(starts.broker_id, []).insert(0, cost)
         for truncated in truncated_copies(self.judge, away, self.accepted_until):
             self.reasons.setdefault(truncated.waits_for[0], []).insert(0, truncated)
         able = [node for node in wanted if node not in self.reasons]

@@ -23,6 +23,7 @@ TOGETHER = "together"
 LAST_COPY = "last copy"
 TRUNCATED = "truncated"
 NEEDED_DISK = "needed disk"
+NO_START = "no start"
 RETURN = "return"
 ELECTION = "election"
 QUORUM = "quorum"
@@ -105,7 +106,8 @@ class Blocking:
     waits_for: Sequence[int]
     """The brokers whose replicas would make the difference."""
     since: Sequence[str] = ()
-    """For each of ``waits_for`` that is down or came back a short time ago: what happened, and when."""
+    """For each of ``waits_for`` that is down or came back a short time ago: what happened, and when. Of a broker that
+    does not start: why."""
 
     @property
     def ends(self) -> bool:
@@ -135,6 +137,7 @@ class Blocking:
             LAST_COPY: f"{many} {_have(self.partitions)} {its} last complete copy there",
             TRUNCATED: f"{many} {_have(self.partitions)} a leader without writes that only a disk of {brokers} may "
             f"hold, and {its} copy there is truncated when it starts",
+            NO_START: f"{brokers} does not start without these directories{since}",
             NEEDED_DISK: f"{many} may need what is on the disk of {brokers} that a blank one replaces",
             RETURN: f"{many} would come to harm when a broker is back: after a kill, or with a directory that is "
             "offline or blank, the controller no longer counts its replicas as complete",
@@ -176,6 +179,7 @@ class Blocking:
             FAULT: "jbod safe-to-restart says how the controller would fail",
             QUORUM: "jbod quorum shows the voters",
             LAST_COPY: f"first see which disk holds the data of {few(names)}: jbod offline",
+            NO_START: "leave it the directory of its metadata log, if it has one, and one that can be read",
             NEEDED_DISK: "do not wipe that disk: jbod safe-to-remove says what has to be saved from it first",
             RETURN: f"{add} where one leads: without a leader nothing is copied; or, if no step forbids it, stop the "
             "broker in order, and take every directory that is not online or is blank out of log.dirs before it starts",

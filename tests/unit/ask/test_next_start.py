@@ -222,8 +222,12 @@ def test_command_asks_about_directories_that_are_named(tmp_path: Path) -> None:
     assert (code, answer["verdict"], answer["starts"][0]["starts"][0]["recreated"]) == (0, "safe", ["pair-0", "slow-0"])
     code, answer = answer_of("2", "--gone", str(disk("c")))
     assert (code, answer["starts"][0]["starts"][0]["refused"]) == (1, "no directory of log.dirs can be read")
+    assert answer["blocking"][0]["finding"] == (
+        "broker 2 does not start without these directories (no directory of log.dirs can be read)"
+    )
     code, answer = answer_of("2", "--blank", str(disk("c")))
     assert (code, answer["verdict"], answer["starts"][0]["gives_up"]) == (1, "not_safe", ["slow-0"])
+    assert [reason["names"] for reason in answer["blocking"] if reason["reason"] == "last copy"] == [["slow-0"]]
     run = CliRunner().invoke(
         application(["safe-to-restart"]), ["safe-to-restart", "1,2", "--lake", str(tmp_path), "--blank", A]
     )

@@ -62,3 +62,5 @@ def test_verdict_about_any_image_is_what_every_order_of_the_restart_does(image: 
     # A start with a disk that is not online is judged by itself: tests/unit/ask/test_next_start_property.py.
     if answer.verdict == "safe" or not answer.starts:
         assert (answer.verdict == "safe") == harmless
+    reasons = answer.blocking or answer.refused or answer.fault or (answer.quorum and not answer.quorum.safe)
+    assert answer.verdict == "safe" or reasons, "an answer that is not safe says why"
