@@ -28,6 +28,8 @@ from tests.support.request_lakes import JoinedLake, request_lines, request_log
 from tests.support.request_lakes import rows_of as request_rows_of
 from tests.support.tables import differences, expected_rows, rows_of
 
+pytestmark = pytest.mark.exhaustive  # the same run without a server: test_replay_runs.py, test_requests.py
+
 KAFKA = "kafka-4.1.2"
 JBOD = (sys.executable, "-c", "from pipelines.cli import run; run()")
 Jbod = Callable[..., subprocess.CompletedProcess[str]]
@@ -92,7 +94,6 @@ def test_client_reports_what_the_ledger_says(whole: tuple[Path, dict[str, object
     assert reply["requests"] == dict(outcomes)
 
 
-@pytest.mark.exhaustive  # without a server: test_launch.py
 def test_run_that_follows_ends_at_sigterm_with_its_query_and_later_runs_go_on_from_the_checkpoint(
     server: str, jbod: Jbod, tmp_path: Path
 ) -> None:

@@ -35,8 +35,9 @@ def write_versions(spark: SparkSession, tables: dict[str, Versions], out: str) -
         list(pool.map(write, tables))
 
 
-def write_lake_at(spark: SparkSession, lake: str, offsets: list[int], out: str) -> dict[str, object]:
-    """Opens a lake at offsets and writes every answer to a Parquet folder of its name. Returns the answers' facts."""
+def write_lake_at(spark: SparkSession, lake: str, offsets: list[int], tables: list[str], out: str) -> dict[str, object]:
+    """Opens a lake at offsets and writes every answer about ``tables`` to a Parquet folder of its name. Returns the
+    answers' facts."""
     # Delta Lake itself sets spark.sql.parquet.fieldId.read.enabled when it first reads a table.
     spark.read.format("delta").load(f"{lake}/ledger").count()
     before = dict(spark.conf.getAll)
@@ -47,12 +48,13 @@ def write_lake_at(spark: SparkSession, lake: str, offsets: list[int], out: str) 
         assert opened.offset == offset
         names = opened.create_views("j_")
         for name in opened.versions:
-            wanted[f"until-{name}-{offset}"] = opened.history(name)
             assert f"j_{name}" in names
-        for table in HISTORY:
-            wanted[f"at-{table.name}-{offset}"] = opened.table(table.name)
-            wanted[f"now-{table.name}-{offset}"] = spark.table(f"j_{table.name}_now")
-            wanted[f"called-{table.name}-{offset}"] = spark.sql(f"SELECT * FROM j_{table.name}_at({offset})")
+        for name in tables:
+            wanted[f"until-{name}-{offset}"] = opened.history(name)
+        for name in [table.name for table in HISTORY if table.name in tables]:
+            wanted[f"at-{name}-{offset}"] = opened.table(name)
+            wanted[f"now-{name}-{offset}"] = spark.table(f"j_{name}_now")
+            wanted[f"called-{name}-{offset}"] = spark.sql(f"SELECT * FROM j_{name}_at({offset})")
     last = offsets[-1]
     newest = open_lake(lake).in_spark(spark)
     newest.create_views("j_")
