@@ -207,7 +207,7 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
     incident that explains it.
 
     Outages by a directory last until the replica is online, those by a broker until the broker is back. Most replicas
-    were offline once: only the others are sorted.
+    were never offline for one reason right after another: only the others are sorted.
     """
     _select_stories(lake, stories)
     lake.query(
@@ -220,16 +220,18 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
     )
     lake.query(
         """
-        CREATE OR REPLACE TEMP TABLE incident_repeated AS
-        SELECT topic_id, partition, broker_id FROM incident_spells GROUP BY ALL HAVING count(*) > 1
+        CREATE OR REPLACE TEMP TABLE incident_chained AS
+        SELECT DISTINCT topic_id, partition, broker_id FROM incident_spells n
+        SEMI JOIN (FROM incident_spells WHERE to_offset IS NOT NULL) o ON n.topic_id = o.topic_id
+             AND n.partition = o.partition AND n.broker_id = o.broker_id AND n.from_offset = o.to_offset
         """
     )
     lake.query(
-        """
+        f"""
         CREATE OR REPLACE TEMP TABLE incident_outages AS
         WITH spells AS (
             SELECT *, coalesce(from_offset = lag(to_offset) OVER replica, false) AS goes_on
-            FROM incident_spells SEMI JOIN incident_repeated USING (topic_id, partition, broker_id)
+            FROM incident_spells SEMI JOIN incident_chained USING (topic_id, partition, broker_id)
             WINDOW replica AS (PARTITION BY topic_id, partition, broker_id ORDER BY from_offset)
         ),
         marked AS (
@@ -255,17 +257,21 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
             UNION ALL
             SELECT topic_id, topic, partition, broker_id, directory_id, false, from_offset, from_time, to_offset,
                    to_time, of_broker
-            FROM incident_spells ANTI JOIN incident_repeated USING (topic_id, partition, broker_id)
+            FROM incident_spells ANTI JOIN incident_chained USING (topic_id, partition, broker_id)
         ),
         placed AS (
             SELECT *, broker_id || CASE WHEN of_broker THEN '' ELSE '/' || directory_id END AS place FROM stretches
+        ),
+        stories AS (
+            SELECT *, lead(start, 1, {FOREVER}) OVER (PARTITION BY place ORDER BY start) AS next_start
+            FROM incident_stories
         )
         SELECT story, start, leaders_from, topic_id, topic, partition, broker_id,
                arg_min(directory_id, from_offset) AS directory_id, arg_min(already, from_offset) AS already,
                min(from_offset) AS from_offset, min(from_time) AS from_time,
                CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_offset) END AS to_offset,
                CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time
-        FROM placed s ASOF JOIN incident_stories t ON s.place = t.place AND s.from_offset >= t.start
+        FROM placed s JOIN stories t ON s.place = t.place AND s.from_offset >= start AND s.from_offset < next_start
         GROUP BY story, start, leaders_from, topic_id, topic, partition, broker_id
         """
     )

@@ -85,7 +85,7 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
             WHERE o.recreated AND NOT EXISTS (
                 SELECT 1
                 FROM (SELECT topic_id, partition, leader, from_offset, to_offset FROM {lake.until("partitions")}
-                      SEMI JOIN moved_{lake.offset} USING (topic_id, partition)) p
+                      SEMI JOIN moved_twice_{lake.offset} USING (topic_id, partition)) p
                 WHERE p.topic_id = n.topic_id AND p.partition = n.partition AND p.leader >= 0
                   AND p.from_offset NOT IN ({replaced})
                   AND p.from_offset < n.at_offset AND (p.to_offset IS NULL OR p.to_offset > o.since)
@@ -103,7 +103,8 @@ def directory_changes(lake: Lake, of: str = "true") -> str:
 def _select_moved(lake: Lake) -> None:
     """Creates moved_OFFSET: the assignments that ended with another directory of the broker, from where they begin if
     the replica's position did not count. DuckDB knows that it is a small table, and reads nothing of the other
-    assignments if it is empty."""
+    assignments if it is empty. Also creates moved_twice_OFFSET: the partitions of replicas that moved more than once.
+    Only these can be back."""
     kept = f"moved_{lake.offset}"
     if kept not in lake.made:
         lake.query(
@@ -123,15 +124,25 @@ def _select_moved(lake: Lake) -> None:
             ) QUALIFY ended_by = 'moved'
             """
         )
+        lake.query(
+            f"""
+            CREATE OR REPLACE TEMP TABLE moved_twice_{lake.offset} AS
+            SELECT DISTINCT topic_id, partition FROM (
+                SELECT topic_id, partition FROM {kept} GROUP BY topic_id, partition, broker_id HAVING count(*) > 1
+            )
+            """
+        )
         lake.made.add(kept)
 
 
 def _replaced(lake: Lake) -> list[int]:
     """The offsets of leaders that never led: a later record of the same append replaces them (R-LOSS-10)."""
+    if not lake.query(f"FROM moved_twice_{lake.offset} LIMIT 1"):
+        return []  # DuckDB would read all states first
     pairs = lake.query(
         f"""
         SELECT p.from_offset, p.to_offset FROM {lake.until("partitions")} p
-        SEMI JOIN moved_{lake.offset} USING (topic_id, partition)
+        SEMI JOIN moved_twice_{lake.offset} USING (topic_id, partition)
         WHERE p.leader >= 0 AND p.to_time = p.from_time AND NOT p.from_snapshot
         """
     )

@@ -197,13 +197,16 @@ UNEVEN = Check(
     title="Disks hold far more than others of the same broker, or nothing",
     why="Kafka places new replicas by count, when they are made, and never evens out. An empty disk is idle.",
     sql="""
-        WITH held AS (
-            SELECT d.broker_id, d.directory_id, d.from_offset, d.from_time, count(a.topic_id) AS replicas,
-                   count(CASE WHEN p.leader = d.broker_id THEN 1 END) AS leaders
+        WITH placed AS (
+            SELECT a.broker_id, a.directory_id, count(*) AS replicas,
+                   count(CASE WHEN p.leader = a.broker_id THEN 1 END) AS leaders
+            FROM assignments a LEFT JOIN partitions p ON p.topic_id = a.topic_id AND p.partition = a.partition
+            GROUP BY a.broker_id, a.directory_id
+        ), held AS (
+            SELECT d.broker_id, d.directory_id, d.from_offset, d.from_time, coalesce(p.replicas, 0) AS replicas,
+                   coalesce(p.leaders, 0) AS leaders
             FROM directories d
-            LEFT JOIN assignments a ON a.broker_id = d.broker_id AND a.directory_id = d.directory_id
-            LEFT JOIN partitions p ON p.topic_id = a.topic_id AND p.partition = a.partition
-            GROUP BY d.broker_id, d.directory_id, d.from_offset, d.from_time
+            LEFT JOIN placed p ON p.broker_id = d.broker_id AND p.directory_id = d.directory_id
         ), means AS (
             SELECT broker_id, count(*) AS directories, avg(replicas) AS replicas, avg(leaders) AS leaders
             FROM held GROUP BY broker_id
