@@ -89,7 +89,8 @@ class StartOutcome:
     perhaps_gives_up: Sequence[str]
     """Those among them of which it is given up in some of the ways only."""
     needed: Sequence[str]
-    """Further partitions that may need what is on a disk which a blank one replaces, though none uses it."""
+    """Further partitions that may need what is on a disk which a blank one replaces: the only holder of writes that are
+    lost, or an older copy while no complete one is in use."""
     two_folders: Sequence[str]
     """Partitions that were recreated in another directory of the broker while a directory that comes back was away: one
     of the two folders has to leave before the start."""
@@ -298,9 +299,21 @@ class _Player:
                 key=lambda partition: (partition.topic, partition.partition),
             ),
             perhaps_gives_up=sorted(_in_some([{*names} for names in lost])),
-            needed=sorted(needing(self.lake, self.broker, become("blank"), data).difference(*lost)),
+            needed=sorted(self._needed(become("blank"), data).difference(*lost)),
             two_folders=twice,
         )
+
+    def _needed(self, blank: Collection[str], data: Losses) -> set[str]:
+        """The partitions that may need what is on disks which blank ones replace: also an older copy, while no complete
+        one is in use."""
+        names = needing(self.lake, self.broker, blank, data)
+        for fate, members in data.last_copies.shapes if blank else ():
+            copy = fate.copies.get(self.broker)
+            if copy is None or copy.level == "empty":
+                continue
+            if not copy.where or not {*map(str, copy.where)}.isdisjoint(blank):
+                names |= {f"{topic}-{number}" for topic, number in members}
+        return names
 
     def _without_metadata(self, choice: Mapping[str, How]) -> str:
         """Why a node without the directory of its metadata log does not start (R-STORE-13); empty if it has it."""

@@ -88,9 +88,10 @@ def _reasons(lake: Lake, place: Place, held: Sequence[Held], data: Losses) -> li
 
 
 def needing(lake: Lake, broker: int, directories: Iterable[str], data: Losses) -> set[str]:
-    """The partitions that may need what is on one of these disks of a broker, though none uses it."""
+    """The partitions that may need what is on one of these disks of a broker, and do not use it."""
     places = [find_directory(lake, f"{broker}:{directory}") for directory in directories]
-    return {name for place in places for reason in _about_unused(place, data) for name in reason.partitions}
+    names = {name for place in places for reason in _about_unused(place, data) for name in reason.partitions}
+    return names.union(*(_gives_up(place, data.last_copies) for place in places))
 
 
 def _about_unused(

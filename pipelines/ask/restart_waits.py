@@ -180,7 +180,8 @@ class Blocking:
             QUORUM: "jbod quorum shows the voters",
             LAST_COPY: f"first see which disk holds the data of {few(names)}: jbod offline",
             NO_START: "leave it the directory of its metadata log, if it has one, and one that can be read",
-            NEEDED_DISK: "do not wipe that disk: jbod safe-to-remove says what has to be saved from it first",
+            NEEDED_DISK: "do not wipe that disk: save these partitions from it first, or bring their complete copies "
+            "into use (jbod offline)",
             RETURN: f"{add} where one leads: without a leader nothing is copied; or, if no step forbids it, stop the "
             "broker in order, and take every directory that is not online or is blank out of log.dirs before it starts",
             ELECTION: f"jbod offline says which disk or broker has every write of {few(names)}, and how to bring it "

@@ -198,7 +198,7 @@ def test_blank_disk_in_place_of_one_that_may_hold_lost_data_names_the_partitions
     (blank,) = answer.starts
     assert (blank.needed, blank.gives_up, blank.recreated) == (["t-0"], [], [])
     text = shown(answer)
-    assert "1 partition may need what is on the disk: jbod safe-to-remove says why" in text
+    assert "1 partition may need what is on the disk: save them first" in text
     assert "    t-0" in text
 
 

@@ -21,8 +21,8 @@ from tests.unit.model.loss.loss_disks import Broker, Disk, Unsound
 from tests.unit.model.loss.loss_operations import report
 
 HISTORIES, CHUNK = amount(100, 5_000), 100
-SEEDS = (458, 1_636, 1_689, 2_778, 3_117, 3_509, 3_696, 5_245)
-"""Seeds for which a disk was once safe to remove."""
+SEEDS = (458, 1_636, 1_689, 2_778, 3_117, 3_509, 3_696, 3_738, 4_260, 5_245)
+"""Seeds for which a disk was once safe to remove, or to replace by a blank one."""
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, CHUNK))
