@@ -380,6 +380,8 @@ def test_directory_that_only_a_snapshot_lacks_went_as_for_the_other_answers(
     lake = Lake.open(tmp_path)
     assert [row.state for row in directories(lake) if row.directory_id == str(disk("a"))] == [state]
     assert [failure.state for failure in whatif(lake, [f"1:{disk('a')}"]).already] == [state]
+    since = [reason.finding for reason in safe_to_remove(lake, f"1:{disk('a')}").reasons if "since" in reason.finding]
+    assert registered or since[0].startswith("broker 1 has not been registered since offset 9 or earlier: ")
 
 
 def test_whatif_of_what_failed_says_since_when_and_what_it_took(
