@@ -202,6 +202,17 @@ def test_blank_disk_in_place_of_one_that_may_hold_lost_data_names_the_partitions
     assert "    t-0" in text
 
 
+def test_blank_disk_in_place_of_an_older_copy_is_needed_while_no_complete_one_is_in_use(tmp_path: Path) -> None:
+    """R-ACT-9. It was not: the start gives up no complete copy, and the older one was the last that could be read."""
+    story = Story().broker(1, "ab").broker(3, "cd").topic("t", {3: "c", 1: "a"}).change("t", 0, isr=(3,))
+    story = story.left(3, "d").change("t", 0, leader=-1)
+    (blank,) = next_starts(story.lake(tmp_path / "failed"), 1, blank=[A]).starts
+    assert (blank.needed, blank.gives_up) == (["t-0"], [])
+    back = story.fence(3).broker(3, "cd", process=2).change("t", 0, leader=3)
+    (blank,) = next_starts(back.lake(tmp_path / "back"), 1, blank=[A]).starts
+    assert blank.needed == []
+
+
 def test_json_names_what_is_given_up(tmp_path: Path) -> None:
     answer = jsonable(next_starts(failed().lake(tmp_path), 1))
     assert answer["starts"][1]["gives_up"] == [

@@ -287,7 +287,7 @@ def test_disks_that_may_hold_the_only_copy_of_lost_data_are_not_safe_to_remove(t
 
 
 def test_restart_with_a_blank_disk_in_place_of_the_only_copy_of_lost_data_is_not_safe(tmp_path: Path) -> None:
-    """It was safe: the start gives up nothing that is in use, and whoever followed the answer wiped the disk."""
+    """R-ACT-9. It was safe: the start gives up nothing that is in use, and who followed the answer wiped the disk."""
     story = Story().broker(2, "ab").broker(3, "c").topic("t", {2: "b"}).change("t", 0, leader=-1).left(2, "a")
     story = story.fence(2).broker(2, "a", process=2, fenced=True).assign("t", 0, 2, "a").fence(2, up=True)
     lake = story.change("t", 0, leader=2).lake(tmp_path)
