@@ -14,7 +14,7 @@ from typing import Any
 from pipelines.ask.assignment_requests import Queue, queue
 from pipelines.ask.incident_list import Incident, incidents
 from pipelines.ask.json_values import jsonable
-from pipelines.ask.lake_status import Directory, Leaderless, Status, Troubled, directories, status, troubled
+from pipelines.ask.lake_status import Directory, Leaderless, Status, Troubled, directories, status
 from pipelines.ask.lost_data import Losses
 from pipelines.ask.moves import Asking, Move, MoveCounts, asking, count_moves, moves, step_for
 from pipelines.ask.offline_replicas import Cause, OfflineReplica, PerhapsOffline, offline
@@ -190,7 +190,7 @@ def gather(lake: Lake, settings: Settings, sources: Sequence[str] = ()) -> Conte
         perhaps=answer.perhaps,
         unseen_disks=answer.unseen_disks,
         data=answer.data,
-        hurt=by_effect(troubled(lake, default_min_isr)),
+        hurt=by_effect(answer.partitions),
         cells=cells,
         over_time=series,
         offline=answer.replicas[:MOST_ROWS],
