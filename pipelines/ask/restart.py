@@ -228,8 +228,11 @@ class RestartVerdict:
     def steps(self) -> list[Advice]:
         """What to do, in order."""
         advice = [step for start in self.starts for step in start.steps]
-        # Of last copies, the steps of the starts say more.
-        blocking = [reason for reason in self.blocking if not (advice and reason.reason == LAST_COPY)]
+        # Of the copies that a start gives up, its steps say more.
+        given_up = {name for start in self.starts if start.steps for name in start.gives_up}
+        blocking = [
+            reason for reason in self.blocking if reason.reason != LAST_COPY or not given_up.issuperset(reason.names)
+        ]
         advice += [reason.advice for reason in blocking if reason.advice not in advice]
         return advice if self.quorum is None or self.quorum.safe else [*advice, self.quorum.advice]
 

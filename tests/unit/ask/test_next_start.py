@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from jbod_model.errors import UsageError
 from jbod_model.formats.records import ConfigRecord
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.next_start import NextStarts, next_starts
+from pipelines.ask.restart import safe_to_restart
+from pipelines.ask.restart_waits import LAST_COPY
 from pipelines.cli.main import application
 from pipelines.show.restart import show_next_starts
 from pipelines.show.text import Screen
@@ -211,6 +214,16 @@ def test_blank_disk_in_place_of_an_older_copy_is_needed_while_no_complete_one_is
     back = story.fence(3).broker(3, "cd", process=2).change("t", 0, leader=3)
     (blank,) = next_starts(back.lake(tmp_path / "back"), 1, blank=[A]).starts
     assert blank.needed == []
+
+
+def test_steps_of_a_start_do_not_hide_the_step_for_last_copies_that_it_does_not_give_up(tmp_path: Path) -> None:
+    """It was left out with the step for those that the start gives up, of which the start's own steps say more."""
+    answer = safe_to_restart(failed().lake(tmp_path), [1], blank=[A])
+    (given_up,) = [reason for reason in answer.blocking if reason.reason == LAST_COPY]
+    other = replace(given_up, names=["other-0"])
+    assert given_up.names == ["solo-0"]
+    assert given_up.advice not in answer.steps
+    assert other.advice in replace(answer, blocking=[given_up, other]).steps
 
 
 def test_json_names_what_is_given_up(tmp_path: Path) -> None:
