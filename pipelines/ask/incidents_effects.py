@@ -221,7 +221,7 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
     lake.query(
         """
         CREATE OR REPLACE TEMP TABLE incident_chained AS
-        SELECT DISTINCT topic_id, partition, broker_id FROM incident_spells n
+        SELECT topic_id, partition, broker_id FROM incident_spells n
         SEMI JOIN (FROM incident_spells WHERE to_offset IS NOT NULL) o ON n.topic_id = o.topic_id
              AND n.partition = o.partition AND n.broker_id = o.broker_id AND n.from_offset = o.to_offset
         """

@@ -127,9 +127,7 @@ def _select_moved(lake: Lake) -> None:
         lake.query(
             f"""
             CREATE OR REPLACE TEMP TABLE moved_twice_{lake.offset} AS
-            SELECT DISTINCT topic_id, partition FROM (
-                SELECT topic_id, partition FROM {kept} GROUP BY topic_id, partition, broker_id HAVING count(*) > 1
-            )
+            SELECT topic_id, partition FROM {kept} GROUP BY topic_id, partition, broker_id HAVING count(*) > 1
             """
         )
         lake.made.add(kept)

@@ -306,8 +306,10 @@ class _Player:
     def _needed(self, blank: Collection[str], data: Losses) -> set[str]:
         """The partitions that may need what is on disks which blank ones replace: also an older copy, while no complete
         one is in use (R-ACT-9)."""
+        if not blank:
+            return set()
         names = needing(self.lake, self.broker, blank, data)
-        for fate, members in data.last_copies.shapes if blank else ():
+        for fate, members in data.last_copies.shapes:
             copy = fate.copies.get(self.broker)
             if copy is None or copy.level == "empty":
                 continue

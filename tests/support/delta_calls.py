@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 from pipelines import open_lake
-from pipelines.lake.tables import HISTORY
+from pipelines.lake.tables import BY_NAME
 from pipelines.spark.catalog import register
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def write_lake_at(spark: SparkSession, lake: str, offsets: list[int], tables: li
         assert opened.has_delta
         assert opened.offset == offset
         names = opened.create_views("j_")
-        for name in opened.versions:
-            assert f"j_{name}" in names
+        assert {f"j_{name}" for name in opened.versions} <= {*names}
         for name in tables:
             wanted[f"until-{name}-{offset}"] = opened.history(name)
-        for name in [table.name for table in HISTORY if table.name in tables]:
+            if not BY_NAME[name].history:
+                continue
             wanted[f"at-{name}-{offset}"] = opened.table(name)
             wanted[f"now-{name}-{offset}"] = spark.table(f"j_{name}_now")
             wanted[f"called-{name}-{offset}"] = spark.sql(f"SELECT * FROM j_{name}_at({offset})")
