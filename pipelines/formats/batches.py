@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from jbod_model.errors import MalformedLog
 from jbod_model.formats.batch import LAST_TIME, MAX_BATCH_BYTES, compression_problem
-from pipelines.formats.kernels import load_i16, load_i32, load_i64, load_u32, njit, varint, zero
+from pipelines.formats.kernels import load_i16, load_i32, load_i64, load_u32, njit
 
 HEADER_BYTES = 61
 CODEC_BITS = 0x07
@@ -164,27 +164,3 @@ def verify(data: np.ndarray, headers: np.ndarray, file: str) -> None:
     ):
         if crc32c(view[start:end]) != crc:
             raise MalformedLog(file, base, "CRC-32C of the batch does not match its bytes")
-
-
-@njit(cache=True, nogil=True)
-def value_of_record(data: Any, at: int, end: int, delta: int) -> tuple[int, int, int]:
-    """Start and size of the value of the record at ``at``, and the index after the record, -1 if it is malformed."""
-    length, at, fine = varint(data, at, end)
-    if not fine or length < 6 or length > end - at:
-        return 0, 0, -1
-    stop = at + length
-    at = zero(data, at + 1, stop, 10)  # attributes, timestamp delta
-    if at < 0:
-        return 0, 0, -1
-    offset_delta, at, fine = varint(data, at, stop)
-    if not fine or offset_delta != delta:
-        return 0, 0, -1
-    key, at, fine = varint(data, at, stop)
-    if not fine or key >= 0:
-        return 0, 0, -1
-    size, at, fine = varint(data, at, stop)
-    if not fine or size <= 0 or size > stop - at:
-        return 0, 0, -1
-    if zero(data, at + size, stop, 5) != stop:
-        return 0, 0, -1
-    return at, size, stop

@@ -94,6 +94,45 @@ class RecordFrames(NamedTuple):
 
 
 @helper
+def parts_of_record(data: Any, at: int, end: int, delta: int, control: bool) -> tuple[int, int, int, int]:
+    """Start of the key, start and size of the value of the record at ``at``, and the index after the record: below 0, a
+    code of _PROBLEMS, if it is malformed."""
+    length, at, fine = varint(data, at, end)
+    if not fine or length < 6 or length > end - at:  # R-FMT-13
+        return 0, 0, 0, -_LENGTH
+    stop = at + length
+    at = zero(data, at + 1, stop, 10)  # attributes, timestamp delta
+    if at < 0:
+        return 0, 0, 0, -_TIMESTAMP
+    place, at, fine = varint(data, at, stop)
+    if not fine or place != delta:
+        return 0, 0, 0, -_DELTA
+    size, key, fine = varint(data, at, stop)
+    # R-FMT-17: metadata records have no key, control records have one.
+    if not fine or (control and (size < 4 or size > stop - key)) or (not control and size >= 0):
+        return 0, 0, 0, -_KEY
+    size, at, fine = varint(data, key + size if control else key, stop)
+    if not fine or size <= 0:
+        return 0, 0, 0, -_NO_VALUE
+    if size > stop - at:
+        return 0, 0, 0, -_VALUE
+    if zero(data, at + size, stop, 5) != stop:
+        return 0, 0, 0, -_HEADERS
+    return key, at, size, stop
+
+
+@helper
+def _frame(data: Any, at: int, end: int) -> tuple[int, int, int]:
+    """Type (-1 if the frame is broken), version and body of the value at ``at`` (R-FMT-1)."""
+    frame, at = uvarint(data, at, end)
+    api_key, at = uvarint(data, at, end)
+    version, at = uvarint(data, at, end)
+    if frame != 1 or api_key < 0 or version < 0 or api_key > MAX_API_KEY or version > MAX_API_KEY:
+        return -1, 0, at
+    return api_key, version, at
+
+
+@helper
 def _read_frames(data: Any, headers: Any, frames: RecordFrames) -> tuple[int, int]:
     row = 0
     for b in range(len(headers)):
@@ -102,51 +141,25 @@ def _read_frames(data: Any, headers: Any, frames: RecordFrames) -> tuple[int, in
         end = header.position + header.size
         control = header.attributes & CONTROL_BIT != 0
         for k in range(header.count):
-            length, at, fine = varint(data, at, end)
-            if not fine or length <= 0 or length > end - at:  # R-FMT-13
-                return row, _LENGTH
-            stop = at + length
-            if length < 6:
-                return row, _LENGTH
-            at = zero(data, at + 1, stop, 10)
+            key, start, size, at = parts_of_record(data, at, end, k, control)
             if at < 0:
-                return row, _TIMESTAMP
-            delta, at, fine = varint(data, at, stop)
-            if not fine or delta != k:
-                return row, _DELTA
-            key, at, fine = varint(data, at, stop)
-            # R-FMT-17: metadata records have no key, control records have one.
-            if not fine or (control and (key < 4 or key > stop - at)) or (not control and key >= 0):
-                return row, _KEY
-            if control:
-                frames.types[row] = CONTROL_BASE + load_i16(data, at + 2)
-                at += key
-            size, at, fine = varint(data, at, stop)
-            if not fine or size <= 0:
-                return row, _NO_VALUE
-            if size > stop - at:
-                return row, _VALUE
-            if zero(data, at + size, stop, 5) != stop:
-                return row, _HEADERS
+                return row, -at
             frames.offsets[row] = header.base_offset + k
             frames.batch[row] = b
-            frames.starts[row] = at
-            frames.ends[row] = at + size
+            frames.starts[row] = start
+            frames.ends[row] = start + size
             if control:
-                frames.versions[row] = load_i16(data, at) if size >= 2 else 0
-                frames.bodies[row] = at
+                frames.types[row] = CONTROL_BASE + load_i16(data, key + 2)
+                frames.versions[row] = load_i16(data, start) if size >= 2 else 0
+                frames.bodies[row] = start
             else:
-                # R-FMT-1
-                frame, at = uvarint(data, at, frames.ends[row])
-                api_key, at = uvarint(data, at, frames.ends[row])
-                version, at = uvarint(data, at, frames.ends[row])
-                if frame != 1 or api_key < 0 or version < 0 or api_key > MAX_API_KEY or version > MAX_API_KEY:
+                api_key, version, body = _frame(data, start, start + size)
+                if api_key < 0:
                     return row, _FRAME
                 frames.types[row] = api_key
                 frames.versions[row] = version
-                frames.bodies[row] = at
+                frames.bodies[row] = body
             row += 1
-            at = stop
         if at != end:
             return row - 1, _REST
     return row, _FINE
@@ -201,13 +214,10 @@ def decode_values(data: np.ndarray, ends: np.ndarray, offsets: np.ndarray, times
 @njit(cache=True, nogil=True)
 def _value_frames(data: Any, ends: Any, types: Any, versions: Any, bodies: Any) -> int:
     for row in range(len(types)):
-        end = ends[row + 1]
-        frame, at = uvarint(data, ends[row], end)
-        api_key, at = uvarint(data, at, end)
-        version, at = uvarint(data, at, end)
-        if frame != 1 or api_key < 0 or version < 0 or api_key > MAX_API_KEY or version > MAX_API_KEY:
+        api_key, version, body = _frame(data, ends[row], ends[row + 1])
+        if api_key < 0:
             return row
-        types[row], versions[row], bodies[row] = api_key, version, at
+        types[row], versions[row], bodies[row] = api_key, version, body
     return len(types)
 
 

@@ -23,10 +23,10 @@ from pipelines.formats.batches import (
     HEADER_BYTES,
     scan,
     scan_sound,
-    value_of_record,
     verify,
 )
 from pipelines.formats.kernels import njit, uvarint
+from pipelines.formats.records import parts_of_record
 from pipelines.source.log_dir import LogDir, Segment, Snapshot
 from pipelines.source.positions import Position, Tail
 from pipelines.storage.objects import is_object
@@ -44,7 +44,7 @@ def _walk(data: Any, at: int, end: int, base: int, records: int, marks: Any, cou
     A separate function with one condition per ``if``: otherwise numba's code is four times slower.
     """
     for k in range(records):
-        start, size, at = value_of_record(data, at, end, k)
+        _, start, size, at = parts_of_record(data, at, end, k, False)
         frame = kind = version = 0
         if at >= 0:
             frame, after = uvarint(data, start, at)
