@@ -57,6 +57,9 @@ class Advice:
     """Whether the broker may start only with all its disks, readable: no record says which of them has the copies."""
     newer_leaves: tuple[str, ...] = ()
     """Partitions with two folders on the broker, of which the newer one leaves before the start (R-ACT-7)."""
+    question: str = ""
+    """The end of ``text`` in a step of a start: what to ask about the restart. The answer to that leaves it out."""
+    not_in_json = ("question",)
 
 
 def steps_in_words(steps: Sequence[Advice]) -> str:

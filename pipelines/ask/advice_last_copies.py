@@ -94,6 +94,7 @@ def bring_back(
         tuple(names),
         every_disk=not placed,
         newer_leaves=newer,
+        question=costs,
     )
 
 

@@ -20,12 +20,13 @@ _PLAIN = (str, int, bool, float, type(None))
 def jsonable(answer: Any) -> Any:
     """Converts dataclasses and named tuples to objects, recursively. Keys of mappings do not change.
 
-    The properties that a dataclass names in ``also_in_json`` come after its fields.
+    A dataclass may leave out fields (``not_in_json``). Properties that it names in ``also_in_json`` come after them.
     """
     if type(answer) in _PLAIN:
         return answer
     if dataclasses.is_dataclass(answer) and not isinstance(answer, type):
-        fields = [field.name for field in dataclasses.fields(answer)]
+        left_out = getattr(answer, "not_in_json", ())
+        fields = [field.name for field in dataclasses.fields(answer) if field.name not in left_out]
         return members(answer, *fields, *getattr(answer, "also_in_json", ()))
     if isinstance(answer, tuple) and hasattr(answer, "_asdict"):
         return {name: jsonable(value) for name, value in answer._asdict().items()}

@@ -134,6 +134,16 @@ def read_brokers(url: str, command_config: str) -> tuple[str, list[BrokerLogDir]
     return answer.cluster_id, log_dirs, [f"broker {broker} is left out: {fault}" for broker, fault in answer.faults]
 
 
+def mounted_disks(path: Path) -> list[Path]:
+    """The directory if it is a mounted disk, else the mounted disks in it. Raises UsageError if there is none."""
+    if (path / FILE_NAME).exists():
+        return [path]
+    inside = sorted(disk for disk in path.iterdir() if (disk / FILE_NAME).is_file())
+    if not inside:
+        raise UsageError(f"{path}: neither it nor a directory in it has a {FILE_NAME}: name the disks of a broker")
+    return inside
+
+
 def read_mounted(directory: Path) -> BrokerLogDir:
     """A mounted disk with its meta.properties. Raises StorageProblem or OSError if it cannot be read."""
     meta = read_meta_properties(str(directory))
@@ -207,7 +217,8 @@ def read_sources(lake: Lake, sources: Iterable[str], known: Sequence[Statement] 
         path = Path(source)
         try:
             if path.is_dir():
-                _read_mounted(lake, path, reading, now)
+                for disk in mounted_disks(path):
+                    _read_disk(lake, disk, reading, now)
             elif path.name == FILE_NAME:
                 _read_disk(lake, path.parent, reading, now)
             else:
@@ -244,17 +255,6 @@ def _file(statement: Statement) -> str:
 
 
 # MOUNTED DISKS
-
-
-def _read_mounted(lake: Lake, path: Path, reading: Read, now: datetime) -> None:
-    if (path / FILE_NAME).exists():
-        _read_disk(lake, path, reading, now)
-        return
-    inside = sorted(disk for disk in path.iterdir() if (disk / FILE_NAME).is_file())
-    if not inside:
-        raise UsageError(f"{path}: neither it nor a directory in it has a {FILE_NAME}: name the disks of a broker")
-    for disk in inside:
-        _read_disk(lake, disk, reading, now)
 
 
 def _read_disk(lake: Lake, directory: Path, reading: Read, now: datetime, broker: int | None = None) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 from jbod_model.errors import UsageError
 from jbod_model.restart import DECIDING, Harm
-from pipelines.ask.advice import Action, Advice, restart_costs
+from pipelines.ask.advice import Action, Advice
 from pipelines.ask.configs import unseen_disks
 from pipelines.ask.json_values import jsonable, members
 from pipelines.ask.lost_data import losses, truncated
@@ -305,7 +305,10 @@ def safe_to_restart(
         starts = [next_starts(lake, ids[0], blank=blank, gone=gone, default_min_isr=default_min_isr, data=data)]
     else:
         starts = starts_of(lake, judge.with_disks_away(registered), default_min_isr, accepted_until)
-    starts = [replace(start, steps=[_answered(step, start.broker_id) for step in start.steps]) for start in starts]
+    starts = [
+        replace(start, steps=[replace(step, text=step.text.removesuffix(step.question)) for step in start.steps])
+        for start in starts
+    ]
     out = [directory for start in starts for outcome in start.starts for directory in outcome.gone] if named else []
     against = truncated_copies(judge, registered, accepted_until, gone=out)
     # The disks that are named go whenever the start comes.
@@ -337,11 +340,6 @@ def safe_to_restart(
         fault=judgement.fault,
         unseen_disks=unseen_disks(lake),
     )
-
-
-def _answered(step: Advice, broker: int) -> Advice:
-    """The step of a start without the question about the restart, which the answer with the step answers."""
-    return replace(step, text=step.text.replace(restart_costs(broker), ""))
 
 
 def truncated_copies(

@@ -20,7 +20,15 @@ from jbod_model.storage.problems import StorageProblem
 from jbod_model.storage.properties import FILE_NAME
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import members
-from pipelines.ask.log_dirs import BrokerLogDir, held_in, is_log_dirs, read_brokers, read_log_dirs, read_mounted
+from pipelines.ask.log_dirs import (
+    BrokerLogDir,
+    held_in,
+    is_log_dirs,
+    mounted_disks,
+    read_brokers,
+    read_log_dirs,
+    read_mounted,
+)
 from pipelines.lake.directory_sizes import TABLE, keep_sizes, newest_sizes
 from pipelines.lake.kept_sizes import growth
 from pipelines.lake.reader import Lake
@@ -201,11 +209,7 @@ def _read(lake: Lake, sources: Sequence[str], command_config: str, notes: list[s
             continue
         path = Path(source)
         if path.is_dir():
-            inside = sorted(file.parent for file in path.glob(f"*/{FILE_NAME}"))
-            disks = [path] if (path / FILE_NAME).exists() else inside
-            if not disks:
-                raise UsageError(f"{path}: neither it nor a directory in it has a {FILE_NAME}: name disks of a broker")
-            for disk in disks:
+            for disk in mounted_disks(path):
                 yield from _disk(lake, disk, notes)
             continue
         try:
