@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_type_hints
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import steps_in_words
@@ -30,7 +30,7 @@ from pipelines.lake.directory_sizes import newest_sizes
 from pipelines.lake.kept_sizes import growth
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
-from pipelines.lake.tables import ASSIGNMENT_REQUESTS
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, SQL_TYPES
 from pipelines.quorum.state import mirror_of, read_state
 from pipelines.settings import Settings
 
@@ -220,13 +220,10 @@ def _make_inputs(lake: Lake, settings: Settings) -> None:
         full_percent=check.full_percent,
         full_days=check.full_days,
     )
-    columns = ", ".join(f"{field.name} {_SQL_TYPES[str(field.type)]}" for field in fields(row))
+    columns = ", ".join(f"{name} {SQL_TYPES[kind]}" for name, kind in get_type_hints(Params).items())
     lake.make("params", columns, [astuple(row)])
     topics = [(topic, number) for topic, number in wanted.topics.items() if topic]
     lake.make("min_isr", "topic VARCHAR, min_insync_replicas INTEGER", topics)
-
-
-_SQL_TYPES = {"int": "BIGINT", "str": "VARCHAR", "float": "DOUBLE", "datetime": "TIMESTAMPTZ"}
 
 
 def _leaderless(lake: Lake) -> int:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -148,10 +149,9 @@ def last_own(lake: LakeUri, ledger: DeltaTable) -> int | None:
 
 def read_commit(lake: LakeUri, table: str, version: int) -> Commit | None:
     """Reads a commit from its file in Delta's log. Returns None if the file was cleaned up."""
-    text = _commit_text(lake, table, version)
-    if text is None:
+    actions = _actions(lake, table, version)
+    if actions is None:
         return None
-    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
     info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
     marks = {name: str(info[name]) for name in _OWN if name in info}
     files = [action.get("add") or action.get("remove") for action in actions]
@@ -172,11 +172,8 @@ def read_commit(lake: LakeUri, table: str, version: int) -> Commit | None:
 
 def files_added(lake: LakeUri, table: str, version: int) -> set[str] | None:
     """The paths of the files that a commit added. Returns None if its file was cleaned up."""
-    text = _commit_text(lake, table, version)
-    if text is None:
-        return None
-    actions = [json.loads(line) for line in text.splitlines() if line.strip()]
-    return {unquote(action["add"]["path"]) for action in actions if "add" in action}
+    actions = _actions(lake, table, version)
+    return None if actions is None else {unquote(action["add"]["path"]) for action in actions if "add" in action}
 
 
 def _misfit_at(lake: LakeUri, table: Table, delta: DeltaTable, version: int | None) -> str:
@@ -255,19 +252,18 @@ def _plain(text: object) -> str:
     return words if len(words) <= _LONGEST else words[: _LONGEST - 3] + "..."
 
 
-def _commit_text(lake: LakeUri, table: str, version: int) -> str | None:
+def _actions(lake: LakeUri, table: str, version: int) -> list[dict[str, Any]] | None:
+    """The actions of a commit, None if its file was cleaned up."""
     path = commit_path(table, version)
-    if "://" in lake:
-        from pipelines.storage.filesystem import filesystem_of
-
-        fs, root = filesystem_of(lake)
-        try:
-            with fs.open_input_file(f"{root}/{path}") as source:
-                return bytes(source.read()).decode()
-        except FileNotFoundError:
-            return None
     try:
-        with open(f"{lake}/{path}", encoding="utf-8") as file:  # noqa: PTH123  as light as can be
-            return file.read()
+        if "://" in lake:
+            from pipelines.storage.filesystem import filesystem_of
+
+            fs, root = filesystem_of(lake)
+            with fs.open_input_file(f"{root}/{path}") as source:
+                text = bytes(source.read()).decode()
+        else:
+            text = Path(lake, path).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
+    return [json.loads(line) for line in text.splitlines() if line.strip()]

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import pyarrow as pa
 
 TIME = pa.timestamp("us", tz="UTC")
 INTS = pa.list_(pa.field("element", pa.int32(), nullable=False))
 IDS = TEXTS = pa.list_(pa.field("element", pa.string(), nullable=False))
-SQL_TYPES: Mapping[pa.DataType, str] = {
+SQL_TYPES: Mapping[object, str] = {
+    str: "VARCHAR",
+    int: "BIGINT",
+    float: "DOUBLE",
+    datetime: "TIMESTAMPTZ",
     pa.string(): "VARCHAR",
     pa.int32(): "INTEGER",
     pa.int64(): "BIGINT",
     pa.bool_(): "BOOLEAN",
     TIME: "TIMESTAMPTZ",
 }
-"""DuckDB's names of types."""
+"""DuckDB's names of Python's and Arrow's types."""
 
 
 OPEN_SHARD = "open_shard"

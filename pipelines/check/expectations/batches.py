@@ -34,6 +34,7 @@ from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME, HISTORY, LEDGER, RECORDS
 from pipelines.settings import Settings
+from pipelines.spark.lake import files_of, true_at
 from pipelines.spark.session import spark_session
 from pipelines.storage.objects import is_object
 
@@ -148,7 +149,6 @@ def session(lake: Lake, settings: Settings) -> SparkSession:
 
 @contextmanager
 def _in_spark(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator[ValidatedBatches]:
-
     with spark_views(spark, lake, settings) as tables:
         broken, findings = spark_contracts(spark), spark_checks(spark)
         yield ValidatedBatches("spark", lambda: broken, lambda: findings, tables.__getitem__, spark.createDataFrame)
@@ -187,8 +187,7 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
     try:
         for table in HISTORY:
             view(f"{table.name}_history", tables[table.name])
-            true_now = f"from_offset <= {lake.offset} AND (to_offset IS NULL OR to_offset > {lake.offset})"
-            view(table.name, tables[table.name].where(true_now))
+            view(table.name, tables[table.name].where(true_at(str(lake.offset))))
         for table in (RECORDS, LEDGER, ASSIGNMENT_REQUESTS):
             view(table.name, tables[table.name])
         view("slots", spark.sql(_SLOTS))
@@ -210,18 +209,12 @@ def spark_views(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator
 
 def _read(spark: SparkSession, lake: Lake, name: str, table: DeltaTable | None) -> DataFrame:
     """All rows of a table, empty if the lake does not have it."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    schema = BY_NAME[name].schema
+    if table is None:
+        return spark.createDataFrame(BY_NAME[name].schema.empty_table())
     if is_object(lake.path):
         # Spark alone cannot read S3.
-        return spark.createDataFrame(
-            files.read(lake.path, BY_NAME[name], [file["path"] for file in (data_files(table) if table else ())])
-        )
-    paths = [f"{lake.path}/{name}/{file['path']}" for file in (data_files(table) if table else ())]
-    if not paths:
-        return spark.createDataFrame(schema.empty_table())
-    return spark.read.schema(from_arrow_schema(schema)).parquet(*paths)
+        return spark.createDataFrame(files.read(lake.path, BY_NAME[name], [file["path"] for file in data_files(table)]))
+    return files_of(spark, lake.path, name, table)
 
 
 def spark_contracts(spark: SparkSession) -> list[Broken]:

@@ -42,10 +42,9 @@ from pipelines.check.contract import Contract
 from pipelines.check.contracts import CONTRACTS, Broken
 from pipelines.check.definition import SEVERITIES, Check, Finding, Severity
 from pipelines.check.expectations import docs_page
-from pipelines.check.expectations.batches import Engine, ValidatedBatches, batches
+from pipelines.check.expectations.batches import Engine, ValidatedBatches
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import HISTORY, LEDGER, RECORDS, Table
-from pipelines.settings import Settings
 
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.file_data_context import FileDataContext
@@ -285,18 +284,12 @@ class Validation:
         }
 
 
-def validate(lake: Lake, settings: Settings, folder: Path) -> Validation:
+def validate_batches(made: ValidatedBatches, lake: Lake, folder: Path) -> Validation:
     """Runs every suite on the published tables. Results and Data Docs stay in the project at ``folder``.
 
     ``lake`` is at its newest offset. Raises UsageError if the folder cannot be written to or holds no usable project,
     and JbodError while another run uses it.
     """
-    with batches(lake, settings) as made:
-        return validate_batches(made, lake, folder)
-
-
-def validate_batches(made: ValidatedBatches, lake: Lake, folder: Path) -> Validation:
-    """The same for batches that are there."""
     with project(folder) as context:
         forget_old_runs(folder, KEPT_RUNS - 1)
         run = RunIdentifier(run_name=f"offset-{lake.offset}", run_time=datetime.now(UTC))
