@@ -24,7 +24,7 @@ from pipelines.lake.uris import LakeUri
 from pipelines.quorum import KAFKA
 from pipelines.run.decision import PRELOAD, Way, decide
 from pipelines.run.options import Replay
-from pipelines.spark.jvm import end_jvm, has_ended
+from pipelines.spark.jvm import end_jvm, exit_code
 from pipelines.start.process import return_memory
 from pipelines.storage.objects import fault_of_disk
 
@@ -199,7 +199,7 @@ class Fleet:
 
     def _is_gone(self) -> bool:
         """Whether the JVM of the session was killed: a large cluster may take more memory than there is."""
-        return self._renews and self._session is not None and has_ended(self._session)
+        return self._renews and self._session is not None and exit_code() is not None
 
     def _end_session(self) -> None:
         assert self._session is not None

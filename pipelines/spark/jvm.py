@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 # Ctrl-C and systemd signal every process of a group. This process stops the query, then the JVM ends with it. A shell
 # ignores the signals, as a function of Python between fork and exec is not safe beside threads that import modules.
 _IGNORING_SIGNALS = 'trap "" INT TERM; exec "$0" "$@"'
-_ENDS_SECONDS = 5.0
-"""Its connections end a moment before a process does."""
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 
 
@@ -130,19 +128,14 @@ def end_jvm(session: SparkSession) -> None:
     SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
 
 
-def has_ended(session: SparkSession) -> bool:
-    """Whether the JVM of a session, of this process, is gone."""
-    gateway: Any = session.sparkContext._gateway
-    return gateway.proc.poll() is not None
-
-
-def exit_code() -> int | None:
-    """The exit code of this process's JVM; the negative number of the signal that killed it; None if it runs."""
+def exit_code(patience: float = 0.0) -> int | None:
+    """The exit code of this process's JVM; the negative number of the signal that killed it; None if it still runs
+    after ``patience`` seconds."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
     try:
-        return None if process is None else int(process.wait(_ENDS_SECONDS))
+        return None if process is None else int(process.wait(patience))
     except subprocess.TimeoutExpired:
         return None
 

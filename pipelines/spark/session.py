@@ -243,6 +243,8 @@ def discard_log() -> None:
         _log().unlink(missing_ok=True)
 
 
+_ENDS_SECONDS = 5.0
+"""The connections of a JVM end a moment before its process does."""
 _INVALID = re.compile(r"\[INVALID_CONF_VALUE[.\w]*\] (.+?)(?: SQLSTATE:.*)?$", re.MULTILINE)
 
 
@@ -270,7 +272,7 @@ def fault_of_jvm(problem: BaseException) -> JbodError | None:
     """Returns a one-line error if the JVM of this process has ended, otherwise None."""
     from py4j.protocol import Py4JNetworkError
 
-    code = exit_code() if isinstance(problem, Py4JNetworkError) else None
+    code = exit_code(_ENDS_SECONDS) if isinstance(problem, Py4JNetworkError) else None
     if code is None:
         return None
     why = (
