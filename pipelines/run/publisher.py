@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -46,36 +46,8 @@ from pipelines.storage.objects import is_object
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from pipelines.run.request_stream import RequestBatches
-
 SECONDS_OF_LOOK = 10.0
 """Seconds between two looks at the ledger of a lake on S3 while a query runs: each is a request."""
-
-
-class LakeLock:
-    """The lock of a lake as a reentrant context manager: threads and processes that publish exclude each other by it.
-
-    ``taken`` is called each time that this thread takes the lock.
-    """
-
-    def __init__(self, lake: LakeUri, taken: Callable[[], None] = lambda: None) -> None:
-        self._lake = lake
-        self._taken = taken
-        self._held: list[AbstractContextManager[None]] = []
-
-    def __enter__(self) -> None:
-        lock = alone(self._lake)
-        lock.__enter__()
-        self._held.append(lock)
-        if len(self._held) == 1:
-            try:
-                self._taken()
-            except BaseException:
-                self.__exit__(None, None, None)
-                raise
-
-    def __exit__(self, *problem: Any) -> None:
-        self._held.pop().__exit__(*problem)
 
 
 @dataclass
@@ -87,52 +59,45 @@ class ForeachBatch:
 
     lake: LakeWriter
     """The lake as it was when the query started."""
-    run: str
-    """The name of the run (pipelines.lake.lock.only_run)."""
+    watch: RunWatch
+    """Tells whether the run still holds its lock."""
     requests: Requests | None
     of_requests: bool = False
     """Whether these are the batches of the request logs."""
-    _lock: LakeLock | None = field(default=None, repr=False)
 
     def __call__(self, frame: DataFrame, _batch_id: int) -> None:
         """Publishes a micro-batch of executors' reports, or of request logs. An error is marked for the run."""
         with crossing():
             if not self.of_requests:
                 self.publish_reports([row.payload for row in frame.select("payload").collect()])
-            elif (requests := self._requests()) is not None:
-                requests.publish(frame)
+            elif self.requests is not None:
+                from pipelines.run.request_stream import RequestBatches
+
+                RequestBatches(self.lake, self.requests, self._writing).publish(frame)
 
     def publish_reports(self, reports: Sequence[bytes]) -> None:
         """Publishes the reports of both stages on one micro-batch."""
-        with self._lake_lock():
+        with self._writing():
             level = self.lake.ledger["metadata_version"] if self.lake.ledger else -1
             batch = batch_of(self.lake.path, reports, level)
             if batch is None:
                 return
             self.lake.publish(batch)
-            if (requests := self._requests()) is not None:
-                requests.join_waiting()
+            if self.requests is not None:
+                from pipelines.run.request_stream import RequestBatches
+
+                RequestBatches(self.lake, self.requests, nullcontext).join_waiting()
         clear_staged(self.lake.path)
 
-    def _requests(self) -> RequestBatches | None:
-        if self.requests is None:
-            return None
-        from pipelines.run.request_stream import RequestBatches
-
-        return RequestBatches(self.lake, self.requests, self._lake_lock())
-
-    def _lake_lock(self) -> LakeLock:
-        if self._lock is None:
-            watch = RunWatch(self.lake.path, self.run)
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Holds the lake's lock: threads and processes that publish exclude each other by it."""
+        with alone(self.lake.path):
+            self.watch.check()
             self.lake.appended = lambda: stamp(self.lake)
-
-            def taken() -> None:
-                watch.check()
-                if self.of_requests:
-                    self.lake.catch_up()
-
-            self._lock = LakeLock(self.lake.path, taken)
-        return self._lock
+            if self.of_requests:
+                self.lake.catch_up()
+            yield
 
 
 class Publications:
@@ -163,7 +128,8 @@ class Publications:
         """What foreachBatch calls, for a query that starts now. It takes the open tables of this lake."""
         if not of_requests:
             self._newest = _key(self.lake.ledger)
-        self._functions.append(ForeachBatch(self.lake.handed_over(), self._run, self._wanted, of_requests))
+        watch = RunWatch(self.lake.path, self._run)
+        self._functions.append(ForeachBatch(self.lake.handed_over(), watch, self._wanted, of_requests))
         return self._functions[-1]
 
     def end(self) -> None:

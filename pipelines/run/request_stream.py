@@ -227,8 +227,6 @@ def _table(lake: Lake, sql: str) -> pa.Table:
 MOST_PENDING = 1_000_000
 """The number of requests that may wait for the log. If there are more, the oldest are given up."""
 GIVEN_UP = "too many waited for the log"
-Lock = AbstractContextManager[Any]
-"""A reentrant lock: of the threads of a process, or of processes."""
 
 
 class RequestQuery:
@@ -324,11 +322,11 @@ def _published(path: LakeUri) -> Iterator[Lake]:
 
 @dataclass
 class RequestBatches:
-    """Publishes requests and their outcomes. It holds ``lock`` while it writes to the lake."""
+    """Publishes requests and their outcomes, each time within ``writing``."""
 
     lake: LakeWriter
     wanted: Requests
-    lock: Lock
+    writing: Callable[[], AbstractContextManager[None]]
 
     def publish(self, frame: DataFrame) -> None:
         """Publishes a micro-batch of the layout ``parts``."""
@@ -340,7 +338,7 @@ class RequestBatches:
 
     def add(self, requests: pa.Table, rejects: pa.Table) -> None:
         """Publishes requested assignments, with their outcome so far, and unreadable lines."""
-        with self.lock, _published(self.lake.path) as published:
+        with self.writing(), _published(self.lake.path) as published:
             self.lake.open_requests()
             new = unseen(published, requests)
             waiting = pending(published)
@@ -352,7 +350,7 @@ class RequestBatches:
 
     def join_waiting(self) -> None:
         """Looks again for the records of the waiting requests. Call it when new records of the log are published."""
-        with self.lock, _published(self.lake.path) as published:
+        with self.writing(), _published(self.lake.path) as published:
             waiting = pending(published)
             if waiting is None:
                 return

@@ -240,7 +240,8 @@ class Runner:
             job = self._job(seeded=seed_position(self.lake.home) is not None)
             # A run that ends with an error does not follow the log.
             seconds = self.wanted.follow_seconds if self._attempts.refusal is None else None
-            query = start_query(spark, job, self._options(), self._publications.function(), seconds)
+            options = self._log.options(self._attempts.limit)
+            query = start_query(spark, job, options, self._publications.function(), seconds)
             self._has_begun = True
             self._wait(spark, query, goes_on=seconds is not None)
         except Exception as problem:
@@ -299,7 +300,7 @@ class Runner:
         publish = self._publications.function().publish_reports
         decode, fold = partial(decode_slice, job), partial(fold_shard, job)
         try:
-            options = LogOptions.read(self._options())
+            options = LogOptions.read(self._log.options(self._attempts.limit))
             planner = Planner.of(options)
             planner.freeze()
             begin = seed_position(job.home) or planner.begin(options.start)
@@ -321,10 +322,6 @@ class Runner:
     def _job(self, *, seeded: bool = False) -> Job:
         rules, home = self.rules, self.lake.home
         return Job(self.wanted.lake, self.lake.identity.shards, rules, seeded, next_generation(self.lake), home)
-
-    def _options(self) -> dict[str, str]:
-        """The data source's options for this run."""
-        return self._log.options(self._attempts.limit)
 
     def _notice(self, line: str) -> None:
         self.outcome.notices.append(line)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import gzip
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 import pyarrow as pa
@@ -55,7 +55,7 @@ class JoinedLake:
 
     def restarted(self, skew: timedelta = SKEW) -> RequestBatches:
         """The stream of a new run."""
-        return RequestBatches(self.lake, Requests((), clock_skew=skew), RLock())
+        return RequestBatches(self.lake, Requests((), clock_skew=skew), nullcontext)
 
     @property
     def outcomes(self) -> Counter[str]:
