@@ -110,10 +110,10 @@ class Settle:
         return int(headers["base_offset"][waiting[0]]) if len(waiting) else end
 
 
-def _one_of(raw: Mapping[str, str], name: str, *values: str) -> str:
+def _one_of(raw: Mapping[str, str], name: str, *values: str, source: str = "kraft_metadata") -> str:
     value = raw.get(name, values[0])
     if value not in values:
-        raise UsageError(f"kraft_metadata: option {name} is {value!r}, not one of {', '.join(values)}")
+        raise UsageError(f"{source}: option {name} is {value!r}, not one of {', '.join(values)}")
     return value
 
 
@@ -154,14 +154,11 @@ class RequestOptions:
         paths = _paths(raw)
         if not paths:
             raise UsageError("kafka_request_log: no path: load(FILE) or option path")
-        layout = raw.get("layout", REQUESTS)
-        if layout not in (REQUESTS, REJECTS, PARTS):
-            raise UsageError(f"kafka_request_log: option layout is {layout!r}, not one of requests, rejects, parts")
         zone = raw.get("timeZone", "UTC")
         check_zone(zone, "kafka_request_log: option timeZone")
         return cls(
             paths=paths,
-            layout=layout,
+            layout=_one_of(raw, "layout", REQUESTS, REJECTS, PARTS, source="kafka_request_log"),
             max_bytes=max(_number(raw, "maxBytes", cls.max_bytes, "kafka_request_log"), 1),
             time_zone=zone,
             partitions=max(_number(raw, "partitions", cls.partitions, "kafka_request_log"), 1),

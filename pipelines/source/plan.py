@@ -321,8 +321,6 @@ class Planner:
         """The first offset that the log on disk still has, -1 if it has no segment."""
         return self.segments[0].base_offset if self.segments else -1
 
-    # -- what was seen ------------------------------------------------------------------------------------------
-
     # -- slices -------------------------------------------------------------------------------------------------
 
     def micro_batches(
