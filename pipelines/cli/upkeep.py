@@ -157,7 +157,7 @@ def metrics(
         return
     from pipelines.metrics.declared import as_json as measured
     from pipelines.metrics.declared import as_text, write
-    from pipelines.metrics.measure import behind, measure, recorded
+    from pipelines.metrics.measure import behind, measure
 
     opened, settings = open_lake(lake, None, None, [] if log is None or lake is not None else [log])
     lag = None if log is None or lake is None else behind(log, opened.published.end_offset)
@@ -167,7 +167,6 @@ def metrics(
         default_min_isr=settings.ask.min_insync_replicas,
         accepted_until=settings.check.losses_accepted_until,
         log=lag,
-        findings=recorded(opened),
     )
     if as_json:
         if out is not None:

@@ -45,7 +45,7 @@ from pipelines.lake.tables import LEDGER, RECORDS
 from pipelines.lake.uris import LakeUri
 from pipelines.settings import Settings
 from pipelines.show.answers import TROUBLES
-from pipelines.show.text import age, many, not_known, when
+from pipelines.show.text import age, many, not_known
 from pipelines.start.process import cores
 from pipelines.start.session import cache_dir
 
@@ -163,12 +163,12 @@ def _offline(lake: Lake, settings: Settings) -> Counts:
 
 def _check(lake: Lake, settings: Settings) -> Counts:
     from pipelines.check.catalogue import run_checks
+    from pipelines.check.definition import SEVERITIES
 
     findings = run_checks(lake, [], settings)
     severities = Counter(finding.severity for finding in findings)
     counts = {severity: severities[severity] for severity in ("critical", "warning")}
-    order = ("critical", "warning", "info")
-    worst = min(findings, key=lambda finding: order.index(finding.severity), default=None)
+    worst = min(findings, key=lambda finding: SEVERITIES.index(finding.severity), default=None)
     return counts, "" if worst is None else f"{worst.check.id} {worst.subject}: {worst.finding}"
 
 
@@ -377,24 +377,24 @@ def fleet_page(answers: Sequence[FleetAnswer], out: Path, now: datetime) -> str:
 
     The name of a cluster links to its own page if there is one beside ``out``: NAME.html, as ``jbod report`` writes it.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from pipelines.report.page import STYLE, templates
 
-    from pipelines.report.page import STYLE
-
-    environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"when": when, "number": "{:,}".format}
-    return environment.get_template("page.html.j2").render(
-        answers=answers,
-        headline=headline(answers),
-        verdict=_verdict(answers),
-        tiles={label: sum((answer.counts or {}).get(name, 0) for answer in answers) for name, label in _TILES.items()},
-        colors={UNREACHABLE: "critical", STALE: "warning", WRONG: "failed", CLEAN: "online"},
-        pages={answer.name: page for answer in answers if (page := _page_of(answer.name, out))},
-        ago=lambda time: age(time, now),
-        now=now,
-        style=STYLE,
+    return (
+        templates(_HERE)
+        .get_template("page.html.j2")
+        .render(
+            answers=answers,
+            headline=headline(answers),
+            verdict=_verdict(answers),
+            tiles={
+                label: sum((answer.counts or {}).get(name, 0) for answer in answers) for name, label in _TILES.items()
+            },
+            colors={UNREACHABLE: "critical", STALE: "warning", WRONG: "failed", CLEAN: "online"},
+            pages={answer.name: page for answer in answers if (page := _page_of(answer.name, out))},
+            ago=lambda time: age(time, now),
+            now=now,
+            style=STYLE,
+        )
     )
 
 

@@ -118,38 +118,9 @@ def _seek(segment: SegmentFile, data: Data, offset: int | None) -> int:
 TABLE = "findings"
 
 
-@dataclass(frozen=True)
-class RecordedFindings:
-    """The findings of a lake."""
-
-    lake: Lake
-    _source: str
-
-    @property
-    def offset(self) -> int:
-        """The newest offset at which a finding was seen or cleared, -1 if there is none."""
-        ((newest,),) = self.lake.query(f"SELECT max(greatest(last_seen_offset, cleared_offset)) FROM {self._source}")
-        return -1 if newest is None else int(newest)
-
-    def counts(self) -> Mapping[tuple[str, str], int]:
-        """Number of open findings by check id and severity."""
-        rows = self.lake.query(
-            f"SELECT check_id, severity, count(*) FROM {self._source} WHERE cleared_offset IS NULL GROUP BY ALL"
-        )
-        return {(check, severity): count for check, severity, count in rows}
-
-
 def version(lake: LakeUri) -> int | None:
     """The version of the findings of the lake at ``lake``, None if no run of checks was kept yet."""
     return open_table(lake, TABLE, None).version() if is_table(f"{lake}/{TABLE}") else None
-
-
-def recorded(lake: Lake) -> RecordedFindings | None:
-    """The findings of a lake, None if no run of checks was kept yet."""
-    if not is_table(f"{lake.path}/{TABLE}"):
-        return None
-    table = open_table(lake.path, TABLE, None)
-    return RecordedFindings(lake, read_parquet(lake.path, TABLE, table))
 
 
 def measure(
@@ -159,13 +130,12 @@ def measure(
     default_min_isr: int = 1,
     accepted_until: int = -1,
     log: Behind | None = None,
-    findings: RecordedFindings | None = None,
 ) -> Iterator[GaugeMetricFamily]:
-    """The metrics of a lake at its offset, and of ``log`` and ``findings`` if they are given."""
+    """The metrics of a lake at its offset, and of ``log`` if it is given."""
     yield from of_moment(lake.path, lake.published, now)
     if log is not None:
         yield from of_log(log)
-    yield from of_lake(lake, default_min_isr=default_min_isr, accepted_until=accepted_until, findings=findings)
+    yield from of_lake(lake, default_min_isr=default_min_isr, accepted_until=accepted_until)
 
 
 def of_moment(lake: LakeUri, published: Published, now: datetime) -> Iterator[GaugeMetricFamily]:
@@ -197,17 +167,14 @@ def of_log(log: Behind) -> Iterator[GaugeMetricFamily]:
     yield gauge(declared.UNREAD_BYTES, log.bytes)
 
 
-def of_lake(
-    lake: Lake, *, default_min_isr: int = 1, accepted_until: int = -1, findings: RecordedFindings | None = None
-) -> Iterator[GaugeMetricFamily]:
+def of_lake(lake: Lake, *, default_min_isr: int = 1, accepted_until: int = -1) -> Iterator[GaugeMetricFamily]:
     """The metrics that stay the same until the lake advances or a check finds something."""
     yield from _published(lake)
     yield from _brokers_and_directories(lake)
     yield from _offline(lake)
     yield from _partitions(lake, default_min_isr, accepted_until)
     yield from _risk(lake, default_min_isr)
-    if findings is not None:
-        yield from _findings(findings)
+    yield from _findings(lake)
 
 
 def gauge(metric: Metric, value: float) -> GaugeMetricFamily:
@@ -303,10 +270,17 @@ def _exposed(exposures: Sequence[Exposure]) -> dict[tuple[object, ...], int]:
     return counts
 
 
-def _findings(findings: RecordedFindings) -> Iterator[GaugeMetricFamily]:
-    counts: dict[tuple[str, str, str], int] = {(check.id, check.name, check.severity): 0 for check in CHECKS}
+def _findings(lake: Lake) -> Iterator[GaugeMetricFamily]:
+    """The open findings, and the newest offset at which one was seen or cleared. None if no run of checks was kept."""
+    if not is_table(f"{lake.path}/{TABLE}"):
+        return
+    kept = read_parquet(lake.path, TABLE, open_table(lake.path, TABLE, None))
     names = {check.id: check.name for check in CHECKS}
-    for (check_id, severity), count in findings.counts().items():
-        counts[(check_id, names.get(check_id, ""), severity)] = count
+    counts: dict[tuple[str, str, str], int] = {(check.id, check.name, check.severity): 0 for check in CHECKS}
+    for check_id, severity, count in lake.query(
+        f"SELECT check_id, severity, count(*) FROM {kept} WHERE cleared_offset IS NULL GROUP BY ALL"
+    ):
+        counts[check_id, names.get(check_id, ""), severity] = count
+    ((newest,),) = lake.query(f"SELECT coalesce(max(greatest(last_seen_offset, cleared_offset)), -1) FROM {kept}")
     yield gauges(declared.FINDINGS, counts)
-    yield gauge(declared.FINDINGS_OFFSET, findings.offset)
+    yield gauge(declared.FINDINGS_OFFSET, newest)

@@ -30,7 +30,7 @@ from pipelines.lake.reader import Lake
 from pipelines.lake.times import parse_span
 from pipelines.lake.uris import LakeUri
 from pipelines.metrics import declared
-from pipelines.metrics.measure import behind, gauge, of_lake, of_log, of_moment, recorded, version
+from pipelines.metrics.measure import behind, gauge, of_lake, of_log, of_moment, version
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication
@@ -157,12 +157,7 @@ class Measured(Collector):
             if now != self._seen:
                 lake = Lake.open(self.lake)
                 self._families = list(
-                    of_lake(
-                        lake,
-                        default_min_isr=self.default_min_isr,
-                        accepted_until=self.accepted_until,
-                        findings=recorded(lake),
-                    )
+                    of_lake(lake, default_min_isr=self.default_min_isr, accepted_until=self.accepted_until)
                 )
                 self._published, self._seen = lake.published, now
         except Exception as problem:  # whatever a damaged table raises

@@ -47,16 +47,12 @@ STYLE = (_HERE / "page.css").read_text(encoding="utf-8")
 
 def page(content: Content) -> str:
     """One HTML document."""
-    environment = Environment(
-        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = templates(_HERE)
     environment.filters |= {
         "plain": partial(plain, names=content.names),
-        "when": when,
         "listed": listed,
         "many": many,
         "not_known": not_known,
-        "number": "{:,}".format,
         "lasted": lasted,
         "kind_of": kind_of,
         "moves_in_words": moves_in_words,
@@ -83,6 +79,19 @@ def page(content: Content) -> str:
         script=script,
         policy=_policy((gzip.decompress(packed).decode(), script)),
     )
+
+
+def templates(folder: Path) -> Environment:
+    """The templates in a folder, in which times and numbers have filters."""
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"when": when, "number": "{:,}".format}
+    return environment
 
 
 def pictures(content: Content) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from pipelines.cli import main
 from pipelines.lake.reader import Lake
 from pipelines.metrics import serve
 from pipelines.metrics.declared import METRICS
-from pipelines.metrics.measure import behind, measure, of_lake, recorded
+from pipelines.metrics.measure import behind, measure, of_lake
 from pipelines.metrics.serve import Measured, MetricsServer
 from pipelines.quorum.state import WatchedQuorum, mirror_of
 from tests.support.lakes import write_lake
@@ -60,7 +60,7 @@ def test_every_declared_metric_is_measured_with_its_labels_and_no_other(lake: Pa
     mirror.mkdir(exist_ok=True)
     now = datetime.now(UTC)
     WatchedQuorum(210, 1, "localhost:9093", now, now).write(mirror)
-    families = list(measure(opened, datetime.now(UTC), log=log, findings=recorded(opened)))
+    families = list(measure(opened, datetime.now(UTC), log=log))
     assert sorted(family.name for family in families) == sorted(DECLARED)
     for family in families:
         assert family.documentation == DECLARED[family.name].help
