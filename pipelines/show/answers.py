@@ -134,24 +134,18 @@ def show_offline(out: Screen, answer: Offline, chosen: Chosen, every: bool = Fal
         but = ", and ".join(filter(None, (no_leader, under, doubt, losses_in_words(answer.data))))
         say(out, f"{at} every replica is online{'; but ' if but else ''}{but}.", "bold red" if but else "green")
         say(out, f"{many(answer.replicas_in_all, 'replica')} of {many(answer.partitions_in_all, 'partition')}.")
-        _show_unseen(out, answer)
-        if answer.partitions:
-            _show_hurt(out, answer)
-        _show_leaderless(out, answer, every)
-        show_losses(out, answer.data, answer.time, every)
-        _show_perhaps(out, answer, every)
-        return
-    in_all = many(answer.replicas_in_all, "replica")
-    if chosen.line:
-        say(out, f"{at} {chosen.of:,} of {in_all} offline.", "bold red")
+    elif chosen.line:
+        say(out, f"{at} {chosen.of:,} of {many(answer.replicas_in_all, 'replica')} offline.", "bold red")
         show_selection(out, chosen)
     else:
+        in_all = many(answer.replicas_in_all, "replica")
         partitions = f"{answer.partitions_hit:,} of {many(answer.partitions_in_all, 'partition')}"
         say(out, f"{at} {chosen.of:,} of {in_all} offline, in {partitions}.", "bold red")
-    _show_unseen(out, answer)
+    if answer.unseen_disks:
+        say(out, f"{answer.unseen_disks}.", "bold yellow")
     if answer.replicas or answer.partitions:
         _show_hurt(out, answer)
-    if answer.one_copy is not None and answer.one_copy[0]:
+    if chosen.of and answer.one_copy is not None and answer.one_copy[0]:
         count, held = answer.one_copy
         have = many(count, "partition has", "partitions have")
         say(out, f"{have} one replica online: {in_units(held)} with one copy.", "bold red")
@@ -204,11 +198,6 @@ def _show_leaderless(out: Screen, answer: Offline, every: bool) -> None:
 def doubt_in_words(replicas: int) -> str:
     """``1 replica may be in a failed directory``"""
     return many(replicas, "replica may be in a failed directory", "replicas may be in a failed directory")
-
-
-def _show_unseen(out: Screen, answer: Offline) -> None:
-    if answer.unseen_disks:
-        say(out, f"{answer.unseen_disks}.", "bold yellow")
 
 
 def _show_perhaps(out: Screen, answer: Offline, every: bool) -> None:

@@ -353,10 +353,8 @@ class History:
                 continue
             old_row, new_row = broker_row(old), broker_row(new)
             if old_row != new_row:
-                if old is not None:
-                    self.brokers.end((broker_id,), at, why if at.snapshot_index is None else "resync")
-                if new_row is not None:
-                    self.brokers.start(new_row, at)
+                ended_by = why if at.snapshot_index is None else "resync"
+                _exchange(self.brokers, broker_id, old_row, new_row, at, ended_by)
             listed_before = set(old.directories) if old else set()
             listed = set(new.directories) if new else set()
             for directory in sorted(listed_before - listed):
