@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, get_args
 
 import numpy as np
 
-from jbod_model.errors import ReplayViolation
 from jbod_model.formats.control_records import ControlRecord
 from jbod_model.formats.records import (
     BrokerRegistrationChangeRecord,
@@ -26,25 +25,20 @@ from jbod_model.formats.records import (
 from jbod_model.formats.schema import API_KEY_OF
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, Profile
-from jbod_model.replay.registrations import (
-    BrokerRegistration,
-    IllegalRecord,
-    check_directory_owners,
-    registered,
-)
+from jbod_model.replay.image import Image
+from jbod_model.replay.registrations import BrokerRegistration
 from pipelines.fold.offline import BROKER_ACTIVE, BROKER_FENCED, BROKER_MISSING, Timeline
 from pipelines.formats.kernels import number_ids
 
-BROKER_TYPES = tuple(
-    API_KEY_OF[kind]
-    for kind in (
-        RegisterBrokerRecord,
-        UnregisterBrokerRecord,
-        FenceBrokerRecord,
-        UnfenceBrokerRecord,
-        BrokerRegistrationChangeRecord,
-    )
+BrokerRecord = (
+    RegisterBrokerRecord
+    | UnregisterBrokerRecord
+    | FenceBrokerRecord
+    | UnfenceBrokerRecord
+    | BrokerRegistrationChangeRecord
 )
+BROKER_TYPES = tuple(API_KEY_OF[kind] for kind in get_args(BrokerRecord))
+_CAUSES = {RegisterBrokerRecord: "registered", UnregisterBrokerRecord: "unregistered"}
 
 
 @dataclass(frozen=True)
@@ -76,27 +70,14 @@ class BrokerChange:
 def _apply(
     brokers: Mapping[int, BrokerRegistration], record: Record | ControlRecord, offset: int, profile: Profile
 ) -> tuple[int, BrokerRegistration | None, str]:
-    """The change of a broker by a record, with the model's own checks and merge."""
-    try:
-        match record:
-            case RegisterBrokerRecord():  # R-BROKER-1, R-BROKER-8
-                after = _kept(BrokerRegistration.from_record(record))
-                check_directory_owners(brokers, after)
-                return record.broker_id, after, "registered"
-            case UnregisterBrokerRecord():  # R-BROKER-2, R-BROKER-5
-                registered(brokers, record.broker_id, record.broker_epoch)
-                return record.broker_id, None, "unregistered"
-            case FenceBrokerRecord() | UnfenceBrokerRecord():  # R-BROKER-3, R-BROKER-5
-                broker = registered(brokers, record.id, record.epoch)
-                return record.id, replace(broker, fenced=isinstance(record, FenceBrokerRecord)), "changed"
-            case BrokerRegistrationChangeRecord():  # R-BROKER-4, R-BROKER-5, R-BROKER-6, R-BROKER-7, R-BROKER-8
-                broker = registered(brokers, record.broker_id, record.broker_epoch)
-                changed = _kept(broker.merge(record, profile))
-                check_directory_owners(brokers, changed)
-                return record.broker_id, changed, "changed"
-    except IllegalRecord as problem:
-        raise ReplayViolation(offset, f"{type(record).__name__}: {problem}") from None
-    raise TypeError(f"{type(record).__name__} is not a record of a broker")
+    """The change of a broker by a record, as the model has it.
+
+    R-BROKER-1, R-BROKER-2, R-BROKER-3, R-BROKER-4, R-BROKER-5, R-BROKER-6, R-BROKER-7, R-BROKER-8.
+    """
+    assert isinstance(record, BrokerRecord)
+    broker_id = record.id if isinstance(record, FenceBrokerRecord | UnfenceBrokerRecord) else record.broker_id
+    after = Image(brokers=brokers).apply(record, offset, profile=profile).brokers.get(broker_id)
+    return broker_id, after and _kept(after), _CAUSES.get(type(record), "changed")
 
 
 def _kept(registration: BrokerRegistration) -> BrokerRegistration:
@@ -104,18 +85,10 @@ def _kept(registration: BrokerRegistration) -> BrokerRegistration:
     return replace(registration, is_migrating_zk_broker=False, listeners=(), features=(), has_offline_directories=False)
 
 
-class FoldedBrokers(NamedTuple):
-    """The result of ``fold_brokers``."""
-
-    brokers: dict[int, BrokerRegistration]
-    changes: list[BrokerChange]
-    """Without changes that have no effect."""
-
-
 def fold_brokers(
     brokers: Mapping[int, BrokerRegistration], events: Iterable[BrokerEvent], profile: Profile = KAFKA
-) -> FoldedBrokers:
-    """Applies events in log order.
+) -> tuple[dict[int, BrokerRegistration], list[BrokerChange]]:
+    """Applies events in log order: (registrations, changes that have an effect).
 
     A snapshot builds its own registrations, which replace the others at its end (R-REPLAY-2).
     """
@@ -146,7 +119,7 @@ def fold_brokers(
         else:
             now[broker_id] = after
         changes.append(BrokerChange(event.offset, event.time, event.batch, False, broker_id, before, after, cause))
-    return FoldedBrokers(now, changes)
+    return now, changes
 
 
 def timeline(

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipelines.fold import changes as t
 from pipelines.fold import offline as o
 from pipelines.fold import tables as c
-from pipelines.fold.partitions import place_of, same_list, size_of
+from pipelines.fold.partitions import place_of, same_list, size_of, why_moved
 from pipelines.fold.shard import Step
 from pipelines.fold.state import Moments
 from pipelines.fold.tables import Lists, wider
@@ -49,23 +49,14 @@ def in_sync_sets(lists: Lists, references: np.ndarray) -> pa.Array:
 
 
 WHATS = ("assignment", "offline", "leader", "isr")
-WHYS = ("created", "removed", "reassigned", "assigned", "moved", "unassigned", "lost", "resync")
-CREATED, REMOVED, REASSIGNED, ASSIGNED, MOVED, UNASSIGNED, LOST, RESYNC = range(8)
+WHYS = (*c.ENDED_BY, "created")
+CREATED = len(c.ENDED_BY)
 _NONE = -1
 
 
 @helper
 def _directory_at(lists: Lists, reference: Any, k: Any, default: Any) -> Any:
     return np.int64(lists.directories[lists.directory_starts[reference] + k]) if reference >= 0 else np.int64(default)
-
-
-@helper
-def _why_moved(before: Any, after: Any) -> Any:
-    if after == c.DIR_LOST:
-        return LOST
-    if after in (c.DIR_UNASSIGNED, c.DIR_MIGRATING):
-        return UNASSIGNED
-    return MOVED if before > c.DIR_LOST else ASSIGNED
 
 
 @helper
@@ -95,7 +86,7 @@ def _compare(
         for k in range(n_old):
             broker = lists.values[lists.starts[REPLICAS, r_old] + k]
             if place_of(lists, REPLICAS, r_new, broker) < 0:
-                why = REASSIGNED if all_why < 0 else all_why
+                why = c.REASSIGNED if all_why < 0 else all_why
                 _put(out, at, part, broker, moment, t.ASSIGNMENT, _directory_at(lists, d_old, k, default), _NONE, why)
                 at += 1
         for k in range(n_new):
@@ -103,13 +94,13 @@ def _compare(
             after = _directory_at(lists, d_new, k, default)
             there = place_of(lists, REPLICAS, r_old, broker)
             if there < 0:
-                why = REASSIGNED if all_why < 0 else all_why
+                why = c.REASSIGNED if all_why < 0 else all_why
                 _put(out, at, part, broker, moment, t.ASSIGNMENT, _NONE, after, why)
                 at += 1
             else:
                 before = _directory_at(lists, d_old, there, default)
                 if before != after:
-                    why = _why_moved(before, after) if all_why < 0 else all_why
+                    why = why_moved(before, after) if all_why < 0 else all_why
                     _put(out, at, part, broker, moment, t.ASSIGNMENT, before, after, why)
                     at += 1
     # R-EVENT-4
@@ -153,17 +144,17 @@ def _changes(lists: Lists, versions: Any, parts: Any, old: Any, moments: Any, de
         if before >= 0:
             gone = versions[before, c.V_TO]
             if moments.offsets[gone] != moments.offsets[begin]:
-                why = RESYNC if moments.snapshot[gone] else REMOVED
+                why = c.RESYNC if moments.snapshot[gone] else c.REMOVED
                 at = _compare(lists, versions, before, -1, gone, why, default, out, at)
                 before = np.int64(-1)
-        why = RESYNC if moments.snapshot[begin] else (CREATED if before < 0 else _NONE)
+        why = c.RESYNC if moments.snapshot[begin] else (CREATED if before < 0 else _NONE)
         at = _compare(lists, versions, before, v, begin, why, default, out, at)
     for part in range(parts):
         last = np.int64(latest[part])
         if last >= 0 and versions[last, c.V_TO] != c.OPEN:
             gone = versions[last, c.V_TO]
             out = wider(out, at + size_of(lists, REPLICAS, versions[last, c.V_LISTS + REPLICAS]) + 2)
-            why = RESYNC if moments.snapshot[gone] else REMOVED
+            why = c.RESYNC if moments.snapshot[gone] else c.REMOVED
             at = _compare(lists, versions, last, -1, gone, why, default, out, at)
     return out, at
 
@@ -255,7 +246,7 @@ def _of_intervals(step: Step, reasons: int) -> tuple[np.ndarray, np.ndarray, Mom
         np.full(len(kept), t.OFFLINE),
         before[kept],
         after[kept],
-        np.where(snapshot, RESYNC, _NONE),
+        np.where(snapshot, c.RESYNC, _NONE),
     )
     moments = Moments(
         np.concatenate([known.offsets, offsets]),

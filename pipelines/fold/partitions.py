@@ -79,8 +79,8 @@ from pipelines.formats.partitions import (
 
 
 @helper
-def _why_ended(held: int, directory: int) -> int:
-    """Returns why an assignment to directory ``held`` ended: its broker now has the replica in ``directory``."""
+def why_moved(held: int, directory: int) -> int:
+    """Why an assignment to directory ``held`` ended: its broker now has the replica in ``directory``."""
     if directory == c.DIR_LOST:
         return c.LOST
     if directory in (c.DIR_UNASSIGNED, c.DIR_MIGRATING):
@@ -111,7 +111,7 @@ def reassign(
                 continue
             ended = c.REASSIGNED
             if stays:
-                ended = _why_ended(held, directory)
+                ended = why_moved(held, directory)
             else:
                 for other in range(count):
                     if lists.values[start + other] == slots[slot, c.A_BROKER]:

@@ -14,6 +14,7 @@ from pipelines.fold.changes import change_rows
 from pipelines.fold.events import SliceIds
 from pipelines.fold.shard import Step, untouched
 from pipelines.fold.state import ShardState
+from pipelines.fold.tables import ENDED_BY
 from pipelines.formats import arrow_arrays as arrow
 from pipelines.formats.kernels import columns_of, take_lists
 from pipelines.formats.partitions import (
@@ -71,7 +72,6 @@ def values_of(records: Records, rows: np.ndarray) -> pa.Array:
 
 
 # Indexed by the numbers of the fold.
-ENDED_BY = ("assigned", "moved", "unassigned", "lost", "reassigned", "reordered", "removed", "resync")
 KINDS = ("migrating", "unassigned", "lost", "assigned")
 RECOVERIES = ("RECOVERED", "RECOVERING")
 

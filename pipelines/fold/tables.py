@@ -88,7 +88,8 @@ def wider_flat(values: Any, rows: int) -> Any:
 ABSENT, EMPTY = -1, -2
 OPEN = -1
 ALL_TOPICS = -1
-# Reasons why an assignment ended, as numbered in pipelines.fold.rows.ENDED_BY.
+# Reasons why an assignment ended, and their numbers.
+ENDED_BY = ("assigned", "moved", "unassigned", "lost", "reassigned", "reordered", "removed", "resync")
 ASSIGNED, MOVED, UNASSIGNED, LOST, REASSIGNED, REORDERED, REMOVED, RESYNC = range(8)
 # The first three directory numbers of every shard are the reserved ids, in this order.
 DIR_MIGRATING, DIR_UNASSIGNED, DIR_LOST = range(3)
