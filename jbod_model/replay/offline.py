@@ -1,9 +1,9 @@
-"""Which replicas are offline, and why; and the image as a JSON object that includes the offline replicas."""
+"""Which replicas are offline, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from jbod_model.ids import IdTable, Uuid
 from jbod_model.profiles import KAFKA, Profile
@@ -71,54 +71,3 @@ def offline_replicas(image: Image, partition: Partition, *, profile: Profile = K
         for broker_id, directory in zip(partition.replicas, partition.directories, strict=True)
     }
     return {broker_id: reason for broker_id, reason in reasons.items() if reason is not None}
-
-
-def image_as_json(
-    image: Image, offset: int, *, profile: Profile = KAFKA, cordons: bool | None = None
-) -> dict[str, Any]:
-    """The image at ``offset`` as a JSON object: topics by name, partitions and brokers ascending.
-
-    A broker that listed its cordoned directories has ``cordonedLogDirs``. With ``cordons`` every broker has it, []
-    if it listed none. With False no broker has it.
-    """
-    return {
-        "op": "image",
-        "offset": offset,
-        "partitions": [
-            {
-                "topic": name,
-                "topicId": str(topic_id),
-                "partition": number,
-                "replicas": list(partition.replicas),
-                "isr": list(partition.isr),
-                "elr": list(partition.eligible_leader_replicas),
-                "adding": list(partition.adding_replicas),
-                "removing": list(partition.removing_replicas),
-                "leader": partition.leader,
-                "leaderEpoch": partition.leader_epoch,
-                "partitionEpoch": partition.partition_epoch,
-                "directories": [str(directory) for directory in partition.directories],
-                "offlineReplicas": list(offline_replicas(image, partition, profile=profile)),
-            }
-            for name, topic_id in sorted(image.topic_ids.items())
-            for number, partition in sorted(image.topics[topic_id].partitions.items())
-        ],
-        "brokers": [
-            {
-                "brokerId": broker.broker_id,
-                "epoch": broker.epoch,
-                "incarnationId": str(broker.incarnation_id),
-                "fenced": broker.fenced,
-                "inControlledShutdown": broker.in_controlled_shutdown,
-                "logDirs": [str(directory) for directory in broker.directories],
-                **_cordons(broker, cordons),
-            }
-            for _, broker in sorted(image.brokers.items())
-        ],
-    }
-
-
-def _cordons(broker: BrokerRegistration, cordons: bool | None) -> dict[str, list[str]]:
-    if cordons is False or (cordons is None and broker.cordoned_directories is None):
-        return {}
-    return {"cordonedLogDirs": [str(directory) for directory in broker.cordoned_directories or ()]}

@@ -22,7 +22,6 @@ from jbod_model.formats.requests import BrokerRegistrationRequest, IncrementalAl
 from jbod_model.formats.responses import ControllerFault, KafkaError, RequestRefused
 from jbod_model.profiles import KAFKA, REFERENCE, Profile, Release, release_of
 from jbod_model.replay.image import Image
-from jbod_model.replay.offline import image_as_json
 from lab.conformance.operations import (
     Circumstances,
     read_context,
@@ -31,7 +30,7 @@ from lab.conformance.operations import (
 )
 from lab.conformance.phases import phases
 from lab.conformance.report import Mismatch, Report, Thrown
-from lab.conformance.trace import read_trace, recorded_records
+from lab.conformance.trace import image_as_json, read_trace, recorded_records
 
 
 def conform(path: str | Path, profile: Profile = KAFKA) -> Report:

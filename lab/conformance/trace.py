@@ -17,6 +17,10 @@ from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.formats.json_values import JsonMismatch, read
 from jbod_model.formats.records import VersionedRecord
 from jbod_model.formats.schema import SCHEMAS, TYPE_OF_NAME
+from jbod_model.profiles import KAFKA, Profile
+from jbod_model.replay.image import Image
+from jbod_model.replay.offline import offline_replicas
+from jbod_model.replay.registrations import BrokerRegistration
 
 LONGEST_LINE = 1 << 26
 """The most characters of one line. An image of a million partitions has about 400 MB; that of a trace some hundred
@@ -73,3 +77,54 @@ def recorded_records(line: dict[str, Any]) -> tuple[VersionedRecord, ...]:
             raise JsonMismatch(f"records: {entry['type']} has no version {version!r}")
         records.append(VersionedRecord(read(record_type, entry.get("data")), version))
     return tuple(records)
+
+
+def image_as_json(
+    image: Image, offset: int, *, profile: Profile = KAFKA, cordons: bool | None = None
+) -> dict[str, Any]:
+    """The image at ``offset`` as a JSON object: topics by name, partitions and brokers ascending.
+
+    A broker that listed its cordoned directories has ``cordonedLogDirs``. With ``cordons`` every broker has it, []
+    if it listed none. With False no broker has it.
+    """
+    return {
+        "op": "image",
+        "offset": offset,
+        "partitions": [
+            {
+                "topic": name,
+                "topicId": str(topic_id),
+                "partition": number,
+                "replicas": list(partition.replicas),
+                "isr": list(partition.isr),
+                "elr": list(partition.eligible_leader_replicas),
+                "adding": list(partition.adding_replicas),
+                "removing": list(partition.removing_replicas),
+                "leader": partition.leader,
+                "leaderEpoch": partition.leader_epoch,
+                "partitionEpoch": partition.partition_epoch,
+                "directories": [str(directory) for directory in partition.directories],
+                "offlineReplicas": list(offline_replicas(image, partition, profile=profile)),
+            }
+            for name, topic_id in sorted(image.topic_ids.items())
+            for number, partition in sorted(image.topics[topic_id].partitions.items())
+        ],
+        "brokers": [
+            {
+                "brokerId": broker.broker_id,
+                "epoch": broker.epoch,
+                "incarnationId": str(broker.incarnation_id),
+                "fenced": broker.fenced,
+                "inControlledShutdown": broker.in_controlled_shutdown,
+                "logDirs": [str(directory) for directory in broker.directories],
+                **_cordons(broker, cordons),
+            }
+            for _, broker in sorted(image.brokers.items())
+        ],
+    }
+
+
+def _cordons(broker: BrokerRegistration, cordons: bool | None) -> dict[str, list[str]]:
+    if cordons is False or (cordons is None and broker.cordoned_directories is None):
+        return {}
+    return {"cordonedLogDirs": [str(directory) for directory in broker.cordoned_directories or ()]}

@@ -20,7 +20,7 @@ from jbod_model.formats.request_log import RequestLine
 from jbod_model.formats.request_log_file import RequestLog
 from jbod_model.formats.requests import BrokerRegistrationRequest, CreateTopicsRequest
 from jbod_model.replay.image import Image
-from jbod_model.replay.offline import image_as_json
+from lab.conformance.trace import image_as_json
 from lab.control.control import Control, default_features
 from lab.control.hints import Hints
 from tests.support import kafka_dump

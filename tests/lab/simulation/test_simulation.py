@@ -38,9 +38,10 @@ from jbod_model.formats.responses import NotAuthorized, RequestRefused
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image
-from jbod_model.replay.offline import image_as_json, offline_replicas
+from jbod_model.replay.offline import offline_replicas
 from jbod_model.replay.transactions import image_at
 from jbod_model.storage.properties import MetaProperties, as_read_before_directory_ids
+from lab.conformance.trace import image_as_json
 from lab.explore.invariants import check_state
 from lab.simulation.controller_node import LeaderChange
 from lab.simulation.output import START, metadata_log, write_world

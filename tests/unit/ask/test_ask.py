@@ -28,7 +28,7 @@ from jbod_model.formats.records import (
     VersionedRecord,
 )
 from jbod_model.ids import KAFKA_IDS, Uuid
-from jbod_model.replay.offline import image_as_json
+from lab.conformance.trace import image_as_json
 from pipelines.ask import Lake, directories, history, image, offline, status
 from pipelines.ask.configs import features, min_isr
 from pipelines.ask.lake_status import Troubled, count_troubled, troubled

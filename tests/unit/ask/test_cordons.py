@@ -10,7 +10,7 @@ import pytest
 from jbod_model.formats.log import LogWriter
 from jbod_model.formats.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord
 from jbod_model.ids import Uuid
-from jbod_model.replay.offline import image_as_json
+from lab.conformance.trace import image_as_json
 from pipelines.ask import Lake, image
 from pipelines.ask.lake_status import directories
 from pipelines.ask.removal import safe_to_remove

@@ -13,8 +13,8 @@ from jbod_model.formats.log import LogReader, MetadataLog
 from jbod_model.ids import Uuid
 from jbod_model.loss.copies import Loss
 from jbod_model.loss.log import Key, fates
-from jbod_model.replay.offline import image_as_json
 from jbod_model.replay.transactions import images
+from lab.conformance.trace import image_as_json
 from pipelines.ask.incident_list import incidents
 from pipelines.ask.moves import directory_changes, moves
 from pipelines.ask.offline_replicas import offline

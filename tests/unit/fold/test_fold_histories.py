@@ -19,8 +19,8 @@ from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.ids import KAFKA_IDS, KIP858_IDS, Uuid
 from jbod_model.profiles import KAFKA, KIP858, Profile
 from jbod_model.replay.image import Image, snapshot_records
-from jbod_model.replay.offline import image_as_json
 from jbod_model.replay.transactions import images
+from lab.conformance.trace import image_as_json
 from pipelines.fold import tables as fold
 from pipelines.lake.tables import DERIVED
 from pipelines.run.publisher import batch_of

@@ -17,8 +17,8 @@ from jbod_model.formats.records import Record, VersionedRecord
 from jbod_model.formats.schema import TYPE_OF_NAME
 from jbod_model.ids import ZERO
 from jbod_model.replay.image import Image, snapshot_records
-from jbod_model.replay.offline import image_as_json
 from jbod_model.replay.transactions import images
+from lab.conformance.trace import image_as_json
 from tests.support.kafka_images import kafka_images
 from tests.support.paths import EVERY_KAFKA, TRACES, metadata_dir, nodes
 from tests.support.traces import IMAGES, NAMES, lines

@@ -6,7 +6,8 @@ from jbod_model.formats.records import RegisterBrokerRecord
 from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
-from jbod_model.replay.offline import has_online_dir, image_as_json, offline_replicas
+from jbod_model.replay.offline import has_online_dir, offline_replicas
+from lab.conformance.trace import image_as_json
 
 LISTED, OTHER, UNLISTED = Uuid(5, 5), Uuid(6, 6), Uuid(9, 9)
 RESERVED = Uuid(0, 50)
