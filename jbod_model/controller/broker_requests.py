@@ -24,8 +24,6 @@ from jbod_model.formats.metadata_version import (
     register_broker_record_version,
 )
 from jbod_model.formats.records import (
-    BrokerEndpoint,
-    BrokerFeature,
     RegisterBrokerRecord,
     UnregisterControllerRecord,
     VersionedRecord,
@@ -135,20 +133,8 @@ def _record(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
         broker_epoch=cluster.context.next_offset if amended is None else amended.epoch,
-        end_points=tuple(
-            BrokerEndpoint(
-                name=listener.name, host=listener.host, port=listener.port, security_protocol=listener.security_protocol
-            )
-            for listener in request.listeners
-        ),
-        features=tuple(
-            BrokerFeature(
-                name=feature.name,
-                min_supported_version=feature.min_supported_version,
-                max_supported_version=feature.max_supported_version,
-            )
-            for feature in request.features
-        ),
+        end_points=request.listeners,
+        features=request.features,
         rack=request.rack,
         is_migrating_zk_broker=request.is_migrating_zk_broker,
         fenced=True if amended is None else amended.fenced,

@@ -8,26 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jbod_model.formats.records import BrokerEndpoint, BrokerFeature
 from jbod_model.ids import ZERO, Uuid
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
-    """A listener that a broker registers."""
-
-    name: str = ""
-    host: str = ""
-    port: int = 0
-    security_protocol: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SupportedFeature:
-    """The levels of a feature that a broker can run with."""
-
-    name: str = ""
-    min_supported_version: int = 0
-    max_supported_version: int = 0
+Listener = BrokerEndpoint
+"""A listener that a broker registers: the record has the same fields."""
+SupportedFeature = BrokerFeature
+"""The levels of a feature that a broker can run with: the record has the same fields."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

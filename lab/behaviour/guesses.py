@@ -42,10 +42,8 @@ from jbod_model.formats.requests import (
     DeleteTopicsRequest,
     FeatureUpdate,
     IncrementalAlterConfigsRequest,
-    Listener,
     ReplicaAssignment,
     SessionExpired,
-    SupportedFeature,
     TopicConfig,
     UnregisterBrokerRequest,
     UnregisterControllerRequest,
@@ -154,23 +152,8 @@ def _registration(ahead: Ahead, at: int = 0) -> Iterator[Guess]:
         request = BrokerRegistrationRequest(
             broker_id=record.broker_id,
             incarnation_id=record.incarnation_id,
-            listeners=tuple(
-                Listener(
-                    name=endpoint.name,
-                    host=endpoint.host,
-                    port=endpoint.port,
-                    security_protocol=endpoint.security_protocol,
-                )
-                for endpoint in record.end_points
-            ),
-            features=tuple(
-                SupportedFeature(
-                    name=feature.name,
-                    min_supported_version=feature.min_supported_version,
-                    max_supported_version=feature.max_supported_version,
-                )
-                for feature in record.features
-            ),
+            listeners=record.end_points,
+            features=record.features,
             rack=record.rack,
             is_migrating_zk_broker=record.is_migrating_zk_broker,
             log_dirs=record.log_dirs,
