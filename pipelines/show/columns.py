@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.show.columns_plans import PLAN, SIZES, STEPS, UNDO, WATCH
 from pipelines.show.rows import Column, RowTable
 
 
@@ -470,30 +469,4 @@ UPGRADE = RowTable(
         Column("blocked_by", "strings", "nodes that do not support it"),
     ),
     reasons=("feature",),
-)
-TABLES = (
-    OFFLINE,
-    STATUS,
-    DIRECTORIES,
-    HISTORY,
-    RISK,
-    WHATIF,
-    CONFIG,
-    SIZES,
-    PLAN,
-    WATCH,
-    STEPS,
-    UNDO,
-    REMOVAL,
-    RESTART,
-    RESTART_PLAN,
-    INCIDENTS,
-    OUTAGES,
-    CHECK,
-    MOVES,
-    ASSIGNMENTS,
-    REQUESTS,
-    QUEUE,
-    QUORUM,
-    UPGRADE,
 )

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.show.columns import TABLES
+from pipelines.show import columns, columns_plans
 from pipelines.show.rows import RowTable
+
+_NAMED = {**vars(columns), **vars(columns_plans)}
+TABLES = sorted((table for table in _NAMED.values() if isinstance(table, RowTable)), key=lambda table: table.name)
+"""The rows of every question, by its name."""
 
 HEAD = """# The rows of every question
 
@@ -20,7 +24,7 @@ def columns_page() -> str:
     return "\n".join(_lines(TABLES)).rstrip() + "\n"
 
 
-def _lines(tables: tuple[RowTable, ...]) -> Iterator[str]:
+def _lines(tables: list[RowTable]) -> Iterator[str]:
     yield HEAD
     for table in tables:
         filters = ", ".join(f"`--{name}`" for name in table.filters)

@@ -14,7 +14,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from pipelines.cli.main import application
-from pipelines.show.columns import TABLES
+from tests.docs.columns import TABLES
 from tests.support.paths import ROOT, metadata_dir
 from tests.support.volume import sampled
 

@@ -32,8 +32,9 @@ from pipelines.cli import main
 from pipelines.lake.names import Name, Names
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS
-from pipelines.show.columns import CHECK, DIRECTORIES, REQUESTS, TABLES
+from pipelines.show.columns import CHECK, DIRECTORIES, REQUESTS
 from pipelines.show.rows import RowTable, Wanted
+from tests.docs.columns import TABLES
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
 from tests.support.paths import ROOT, metadata_dir

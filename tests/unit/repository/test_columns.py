@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.show.columns import TABLES
+from tests.docs.columns import TABLES
 
 
 def test_a_name_is_used_once_in_a_table() -> None:
