@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from jbod_model.errors import UsageError
 from jbod_model.formats.responses import KafkaError
 from pipelines.lake.delta import read_parquet
-from pipelines.lake.ledger import time_of
+from pipelines.lake.ledger import micros_of, time_of
 from pipelines.lake.reader import Lake
 
 _PAIRS = ", ".join(f"({error.value}, '{error.name}')" for error in KafkaError)
@@ -79,7 +79,7 @@ def requests_until(lake: Lake) -> str | None:
     rows = request_rows(lake)
     if rows is None or lake.offset == lake.published.end_offset - 1:
         return rows
-    micros = round(lake.time.timestamp() * 1_000_000)
+    micros = micros_of(lake.time)
     later = f"realised_offset > {lake.offset}"
     hidden = ", ".join(
         f"CASE WHEN NOT coalesce({later}, false) THEN {name} END AS {name}"
@@ -231,7 +231,7 @@ def assignments(lake: Lake, refusals: int = 3, window: timedelta = timedelta(day
 def retry_loops(lake: Lake, refusals: int = 3, window: timedelta = timedelta(days=7)) -> list[RetryLoop]:
     """The assignments of check B-02: refused at least ``refusals`` times in a row, the last time within ``window``.
     They are the newest request for their replica, by a process that still runs. The most frequent come first."""
-    since = round((lake.time - window).timestamp() * 1_000_000)
+    since = micros_of(lake.time - window)
     return lake.named_rows(
         RetryLoop,
         f"""(
@@ -362,7 +362,7 @@ def queue(lake: Lake, every: timedelta = timedelta(minutes=1)) -> list[Queue]:
     if rows is None:
         return []
     step = max(every // timedelta(microseconds=1), 1)
-    end = round(lake.time.timestamp() * 1_000_000)
+    end = micros_of(lake.time)
     steps = lake.query(
         f"""
         WITH asked AS (

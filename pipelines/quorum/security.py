@@ -137,25 +137,17 @@ def _context(file: str, settings: Mapping[str, str]) -> ssl.SSLContext:
                 f"{file}: ssl.{store}.type: jbod reads PEM: convert the store (keytool, openssl pkcs12), "
                 f"and set ssl.{store}.type=PEM"
             )
-    context = ssl.create_default_context()
-    context.check_hostname = settings.get("ssl.endpoint.identification.algorithm", "https") != ""
+    text = settings.get("ssl.truststore.certificates") or None
+    path = None if text else settings.get("ssl.truststore.location")
     try:
-        if text := settings.get("ssl.truststore.certificates"):
-            context = _trusting(context.check_hostname, cadata=text)
-        elif path := settings.get("ssl.truststore.location"):
-            context = _trusting(context.check_hostname, cafile=path)
+        context = ssl.create_default_context(cafile=path, cadata=text)
+        context.check_hostname = settings.get("ssl.endpoint.identification.algorithm", "https") != ""
         if path := settings.get("ssl.keystore.location"):
             context.load_cert_chain(path, password=settings.get("ssl.key.password", ""))
         elif "ssl.keystore.key" in settings or "ssl.keystore.certificate.chain" in settings:
             raise UsageError(f"{file}: ssl.keystore.key: name a file with key and certificates: ssl.keystore.location")
     except (OSError, ssl.SSLError, ValueError) as problem:
         raise UsageError(f"{file}: the certificates or the key cannot be used ({_reason(problem)})") from None
-    return context
-
-
-def _trusting(check_hostname: bool, *, cafile: str | None = None, cadata: str | None = None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=cafile, cadata=cadata)
-    context.check_hostname = check_hostname
     return context
 
 

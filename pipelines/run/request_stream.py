@@ -30,6 +30,7 @@ from pipelines.formats.requests import ASSIGNMENTS_SCHEMA, REJECTS_SCHEMA
 from pipelines.lake import files
 from pipelines.lake.delta import data_files, read_parquet
 from pipelines.lake.files import DataFile
+from pipelines.lake.ledger import micros_of
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.reader import Lake
 from pipelines.lake.tables import ASSIGNMENT_REQUESTS, REQUEST_REJECTS, TIME
@@ -123,7 +124,7 @@ def joined(lake: Lake, requests: pa.Table, skew: timedelta) -> pa.Table:
     """``requests`` with the outcome according to the log of ``lake``, as rows of the table."""
     lake.connection.register("asked", requests)
     micros = f"to_microseconds({skew // timedelta(microseconds=1)})"
-    log_time = f"make_timestamptz({int(lake.published.end_time.timestamp() * 1_000_000)})"
+    log_time = f"make_timestamptz({micros_of(lake.published.end_time)})"
     sql = f"""
         WITH a AS (SELECT row_number() OVER () AS id, * FROM asked),
         {_stays(lake)},

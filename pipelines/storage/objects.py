@@ -145,9 +145,7 @@ def storage_options(location: str) -> dict[str, str] | None:
 
 def get(location: str) -> bytes:
     """The content of an object. Raises FileNotFoundError if it is not there."""
-    store, key = _place(location)
-    with one_line_faults(location):
-        return bytes(_obstore().get(store, key).bytes())
+    return get_tagged(location)[0]
 
 
 def get_range(location: str, start: int, end: int) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Protocol, Self
+from typing import Self
 
 import duckdb
 import numpy as np
@@ -93,11 +93,8 @@ def recompute(
     return made
 
 
-class Take(Protocol):
-    """Takes rows of a table. ``shard``: the shard of open rows, -1 for closed rows."""
-
-    def __call__(self, name: str, parts: list[pa.Table], shard: int = -1, /) -> None:
-        """Takes the rows of all ``parts``, which may have different schemas."""
+Take = Callable[[str, list[pa.Table], int], None]
+"""Takes the name of a table, rows in parts that may have different schemas, and their shard: -1 for closed rows."""
 
 
 def recomputed(
@@ -116,9 +113,9 @@ def recomputed(
                 opened[name, shard] = rows.open
             closed[name].append(rows.closed)
             if sum(map(len, closed[name])) >= max_records:
-                take(name, closed.pop(name))
+                take(name, closed.pop(name), -1)
     for name, parts in closed.items():
-        take(name, parts)
+        take(name, parts, -1)
     while opened:
         (name, shard), open_rows = opened.popitem()
         take(name, [open_rows], shard)
@@ -138,7 +135,7 @@ class Writer:
     def __exit__(self, *_: object) -> None:
         self.pool.shutdown(cancel_futures=True)
 
-    def write(self, name: str, parts: list[pa.Table], shard: int = -1) -> None:
+    def write(self, name: str, parts: list[pa.Table], shard: int) -> None:
         """Begins to write the rows of ``parts`` as a file, unless there are none. Raises what an earlier file met."""
         if len(self.begun) > 1:
             self.begun[-2].result()

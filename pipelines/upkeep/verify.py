@@ -226,7 +226,7 @@ def _hashes(lake: Lake) -> dict[str, RowHash]:
 
     hashes = {table.name: RowHash() for table in DERIVED}
 
-    def take(name: str, parts: list[pa.Table], _: int = -1) -> None:
+    def take(name: str, parts: list[pa.Table], _: int) -> None:
         lake.connection.register("verified_rows", joined(name, parts))
         hashes[name] += row_hash(lake.path, lake.connection, _compared_columns(BY_NAME[name]), "verified_rows")
 
