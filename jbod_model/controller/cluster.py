@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from jbod_model.controller.context import Context
-from jbod_model.controller.partition_change import Acceptable, Election, Surroundings
+from jbod_model.controller.partition_change import Acceptable, Election, Surroundings, Wish, partition_change
 from jbod_model.formats.metadata_version import (
     ELR_FEATURE,
     METADATA_VERSION,
     cordons_supported,
     directories_supported,
 )
+from jbod_model.formats.records import VersionedRecord
 from jbod_model.formats.requests import BROKER_RESOURCE, TOPIC_RESOURCE
 from jbod_model.formats.responses import ControllerFault, StaleBrokerEpoch
 from jbod_model.ids import Uuid
@@ -200,21 +201,25 @@ class Cluster:
 
         return test
 
-    def surroundings(
-        self, topic: Topic, partition: Partition, acceptable: Acceptable | None = None, *, elr: bool = True
-    ) -> Surroundings:
-        """What a change of the partition depends on. With ``elr`` False the feature counts as off (R-QUIRK-1)."""
-        return Surroundings(
-            acceptable=acceptable or self.acceptable(partition),
+    def change(
+        self, at: PartitionAt, wish: Wish, acceptable: Acceptable | None = None, *, elr: bool = True
+    ) -> VersionedRecord | None:
+        """The record that makes the requested change, or None if nothing would change.
+
+        With ``elr`` False the feature counts as off (R-QUIRK-1).
+        """
+        surroundings = Surroundings(
+            acceptable=acceptable or self.acceptable(at.partition),
             metadata_version=self.metadata_version,
             elr_enabled=elr and self.elr_enabled,
-            min_isr=self.min_isr(topic),
+            min_isr=self.min_isr(at.topic),
             default_dir=self.default_dir,
             keep_stale_elr=self.rules.has(Quirk.STALE_ELR),
             fenced_last_leader=self.rules.has(Quirk.FENCED_LAST_LEADER),
             last_leader_of_empty_isr=self.rules.last_known_leader == "empty in-sync set",
             added_suffice=self.rules.reassignment_completion == "added in sync",
         )
+        return partition_change(at.topic.topic_id, at.partition_id, at.partition, wish, surroundings)
 
     # CONFIGURATION
 

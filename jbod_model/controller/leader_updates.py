@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from jbod_model.controller.cluster import Cluster, PartitionAt
-from jbod_model.controller.partition_change import NO_LEADER, Wish, partition_change
+from jbod_model.controller.partition_change import NO_LEADER, Wish
 from jbod_model.formats.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord, VersionedRecord
 from jbod_model.ids import Uuid
 from jbod_model.profiles import Quirk
@@ -51,9 +51,7 @@ def leader_and_isr_updates(
             election=cluster.unclean_election(at.topic.name),
             unclean_shutdown=frozenset() if unclean == NO_LEADER else frozenset({unclean}),
         )
-        record = partition_change(
-            at.topic.topic_id, at.partition_id, partition, wish, cluster.surroundings(at.topic, partition, can_lead)
-        )
+        record = cluster.change(at, wish, can_lead)
         if record is not None:
             yield record
 

@@ -19,7 +19,6 @@ from jbod_model.controller.partition_change import (
     Reassignment,
     Revert,
     Wish,
-    partition_change,
 )
 from jbod_model.controller.topics import check_assignment
 from jbod_model.formats.records import PartitionChangeRecord, VersionedRecord
@@ -118,7 +117,7 @@ def _cancel(cluster: Cluster, at: PartitionAt) -> VersionedRecord | None:
     if revert.unclean and election is not Election.UNCLEAN:
         raise InvalidReplicaAssignment("no original replica is in sync, and the topic forbids unclean elections")
     wish = Wish(isr=revert.isr, replicas=revert.replicas, removing=(), adding=(), election=election)
-    return _change(cluster, at, wish)
+    return cluster.change(at, wish)
 
 
 def _reassign(
@@ -132,12 +131,7 @@ def _reassign(
         raise InvalidReplicationFactor(f"the partition has {size} replicas, the request names {len(target)}")
     move = Reassignment.between(at.partition.replicas, target)
     wish = Wish(replicas=move.replicas, removing=move.removing or None, adding=move.adding or None)
-    return _change(cluster, at, wish)
-
-
-def _change(cluster: Cluster, at: PartitionAt, wish: Wish) -> VersionedRecord | None:
-    surroundings = cluster.surroundings(at.topic, at.partition)
-    return partition_change(at.topic.topic_id, at.partition_id, at.partition, wish, surroundings)
+    return cluster.change(at, wish)
 
 
 _ELECTIONS = {PREFERRED_ELECTION: Election.PREFERRED, UNCLEAN_ELECTION: Election.UNCLEAN}
@@ -194,8 +188,7 @@ def _elect(cluster: Cluster, at: PartitionAt, election: Election, records: list[
     satisfied = led_by_preferred(at.partition) if election is Election.PREFERRED else at.partition.leader >= 0
     if satisfied:
         return KafkaError.ELECTION_NOT_NEEDED
-    surroundings = cluster.surroundings(at.topic, at.partition)
-    record = partition_change(at.topic.topic_id, at.partition_id, at.partition, Wish(election=election), surroundings)
+    record = cluster.change(at, Wish(election=election))
     if record is None:
         return _FAILED[election]
     records.append(record)
@@ -253,7 +246,8 @@ def _alter(
     partition = topic.partitions.get(index)
     if partition is None:
         return _error(index, KafkaError.UNKNOWN_TOPIC_OR_PARTITION), None
-    problem = _problem(cluster, broker_id, PartitionAt(topic, index, partition), change)
+    at = PartitionAt(topic, index, partition)
+    problem = _problem(cluster, broker_id, at, change)
     if problem is not None:
         return _error(index, problem), None
 
@@ -262,7 +256,7 @@ def _alter(
         leader_recovery_state=change.leader_recovery_state,
         election=cluster.unclean_election(topic.name),
     )
-    record = partition_change(topic_id, index, partition, wish, cluster.surroundings(topic, partition))
+    record = cluster.change(at, wish)
     if record is not None:
         assert isinstance(record.record, PartitionChangeRecord)
         if record.record.leader not in (broker_id, NO_LEADER_CHANGE):
@@ -392,6 +386,4 @@ def _assignment(
                 election=cluster.unclean_election(at.topic.name),
                 directories={broker_id: directory},
             )
-    elr = not cluster.rules.has(Quirk.ELR_WIPE)
-    surroundings = cluster.surroundings(at.topic, partition, acceptable, elr=elr)
-    return partition_change(at.topic.topic_id, at.partition_id, partition, wish, surroundings)
+    return cluster.change(at, wish, acceptable, elr=not cluster.rules.has(Quirk.ELR_WIPE))
