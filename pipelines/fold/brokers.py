@@ -25,6 +25,7 @@ from jbod_model.formats.records import (
 from jbod_model.formats.schema import API_KEY_OF
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, Profile
+from jbod_model.replay.changes import cause_of
 from jbod_model.replay.image import Image
 from jbod_model.replay.registrations import BrokerRegistration
 from pipelines.fold.offline import BROKER_ACTIVE, BROKER_FENCED, BROKER_MISSING, Timeline
@@ -38,7 +39,6 @@ BrokerRecord = (
     | BrokerRegistrationChangeRecord
 )
 BROKER_TYPES = tuple(API_KEY_OF[kind] for kind in get_args(BrokerRecord))
-_CAUSES = {RegisterBrokerRecord: "registered", UnregisterBrokerRecord: "unregistered"}
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _apply(
     assert isinstance(record, BrokerRecord)
     broker_id = record.id if isinstance(record, FenceBrokerRecord | UnfenceBrokerRecord) else record.broker_id
     after = Image(brokers=brokers).apply(record, offset, profile=profile).brokers.get(broker_id)
-    return broker_id, after and _kept(after), _CAUSES.get(type(record), "changed")
+    return broker_id, after and _kept(after), cause_of(record)
 
 
 def _kept(registration: BrokerRegistration) -> BrokerRegistration:
