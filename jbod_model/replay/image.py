@@ -159,14 +159,10 @@ def _unregister_broker(image: Image, record: UnregisterBrokerRecord, _: Profile)
     return replace(image, brokers=_without(image.brokers, record.broker_id))
 
 
-def _fence_broker(image: Image, record: FenceBrokerRecord, _: Profile) -> Image:
+def _fence_broker(image: Image, record: FenceBrokerRecord | UnfenceBrokerRecord, _: Profile) -> Image:
     """R-BROKER-3."""
-    return _with_broker(image, replace(registered(image.brokers, record.id, record.epoch), fenced=True))
-
-
-def _unfence_broker(image: Image, record: UnfenceBrokerRecord, _: Profile) -> Image:
-    """R-BROKER-3."""
-    return _with_broker(image, replace(registered(image.brokers, record.id, record.epoch), fenced=False))
+    broker = registered(image.brokers, record.id, record.epoch)
+    return _with_broker(image, replace(broker, fenced=isinstance(record, FenceBrokerRecord)))
 
 
 def _change_broker(image: Image, record: BrokerRegistrationChangeRecord, profile: Profile) -> Image:
@@ -330,7 +326,7 @@ HANDLERS: Mapping[type[Record], Callable[[Image, Any, Profile], Image]] = {
     RegisterBrokerRecord: _register_broker,
     UnregisterBrokerRecord: _unregister_broker,
     FenceBrokerRecord: _fence_broker,
-    UnfenceBrokerRecord: _unfence_broker,
+    UnfenceBrokerRecord: _fence_broker,
     BrokerRegistrationChangeRecord: _change_broker,
     TopicRecord: _create_topic,
     RemoveTopicRecord: _remove_topic,

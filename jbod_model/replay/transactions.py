@@ -112,15 +112,13 @@ def images(
         yield snapshot_end, image
 
 
-def image_at(
-    path: Path, offset: int | None = None, *, start: Start = "earliest", profile: Profile = KAFKA
-) -> tuple[int, Image]:
+def image_at(path: Path, offset: int | None = None, *, start: Start = "earliest") -> tuple[int, Image]:
     """The newest visible offset not after ``offset`` (None: the end), and the image there.
 
     UsageError if the directory no longer reaches back to ``offset``.
     """
     newest_state: tuple[int, Image] | None = None
-    for at, image in images(LogReader(MetadataLog.open(path), start=start), profile=profile):
+    for at, image in images(LogReader(MetadataLog.open(path), start=start)):
         if offset is not None and at > offset:
             break
         newest_state = at, image
