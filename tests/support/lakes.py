@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from shutil import copytree
 from time import time
@@ -177,6 +177,12 @@ class InMemory(Lake):
 
     def records(self) -> str:
         return f"(SELECT * FROM memory_records WHERE log_offset <= {self.offset})"
+
+    @cached_property
+    def append_end(self) -> int:
+        of_batch = f"NOT snapshot AND log_offset >= {self.offset} AND batch_offset <= {self.offset}"
+        ((end,),) = self.query(f"SELECT max(log_offset) FROM memory_records WHERE {of_batch}")
+        return self.offset if end is None else int(end)
 
 
 def in_memory(entries: Iterable[Entry]) -> Lake:
