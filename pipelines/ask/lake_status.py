@@ -43,6 +43,8 @@ class Directory:
     cordoned_from_offset: int | None = None
     """Offset of the record that cordoned it, None if it is not cordoned."""
     cordoned_from_time: datetime | None = None
+    cordoned_from_snapshot: bool = False
+    """Whether only a snapshot says that it is cordoned: it was at or before that offset."""
 
 
 def directories(lake: Lake) -> list[Directory]:
@@ -77,11 +79,9 @@ def directories(lake: Lake) -> list[Directory]:
         fenced = brokers.get(broker)
         status = "missing" if fenced is None else "fenced" if fenced else "online"
         state = kind if kind != "assigned" else ended_as(ended_by or "online", status)
-        cordoned, cordon_time = cordons.get((broker, directory), (None, None))
+        cordon = cordons.get((broker, directory), (None, None, False))
         broker_directories.append(
-            Directory(
-                broker, status, directory, state, since, time, in_snapshot, replicas, leaders, cordoned, cordon_time
-            )
+            Directory(broker, status, directory, state, since, time, in_snapshot, replicas, leaders, *cordon)
         )
     return broker_directories
 
@@ -91,15 +91,15 @@ def ended_as(ended_by: str, broker: str) -> str:
     return ended_by if ended_by != "resync" else "unregistered" if broker == "missing" else "deregistered"
 
 
-def _cordons(lake: Lake) -> dict[tuple[int, str], tuple[int, datetime]]:
-    """(broker, directory) -> offset and time since when it is cordoned. A restart keeps a cordon.
+def _cordons(lake: Lake) -> dict[tuple[int, str], tuple[int, datetime, bool]]:
+    """(broker, directory) -> since when it is cordoned, and whether a snapshot says so. A restart keeps a cordon.
 
     A new registration lists no cordons until the first heartbeats. That does not end a cordon.
     """
     rows = lake.query(
         f"""
         WITH told AS (
-            SELECT broker_id, from_offset, epoch_us(from_time) AS micros, cordoned_log_dirs
+            SELECT broker_id, from_offset, epoch_us(from_time) AS micros, from_snapshot, cordoned_log_dirs
             FROM {lake.until("brokers")} WHERE cordoned_log_dirs IS NOT NULL
         ),
         now AS (
@@ -111,13 +111,16 @@ def _cordons(lake: Lake) -> dict[tuple[int, str], tuple[int, datetime]]:
             FROM now n JOIN told t USING (broker_id)
             WHERE NOT list_contains(t.cordoned_log_dirs, n.directory_id) GROUP BY ALL
         )
-        SELECT n.broker_id, n.directory_id, min(t.from_offset), min(t.micros)
+        SELECT n.broker_id, n.directory_id, min(t.from_offset), min(t.micros), arg_min(t.from_snapshot, t.from_offset)
         FROM now n LEFT JOIN free f USING (broker_id, directory_id)
         JOIN told t ON t.broker_id = n.broker_id AND t.from_offset > coalesce(f.last, -1)
         GROUP BY ALL
         """
     )
-    return {(broker, directory): (offset, time_of(micros)) for broker, directory, offset, micros in rows}
+    return {
+        (broker, directory): (offset, time_of(micros), in_snapshot)
+        for broker, directory, offset, micros, in_snapshot in rows
+    }
 
 
 @dataclass(frozen=True)

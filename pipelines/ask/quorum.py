@@ -60,6 +60,8 @@ class Moment(NamedTuple):
 
     offset: int
     time: datetime
+    from_snapshot: bool = False
+    """A snapshot says so: it happened at or before this offset."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ def _voters(lake: Lake) -> _Voters:
     )
     quorum_state = _Voters({}, {}, {}, None, None, 0)
     for node, directory, endpoints, lowest, highest, role, votes, version, *moments in rows:
-        since, elected, heard = (_moment(*moments[at : at + 2]) for at in (0, 2, 4))
+        since, elected, heard = (_moment(lake, *moments[at : at + 2]) for at in (0, 2, 4))
         assert since is not None
         if role == LEADER:
             quorum_state = replace(quorum_state, leader_id=node, leader_since=elected)
@@ -201,39 +203,42 @@ def _controllers(lake: Lake) -> Iterable[Node]:
     for node, incarnation, endpoints, names, lowest, highest, offset, micros, in_snapshot, *heard in rows:
         # A contract reports lists of different lengths.
         levels = {name: Levels(*pair) for name, *pair in zip(names, lowest, highest, strict=False)}
-        registered = Moment(offset, time_of(micros))
+        registered = Moment(offset, time_of(micros), in_snapshot)
         yield Node(
-            node, incarnation, tuple(endpoints), levels, registered, in_snapshot, heard=_moment(*heard)
+            node, incarnation, tuple(endpoints), levels, registered, in_snapshot, heard=_moment(lake, *heard)
         )  # fmt: skip
 
 
 def _gone(lake: Lake) -> Iterable[Gone]:
     rows = lake.query(
         f"""
-        SELECT controller_id, incarnation_id, from_offset, epoch_us(from_time), to_offset, epoch_us(to_time)
+        SELECT controller_id, incarnation_id, from_offset, epoch_us(from_time), from_snapshot,
+            to_offset, epoch_us(to_time)
         FROM {lake.until("controllers")} WHERE ended_by = 'unregistered' ORDER BY to_offset
         """
     )
-    for node, incarnation, *moments in rows:
-        yield Gone(node, incarnation, *(Moment(moments[at], time_of(moments[at + 1])) for at in (0, 2)))
+    for node, incarnation, offset, micros, in_snapshot, end, end_micros in rows:
+        yield Gone(
+            node, incarnation, Moment(offset, time_of(micros), in_snapshot), Moment(end, time_of(end_micros))
+        )  # fmt: skip
 
 
-def _moment(offset: int | None, micros: int | None) -> Moment | None:
-    return None if offset is None or micros is None else Moment(offset, time_of(micros))
+def _moment(lake: Lake, offset: int | None, micros: int | None) -> Moment | None:
+    return None if offset is None or micros is None else Moment(offset, time_of(micros), offset in lake.snapshots)
 
 
 def _brokers(lake: Lake) -> dict[int, Node]:
     """Registrations of brokers from their records: the table ``brokers`` has neither endpoints nor features."""
     known: dict[int, Node] = {}
-    for moment, in_snapshot, name, value in _records(lake):
+    for moment, name, value in _records(lake):
         if name is None:
             known = {}
         else:
-            known = _follow(known, moment, in_snapshot, decode(value, file=lake.path, offset=moment.offset).record)
+            known = _follow(known, moment, decode(value, file=lake.path, offset=moment.offset).record)
     return known
 
 
-def _records(lake: Lake) -> Iterable[tuple[Moment, bool, str | None, bytes]]:
+def _records(lake: Lake) -> Iterable[tuple[Moment, str | None, bytes]]:
     """The records of registrations, in order. A row without a name marks the beginning of a snapshot."""
     rows = lake.query(
         f"""
@@ -246,13 +251,13 @@ def _records(lake: Lake) -> Iterable[tuple[Moment, bool, str | None, bytes]]:
         """
     )
     for offset, micros, in_snapshot, name, value, _ in rows:
-        yield Moment(offset, time_of(micros)), in_snapshot, name, bytes(value or b"")
+        yield Moment(offset, time_of(micros), in_snapshot), name, bytes(value or b"")
 
 
-def _follow(known: dict[int, Node], now: Moment, in_snapshot: bool, record: Record) -> dict[int, Node]:
+def _follow(known: dict[int, Node], now: Moment, record: Record) -> dict[int, Node]:
     match record:
         case RegisterBrokerRecord():
-            node = _registered(record, now, in_snapshot)
+            node = _registered(record, now)
             node = replace(node, state=FENCED if record.fenced else ALIVE, since=now)
             return {**known, node.node_id: node}
         case UnregisterBrokerRecord():
@@ -264,7 +269,7 @@ def _follow(known: dict[int, Node], now: Moment, in_snapshot: bool, record: Reco
     return known
 
 
-def _registered(record: RegisterBrokerRecord, now: Moment, in_snapshot: bool) -> Node:
+def _registered(record: RegisterBrokerRecord, now: Moment) -> Node:
     features = [
         (feature.name, feature.min_supported_version, feature.max_supported_version) for feature in record.features
     ]
@@ -274,7 +279,7 @@ def _registered(record: RegisterBrokerRecord, now: Moment, in_snapshot: bool) ->
         endpoints=tuple(f"{endpoint.name}://{endpoint.host}:{endpoint.port}" for endpoint in record.end_points),
         features={name: Levels(lowest, highest) for name, lowest, highest in sorted(features)},
         registered=now,
-        from_snapshot=in_snapshot,
+        from_snapshot=now.from_snapshot,
         heard=now,
     )
 

@@ -365,8 +365,10 @@ def broker_and_state(row: Any) -> str:
 
 
 def _is(directory: Directory) -> str:
-    cordoned = directory.cordoned_from_offset
-    return directory.state if cordoned is None else f"{directory.state}, cordoned at {cordoned}"
+    if directory.cordoned_from_offset is None:
+        return directory.state
+    at = "at or before" if directory.cordoned_from_snapshot else "at"
+    return f"{directory.state}, cordoned {at} {directory.cordoned_from_offset}"
 
 
 def show_history(

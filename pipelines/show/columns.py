@@ -90,6 +90,7 @@ STATUS = RowTable(
         Column("value", "string", "the value as text", lambda row: row[1]),
     ),
 )
+_DIRECTORY_STATES = "online, failed, deregistered, moved, unregistered, unknown, unassigned, lost, migrating"
 DIRECTORIES = RowTable(
     "directories",
     "a directory of a broker, or the replicas of a broker whose directory is not known",
@@ -97,9 +98,7 @@ DIRECTORIES = RowTable(
         _BROKER,
         Column("broker", "string", "online, fenced or missing"),
         _DIRECTORY,
-        Column(
-            "state", "string", "online, failed, deregistered, moved, unregistered, unknown, unassigned, lost, migrating"
-        ),
+        Column("state", "string", _DIRECTORY_STATES),
         Column("from_offset", "int", "offset of the record since when it is in this state"),
         Column("from_time", "time", "append time of that record"),
         Column("from_snapshot", "bool", "known from a snapshot: it began at or before that offset"),
@@ -107,21 +106,10 @@ DIRECTORIES = RowTable(
         Column("leaders", "int", "replicas in it that lead their partition"),
         Column("cordoned_from_offset", "int", "offset of the record that cordoned it, null if it is not cordoned"),
         Column("cordoned_from_time", "time", "append time of that record"),
+        Column("cordoned_from_snapshot", "bool", "known from a snapshot: it was cordoned at or before that offset"),
     ),
     reasons=("state", "broker"),
-    reason_words=(
-        "online",
-        "failed",
-        "deregistered",
-        "moved",
-        "unregistered",
-        "unknown",
-        "unassigned",
-        "lost",
-        "migrating",
-        "fenced",
-        "missing",
-    ),
+    reason_words=(*_DIRECTORY_STATES.split(", "), "fenced", "missing"),
     directories=_HERE,
 )
 HISTORY = RowTable(
@@ -453,6 +441,8 @@ QUORUM = RowTable(
         Column("heard_offset", "int", "offset of the newest record that shows it alive"),
         Column("directory_id", "string", "id of its metadata directory"),
         Column("endpoints", "strings", "LISTENER://HOST:PORT"),
+        Column("from_snapshot", "bool", "known from a snapshot: it began at or before from_offset"),
+        Column("heard_from_snapshot", "bool", "known from a snapshot: it was alive at or before heard_offset"),
     ),
     reasons=("kind", "state"),
     reason_words=("controller", "broker", "leader", "voter", "observer", "ghost", "alive", "fenced", "unknown"),

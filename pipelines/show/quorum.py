@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 from jbod_model.formats.metadata_version import METADATA_VERSION
-from pipelines.ask.quorum import ALIVE, GHOST, Node, QuorumAnswer
+from pipelines.ask.quorum import ALIVE, GHOST, Moment, Node, QuorumAnswer
 from pipelines.ask.upgrade import Blocker, UpgradeCheck, named
 from pipelines.quorum.live import LiveQuorum
+from pipelines.show.answers import since_offset
 from pipelines.show.rows import Chosen
 from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, show_title, when
 
@@ -38,8 +39,8 @@ def show_quorum(out: Screen, answer: QuorumAnswer, chosen: Chosen) -> None:
             ("NODE", "kind"),
             (">ID", "node_id"),
             ("STATE", "state"),
-            (">SINCE", "from_offset"),
-            (">HEARD OF", "heard_offset"),
+            (">SINCE", since_offset),
+            (">HEARD OF", lambda row: f"≤ {row.heard_offset}" if row.heard_from_snapshot else row.heard_offset),
             ("METADATA DIRECTORY", "directory_id"),
             ("ENDPOINTS", lambda row: ", ".join(row.endpoints)),
         ),
@@ -84,6 +85,8 @@ class NodeRow(NamedTuple):
     heard_offset: int | None
     directory_id: str | None
     endpoints: tuple[str, ...]
+    from_snapshot: bool
+    heard_from_snapshot: bool
 
 
 def node_rows(answer: QuorumAnswer) -> list[NodeRow]:
@@ -96,14 +99,17 @@ def node_rows(answer: QuorumAnswer) -> list[NodeRow]:
             "controller",
             voter_node.node_id,
             f"{'leader' if leads else 'voter'}, not registered",
-            answer.leader_since.offset if leads and answer.leader_since else voter_node.since.offset,
+            since.offset,
             None,
             voter_node.directory_id,
             tuple(voter_node.endpoints),
+            since.from_snapshot,
+            heard_from_snapshot=False,
         )
         for voter_node in answer.voters
         if voter_node.node_id not in registered
         for leads in [voter_node.node_id == answer.leader_id]
+        for since in [(answer.leader_since if leads else None) or voter_node.since]
     ]
     return [*rows, *(_row("broker", broker, None) for broker in answer.brokers)]
 
@@ -114,9 +120,12 @@ def _row(kind: str, node: Node, directory: str | None) -> NodeRow:
         state = "observer"
     elif kind == "broker":
         state = f"observer, {state}"
-    since = None if node.since is None else node.since.offset
-    heard = None if node.heard is None else node.heard.offset
-    return NodeRow(kind, node.node_id, state, since, heard, directory, tuple(node.endpoints))
+    (since, _, since_snapshot), (heard, _, heard_snapshot) = (
+        moment or (None, None, False) for moment in (node.since, node.heard)
+    )
+    return NodeRow(
+        kind, node.node_id, state, since, heard, directory, tuple(node.endpoints), since_snapshot, heard_snapshot
+    )
 
 
 def show_upgrade_check(out: Screen, answer: UpgradeCheck, chosen: Chosen, _every: bool = False) -> None:
@@ -185,10 +194,10 @@ def _show_blockers(out: Screen, answer: UpgradeCheck) -> None:
 def _seen(blocker: Blocker, answer: UpgradeCheck) -> str:
     facts = []
     if blocker.registered is not None:
-        facts.append(f"registered so at offset {blocker.registered.offset}, {when(blocker.registered.time)}")
+        facts.append(f"registered so at offset {_at(blocker.registered)}, {when(blocker.registered.time)}")
     if blocker.state_since is not None:
         facts.append(
-            f"{blocker.state} since offset {blocker.state_since.offset} "
+            f"{blocker.state} since offset {_at(blocker.state_since)} "
             f"({age(blocker.state_since.time, answer.time)} before)"
         )
     if blocker.heard is None:
@@ -196,5 +205,10 @@ def _seen(blocker: Blocker, answer: UpgradeCheck) -> str:
     elif (
         blocker.state != ALIVE and blocker.registered is not None and blocker.heard.offset != blocker.registered.offset
     ):
-        facts.append(f"last heard of at offset {blocker.heard.offset}")
+        facts.append(f"last heard of at offset {_at(blocker.heard)}")
     return ", ".join(facts)
+
+
+def _at(moment: Moment) -> str:
+    """``405``, or ``405 or earlier`` if only a snapshot says it."""
+    return f"{moment.offset} or earlier" if moment.from_snapshot else str(moment.offset)

@@ -14,6 +14,7 @@ from lab.conformance.trace import image_as_json
 from pipelines.ask import Lake, image
 from pipelines.ask.lake_status import directories
 from pipelines.ask.removal import safe_to_remove
+from pipelines.cli import main
 from pipelines.run.log_lake import LogLake
 from pipelines.source.log_options import LogOptions
 from tests.support.kafka_images import kafka_images
@@ -89,6 +90,26 @@ def test_cordon_that_was_lifted_begins_anew(tmp_path: Path) -> None:
     seen = [cordoned(tmp_path / "lake", offset) for offset in range(len(records))]
     a, b = (1, str(A)), (1, str(B))
     assert seen == [{}, {a: 1}, {a: 1, b: 2}, {b: 2}, {a: 4, b: 2}, {}, {a: 4}, {}]
+
+
+def test_cordon_that_only_a_snapshot_says_began_at_or_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The text and the JSON named the offset of the snapshot as that of the record that cordoned it."""
+    register = RegisterBrokerRecord(broker_id=1, log_dirs=(A, B))
+    taken = entries(register, BrokerRegistrationChangeRecord(broker_id=1, cordoned_log_dirs=(A,)), snapshot_at=9)
+    later = entries(register, BrokerRegistrationChangeRecord(broker_id=1, cordoned_log_dirs=(A, B)), first=9)[1:]
+    write_lake(tmp_path / "lake", taken, later)
+    seen = {directory.directory_id: directory for directory in directories(Lake.open(tmp_path / "lake"))}
+    assert [(seen[str(each)].cordoned_from_offset, seen[str(each)].cordoned_from_snapshot) for each in (A, B)] == [
+        (9, True),
+        (10, False),
+    ]
+    with pytest.raises(SystemExit):
+        main.main(["directories", "--lake", str(tmp_path / "lake")])
+    out = capsys.readouterr().out
+    assert "cordoned at or before 9" in out
+    assert "cordoned at 10" in out
 
 
 def test_image_of_a_broker_that_said_nothing_has_no_cordons_and_of_one_that_said_none_an_empty_list(

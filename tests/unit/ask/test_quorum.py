@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -225,6 +226,33 @@ def test_snapshot_replaces_registrations_and_keeps_the_leader(tmp_path: Path) ->
     answer = quorum(Lake.open(tmp_path / "lake"))
     assert {*states(answer)} == {7}
     assert (answer.leader_id, answer.brokers, answer.controllers[0].from_snapshot) == (7, (), True)
+
+
+def test_state_that_only_a_snapshot_says_began_at_or_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SINCE and HEARD OF named the offset of the snapshot as if it were that of the record."""
+    story = Story(27).broker(1, "a").fence(1).broker(2, "b").controller(7, 27).controller(8, 27)
+    snapshot = [*story.entries]
+    end = len(snapshot)
+    taken = [
+        replace(entry, offset=end, batch_offset=end, snapshot_index=number) for number, entry in enumerate(snapshot)
+    ]
+    log = [replace(entry, offset=entry.offset + 1) for entry in story.broker(3, "c").fence(2).entries[end:]]
+    write_lake(tmp_path / "lake", taken, log)
+    nodes = node_rows(quorum(Lake.open(tmp_path / "lake")))
+    assert {node.node_id: (node.from_snapshot, node.heard_from_snapshot) for node in nodes} == {
+        1: (True, True),
+        2: (False, True),
+        3: (False, False),
+        7: (True, False),
+        8: (True, False),
+    }
+    _, out = run(capsys, "quorum", "--lake", str(tmp_path / "lake"))
+    assert f"observer, fenced      {end + 2}       ≤ {end}" in out
+    assert f"≤ {end}       ≤ {end}" in out
+    _, out = run(capsys, "upgrade-check", "--lake", str(tmp_path / "lake"))
+    assert f"registered so at offset {end} or earlier, " in out
 
 
 def test_broker_is_a_ghost_once_it_was_fenced_for_long(tmp_path: Path) -> None:
