@@ -88,11 +88,15 @@ def open_lake(
         for line in read.notes:
             progress.notice(f"labels: {line}")
         lake = replace(lake, named=read.statements)
-    if at_offset is not None and lake.append_end > lake.offset:
-        progress.notice(
-            f"offset {at_offset} lies within an append, which the controller wrote at once: no broker acts on a part "
-            f"of it; --at-offset {lake.append_end} has all of it"
-        )
+    if at_offset is not None:
+        end, whole = lake.append_end, "an append, which the controller wrote at once"
+        if lake.transaction_end is not None:
+            end, whole = lake.transaction_end, "a metadata transaction, which counts as a whole"
+        if end > lake.offset:
+            progress.notice(
+                f"offset {at_offset} lies within {whole}: no broker acts on a part of it; --at-offset {end} "
+                "has all of it"
+            )
     if at_time is not None and time is not None and not is_exact(at_time):
         meant = f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         progress.notice(f"--at-time {at_time} is {meant}: the answer is of offset {lake.offset}")

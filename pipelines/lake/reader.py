@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import duckdb
 
 from jbod_model.errors import JbodError, UsageError
+from jbod_model.formats.records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
+from jbod_model.formats.schema import TYPE_NAMES
 from pipelines.lake.delta import (
     DeltaTables,
     connect,
     data_files,
     file_list,
+    is_among,
     local_path,
     read_parquet,
     run_query,
@@ -230,6 +233,29 @@ class Lake:
         of_batch = f"NOT snapshot AND log_offset >= {self.offset} AND batch_offset <= {self.offset}"
         ((end,),) = self.query(f"SELECT max(log_offset) FROM {rows} WHERE {of_batch}")
         return self.offset if end is None else int(end)
+
+    @cached_property
+    def transaction_end(self) -> int | None:
+        """The last offset of the transaction of several batches with the record at this offset; None outside of one.
+
+        It is this offset if the transaction was aborted: no part of it ever counts (R-TXN-3).
+        """
+        closing = TYPE_NAMES[EndTransactionRecord], TYPE_NAMES[AbortTransactionRecord]
+        markers = self.query(
+            f"""
+            SELECT record_type, log_offset FROM {self._later_records()}
+            WHERE {is_among("record_type", [*closing, TYPE_NAMES[BeginTransactionRecord]])}
+                AND log_offset > {self.append_end} ORDER BY log_offset LIMIT 1
+            """
+        )
+        for name, offset in markers:
+            if name in closing:
+                return int(offset) if name == closing[0] else self.offset
+        return None
+
+    def _later_records(self) -> str:
+        """SQL for at least the markers of transactions after this offset."""
+        return self._rows("records", lambda file: _more(file["max.log_offset"], self.offset))
 
     def of_one_append(self, pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         """The pairs of offsets whose records are of one batch."""

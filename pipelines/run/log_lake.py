@@ -308,6 +308,9 @@ class LogLake(Lake):
         """SQL for the records that hold settings, up to this offset."""
         return f"(SELECT * FROM {self._table(SETTINGS)} WHERE log_offset <= {self.offset})"
 
+    def _later_records(self) -> str:
+        return self._table(SETTINGS)
+
     @property
     def refusal(self) -> JbodError | None:
         """The error that ended the reading of the log, None if it was read to its end."""

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from jbod_model.formats import records as r
 from jbod_model.formats.batch import write_batch
+from jbod_model.formats.log import LogWriter
+from jbod_model.formats.records import VersionedRecord
+from jbod_model.ids import Uuid
 from pipelines.cli.main import main
 from pipelines.fleet.answers import QUESTIONS
 from pipelines.source.log_dir import LOG_NAME as LOG
 from tests.support import local
 from tests.support.paths import metadata_dir
 from tests.support.volume import amount, rare
+from tests.support.written import TIME
 
 SOURCE = str(metadata_dir("kafka-4.1.2"))
 NOT_KNOWN = "failures and losses before offset 405 are not known: the history begins with a snapshot"
@@ -110,6 +115,25 @@ def test_offset_within_an_append_is_said_and_nothing_is_restarted_for_what_the_r
             assert ("--at-offset 162 has all of it" in errors) == within
             steps = [step["action"] for group in json.loads(text)["leaderless"] for step in group["steps"]]
             assert steps == (["look"] if within else [])
+
+
+def test_offset_within_a_transaction_of_several_batches_is_said_unless_it_was_aborted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Only an offset within an append got a line. Of an aborted transaction no answer has a part."""
+    log = LogWriter()
+    topics = [r.TopicRecord(name=name, topic_id=Uuid(1, ord(name))) for name in "abcd"]
+    committed = [r.BeginTransactionRecord(name="kept"), *topics[:2], r.EndTransactionRecord()]
+    aborted = [r.BeginTransactionRecord(name="dropped"), topics[2], r.AbortTransactionRecord()]
+    for record in [r.NoOpRecord(), *committed, *aborted, topics[3]]:
+        log.append([VersionedRecord(record, 0)], epoch=1, timestamp=TIME)
+    log.write(tmp_path)
+    local.replay(tmp_path, tmp_path / "lake")
+    for where in (["--lake", "lake"], ["--log", str(tmp_path)]):
+        errors = [leave(capsys, "status", *where, "--at-offset", str(offset))[2] for offset in range(9)]
+        within = "lies within a metadata transaction, which counts as a whole: no broker acts on a part of it; "
+        lines = [f"jbod: offset {offset} {within}--at-offset 4 has all of it\n" for offset in (1, 2, 3)]
+        assert errors == ["", *lines, "", "", "", "", ""]
 
 
 def test_broker_and_directory_that_are_so_in_the_first_snapshot_have_been_so_at_or_before_it(
