@@ -291,9 +291,11 @@ class _Watch:
     def partition(self, key: tuple[str, int], entry: ReassignedPartition, works: Sequence[Work]) -> Watched:
         """A partition with its state, which is the first of STATES among ``works``."""
         story = self.stories.get(key)
-        first = min(works, key=lambda work: STATES.index(work.state))
+        left = sorted((work for work in works if work.state != DONE), key=lambda work: STATES.index(work.state))
+        first = left[0] if left else works[0]
         same = [work for work in works if work.state == first.state]
         newest = max(same, key=lambda work: -1 if work.offset is None else work.offset)
+        reasons = [work.reason if work.state == first.state else _beside(work) for work in left]
         return Watched(
             *key,
             [] if story is None else story.now.replicas,
@@ -301,8 +303,8 @@ class _Watch:
             first.state,
             newest.offset,
             newest.time,
-            sorted({broker for work in same for broker in work.waits_for}),
-            "; ".join(dict.fromkeys(work.reason for work in same if work.reason)),
+            sorted({broker for work in left for broker in work.waits_for}),
+            "; ".join(dict.fromkeys(filter(None, reasons))),
         )
 
     def works(self, key: tuple[str, int], entry: ReassignedPartition) -> Iterator[Work]:
@@ -333,7 +335,8 @@ class _Watch:
                 waits = [broker for broker in waits if broker in story.now.adding]
             reason, stuck = self._why_not_done(key, story.now, waits)
             if self.added_suffice and {*story.now.adding} & {*story.now.removing}:
-                reason, stuck = NEVER_ENDS, True
+                also = [reason] if stuck and reason != ENDS_WITH_A_CHANGE else []
+                reason, stuck = "; ".join([NEVER_ENDS, *also]), True
             return Work(STUCK if stuck else UNDER_WAY, now.offset, now.time, waits, reason, begun=now.time)
         # Replicas that are only removed, or have another order, are so with one record.
         at_once = [at for at in range(1, len(phases)) if phases[at].aims and not phases[at - 1].aims]
@@ -366,7 +369,7 @@ class _Watch:
 
     def _why_not_done(self, key: tuple[str, int], now: Now, late: Sequence[int]) -> tuple[str, bool]:
         """What a reassignment waits for, and whether it cannot go on by itself (R-REASSIGN-2)."""
-        troubles = [trouble for broker in late if (trouble := self._trouble(key, broker))]
+        troubles = [trouble for broker in late for trouble in self._troubles(key, broker)]
         if now.leader == -1:
             troubles.insert(0, "no replica leads: there is nothing to copy from")
         if not troubles and {*now.replicas}.difference(now.removing) <= {*now.isr}:  # R-REASSIGN-4
@@ -375,13 +378,13 @@ class _Watch:
             return "; ".join(troubles), True
         return (f"{brokers_in_words(late)} {'is' if len(late) == 1 else 'are'} not in sync yet" if late else ""), False
 
-    def _trouble(self, key: tuple[str, int], broker: int) -> str:
+    def _troubles(self, key: tuple[str, int], broker: int) -> Iterator[str]:
         if trouble := self.cluster.trouble(broker):
-            return trouble
+            yield trouble
         if (directory := self.cluster.offline.get((*key, broker))) is not None:
-            return f"directory {directory} of broker {broker} is offline"
-        failed = self.cluster.not_taken_back.get((*key, broker))
-        return "" if failed is None else until_restart(broker, failed)
+            yield f"directory {directory} of broker {broker} is offline"
+        if (failed := self.cluster.not_taken_back.get((*key, broker))) is not None:
+            yield until_restart(broker, failed)
 
     def _move(self, key: tuple[str, int], broker: int, path: str, story: PartitionPhases) -> Work:
         wanted = self.paths.get((broker, path))
@@ -396,15 +399,25 @@ class _Watch:
         if there or (unsaid and self.copies.paths.get((f"{key[0]}-{key[1]}", broker)) == path):
             return Work(DONE)  # a broker need not report a replica that joined (R-LOCAL-4)
         what = f"{path} of broker {broker}"
-        if trouble := self._trouble(key, broker):
-            return Work(STUCK, waits_for=[broker], reason=trouble)
+        troubles = [*self._troubles(key, broker)]
         if broker in self.cluster.reporting and self.cluster.listed.get(wanted) != broker:
-            return Work(STUCK, waits_for=[broker], reason=f"{what} is not online")
+            troubles.append(f"{what} is not online")
         if wanted in self.cluster.cordoned:
-            return Work(STUCK, waits_for=[broker], reason=f"{what} is cordoned")
+            troubles.append(f"{what} is cordoned")
+        if troubles:
+            return Work(STUCK, waits_for=[broker], reason="; ".join(troubles))
         began = place is not None and place.directory is not None and broker in story.phases[0].toward
         where = f"the log does not say whether it is in {what}: --sizes does" if joined else f"not in {what} yet"
         return Work(UNDER_WAY, waits_for=[broker], reason=where, copied=began)
+
+
+def _beside(work: Work) -> str:
+    """Why a work is not done, beside a worse one of its partition. Empty if it needs nothing."""
+    if work.state == UNKNOWN:
+        return f"{work.reason} is a path that jbod does not know"
+    if work.state == NOT_BEGUN:
+        return "; ".join(filter(None, ["the reassignment is not begun", work.reason]))
+    return "" if work.state == UNDER_WAY else work.reason
 
 
 # THE DISKS

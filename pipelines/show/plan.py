@@ -197,7 +197,7 @@ def _is_advised(partition: Watched) -> bool:
     """Whether there is something to do besides waiting, and the reason does not say it."""
     if partition.state == UNDER_WAY:
         return NOT_THERE in partition.reason
-    return partition.reason not in (ENDS_WITH_A_CHANGE, check.NEVER_ENDS)
+    return not partition.reason.startswith((ENDS_WITH_A_CHANGE, check.NEVER_ENDS))
 
 
 _WATCHED: Sequence[Column[Watched]] = (

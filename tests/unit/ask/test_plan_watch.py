@@ -232,6 +232,23 @@ def test_move_to_a_disk_that_failed_or_is_cordoned_is_stuck(tmp_path: Path) -> N
     assert of(tmp_path / "3", cluster().fence(1), paths, t_0=wanted).reason == "broker 1 is fenced"
 
 
+def test_partition_has_all_reasons_that_matter_the_worst_first(tmp_path: Path) -> None:
+    """It had those of one state only, and of a move between disks the first one that was found."""
+    paths, to_b = {"/data/a": "a", "/data/b": "b", "/data/d": "d"}, "/data/b of broker 1 is"
+    story = Story(31).broker(1, "ab", cordoned="b").broker(2, "c").broker(3, "d").topic("t", {1: "a", 2: "c"})
+    partition = of(tmp_path / "1", story, paths, t_0=([3, 2, 1], ["any", "/x", "/data/b"]))
+    reasons = [f"{to_b} cordoned", "/x of broker 2 is a path that jbod does not know", "the reassignment is not begun"]
+    assert (partition.state, partition.waits_for, partition.reason) == ("stuck", [1, 2], "; ".join(reasons))
+    fenced = of(tmp_path / "2", story.fence(1), paths, t_0=([1, 2], ["/data/b", "any"]))
+    assert (fenced.state, fenced.reason) == ("stuck", f"broker 1 is fenced; {to_b} cordoned")
+    back = {"replicas": (1, 2, 3), "directories": (disk("a"), disk("c"), disk("d"))}
+    begin(story, "t", 0, [3, 2], "d").change("t", 0, adding_replicas=(3,), removing_replicas=(3,), leader=-1, **back)
+    never = of(tmp_path / "3", story, t_0=[1, 2])
+    assert never.reason == f"{NEVER_ENDS}; no replica leads: there is nothing to copy from"
+    output = run(file(tmp_path, t_0=[1, 2]), "--lake", str(tmp_path / "3" / "lake")).output
+    assert "--cancel" in output and "Bring back what they wait for" not in output
+
+
 @pytest.mark.parametrize("labelled", ["a", "az"])
 def test_move_to_a_disk_that_was_replaced_is_done_on_the_new_one(tmp_path: Path, labelled: str) -> None:
     """The path was taken for that of the dead disk: the move was stuck."""
