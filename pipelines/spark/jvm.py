@@ -67,8 +67,9 @@ class Jvm:
         finally:
             del os.environ[_PORT], os.environ[_SECRET]
         gateway.proc = self.process
-        # It would log the traceback of each call to a JVM that is gone. The error says it.
+        # It would log the traceback of each call to a JVM that is gone, also to the root logger. The error says it.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        logging.getLogger().addFilter(lambda record: record.module != "java_gateway")
         if not user_has_entry():
             users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
             users.setLoginUser(users.createRemoteUser(str(os.getuid())))
@@ -110,7 +111,11 @@ def session_of(builder: SparkSession.Builder, jvm: Jvm | None, log: Path) -> Spa
         conf = SparkConf().setAll(list(builder._options.items()))
         gateway = (jvm or start_jvm(builder._options, log)).gateway(conf)
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    # It would print a traceback where the JVM is gone. The error of the query says it.
+    accumulators: Any = session.sparkContext._accumulatorServer
+    accumulators.handle_error = lambda *_: None
+    return session
 
 
 def end_jvm(session: SparkSession) -> None:
