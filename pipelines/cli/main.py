@@ -10,6 +10,7 @@ a question does not wait for the import of Spark.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import re
@@ -159,6 +160,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
             if show_sight(words):
                 sys.exit(0)
+            from pipelines.source.log_dir import LogDir
+
+            LogDir(words[0])  # which says what is there in place of a log
         with interruptible(), heartbeat(_long_command(words)):
             run_command = application(words)
             interrupt_by_exception()
@@ -179,7 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as problem:
         if (fault := _fault_of_s3(words, problem)) is not None:
             _refuse(str(fault), 3 if isinstance(fault, Retriable) else 2)
-        _refuse(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem))
+        where = problem.filename or ("the answer could not be written" if problem.errno == errno.ENOSPC else "")
+        _refuse(f"{where}: {problem.strerror}" if where else str(problem))
     except UnicodeEncodeError as problem:  # Arrow, delta-rs and Spark take no other path
         _refuse(f"{ascii(problem.object)[1:-1]}: is no text in UTF-8: name a link to it whose path is")
     except Exception as problem:
@@ -241,9 +246,9 @@ def _long_command(words: Sequence[str]) -> str:
 
 
 def _is_place(word: str) -> bool:
-    """Whether a word is a path of something that exists, and no command."""
+    """Whether a word is a path, or the name of something that exists, and no command."""
     is_command = any(word in commands for commands in MODULES.values())
-    return not word.startswith("-") and not is_command and Path(word).exists()
+    return not word.startswith("-") and not is_command and (os.sep in word or Path(word).exists())
 
 
 def _settle_home() -> None:

@@ -152,8 +152,13 @@ class Inquiry:
 
     @cached_property
     def _opened(self) -> tuple[Lake, Settings]:
+        from pipelines.lake.delta import NoLake
+
         given = self.given
-        return open_lake(given.lake, given.at_offset, given.at_time, given.logs, labels=given.labels)
+        try:
+            return open_lake(given.lake, given.at_offset, given.at_time, given.logs, labels=given.labels)
+        except NoLake as problem:
+            raise problem if given.lake is not None else UsageError(f"{problem}, or ask a log: --log DIR") from None
 
     @property
     def lake(self) -> Lake:

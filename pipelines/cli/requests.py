@@ -198,10 +198,12 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
         ("DIRECTORY", lambda row: row.last_request and row.last_request.directory_id),
         ("ANSWER", lambda row: row.last_request and _answered(row.last_request)),
     )
-    waiting = many(chosen.of, "replica")
+    known = "does not know the directory of " + many(chosen.of, "replica")
+    if not chosen.of and not answer.migrating:
+        known = "knows the directory of every replica"
     say(
         out,
-        f"At offset {answer.offset}, {when(answer.time)}: the controller does not know the directory of {waiting}.",
+        f"At offset {answer.offset}, {when(answer.time)}: the controller {known}.",
         "bold red" if chosen.of else "green",
     )
     if answer.migrating:

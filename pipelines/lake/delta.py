@@ -145,6 +145,8 @@ def no_lake(lake: LakeUri) -> NoLake:
     from jbod_model.formats.log import PARTITION_DIRECTORY
 
     folder = Path(local_path(lake))
+    if folder.is_file():
+        return NoLake(f"{lake}: no lake there: it is a file: name a folder with --lake")
     if folder.name == PARTITION_DIRECTORY or (folder / PARTITION_DIRECTORY).is_dir():
         start = f"it is a metadata log: ask it with --log, or make a lake of it: jbod replay {quote(lake)} --lake LAKE"
         return NoLake(f"{lake}: no lake there: {start}")

@@ -272,6 +272,7 @@ def show_plan(out: Screen, answer: RestartPlan, chosen: Chosen, every: bool = Fa
         show_title(out, "In no batch")
         for reason, ids in _by_reason(answer.impossible).items():
             say(out, f"  {listed(ids)}: {reason}", hang=4)
+        say(out, "jbod safe-to-restart ID says what to do first.", "dim")
     if chosen.line:
         say(out)
         show_selection(out, chosen)

@@ -278,9 +278,10 @@ def test_nodes_that_no_batch_can_have_are_named_with_their_own_partitions(tmp_pa
     story = Story().broker(1, "a").broker(2, "b").topic("t", {1: "a"}, {2: "b"})
     lake = story.lake(tmp_path)
     _, output = run("--lake", str(tmp_path), "--at-offset", str(lake.offset))
-    assert output.splitlines()[-2:] == [
+    assert output.splitlines()[-3:] == [
         "  1: 1 partition has one replica (t-0)",
         "  2: 1 partition has one replica (t-1)",
+        "jbod safe-to-restart ID says what to do first.",
     ]
 
 

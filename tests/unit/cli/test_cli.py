@@ -200,6 +200,8 @@ def test_log_in_place_of_a_lake_is_said_to_be_one(
     ("words", "problem"),
     [
         (["offline", "--lake", "nowhere"], "nowhere: no lake there: make one with jbod replay"),
+        (["offline"], "lake: no lake there: make one with jbod replay LOG_DIR --lake lake, or ask a log: --log DIR"),
+        (["offline", "--lake", __file__], f"{__file__}: no lake there: it is a file: name a folder with --lake"),
         (["offline", "--at-offset", "3", "--at-time", "2026-01-01"], "--at-offset and --at-time: give one of them"),
         (["status", "--at-time", "yesterday"], "--at-time yesterday: not a time: write 2026-11-21T02:21:05Z"),
         (["--conf", "nowhere.yaml", "status"], "nowhere.yaml: cannot read the settings"),

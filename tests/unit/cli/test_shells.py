@@ -114,6 +114,33 @@ def test_jbod_without_a_command_and_nothing_in_sight_prints_the_help(
     assert leave(capsys, str(tmp_path))[0] == 2
 
 
+def test_path_of_neither_a_lake_nor_a_log_is_refused_with_what_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Cause: "No such command" with a path, although ``jbod DIR`` says what a folder is."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("text")
+    for word, what in (
+        (str(tmp_path), "holds no segment or snapshot of a metadata log (__cluster_metadata-0/*.log): it holds file"),
+        ("./nowhere", "no such directory; give a metadata.log.dir or its __cluster_metadata-0"),
+        ("file", "is a file (text); give a metadata.log.dir or its __cluster_metadata-0; jbod dump reads files"),
+    ):
+        with pytest.raises(SystemExit) as left:
+            main.main([word])
+        assert (left.value.code, capfd.readouterr().err) == (2, f"jbod: {word}: {what}\n")
+
+
+def test_output_that_finds_no_room_is_2_and_a_line_for_text_as_for_json() -> None:
+    """Cause: "[Errno 28] No space left on device" for text, which names nothing."""
+    for words in (["settings"], ["settings", "--json"]):
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run([*JBOD, *words], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (
+            2,
+            "jbod: the answer could not be written: No space left on device\n",
+        )
+
+
 @pytest.mark.parametrize(
     ("encoding", "shown"), [("ascii", "/data/d\\xefsk\\u2713"), rare("latin-1", "/data/dïsk\\u2713")]
 )
