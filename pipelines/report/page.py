@@ -57,7 +57,7 @@ def page(content: Content) -> str:
         "kind_of": kind_of,
         "moves_in_words": moves_in_words,
         "queue_in_words": queue_in_words,
-        "sentence": lambda text: text[:1].upper() + text[1:],
+        "sentence": _sentence,
     }
     packed, script = _PLOTLY.read_bytes(), (_HERE / "page.js").read_text(encoding="utf-8")
     return environment.get_template("page.html.j2").render(
@@ -216,6 +216,11 @@ class Tile:
     of: int | None = None
     trouble: bool = False
     """Whether any value above zero is bad."""
+
+
+def _sentence(text: str) -> str:
+    """The text with a capital letter, unless it begins with a command."""
+    return text if text.startswith(("jbod ", "kafka-")) else text[:1].upper() + text[1:]
 
 
 def _tiles(counts: Status) -> list[Tile]:

@@ -360,6 +360,13 @@ def test_page_names_replicas_that_may_be_in_a_failed_directory(tmp_path: Path) -
     assert "lists what it can read" in shown
 
 
+def test_page_leaves_a_command_at_the_beginning_of_a_step_as_it_is_typed(at_200: Content) -> None:
+    """It was "Kafka-log-dirs.sh --bootstrap-server"."""
+    text = page(at_200)
+    assert ">kafka-log-dirs.sh --bootstrap-server HOST:PORT --describe --broker-list 2 lists what it can read" in text
+    assert "Kafka-log-dirs" not in text
+
+
 def test_page_names_partitions_without_a_leader_whose_replicas_are_online_and_disks_that_may_have_the_only_copy(
     tmp_path: Path,
 ) -> None:
