@@ -137,7 +137,6 @@ def _write(lake: LakeUri, table: str, schema: pa.Schema, parts: Iterable[pa.Tabl
     """``parts``: the row groups."""
     fs, root = filesystem_of(lake)
     name = new_path(table, shard)
-    written: list[pq.FileMetaData] = []
     counted = {name for names in _bounded_and_counted(table) for name in names}
     with _output(fs, lake, f"{root}/{table}", name) as sink:
         with pq.ParquetWriter(
@@ -150,12 +149,11 @@ def _write(lake: LakeUri, table: str, schema: pa.Schema, parts: Iterable[pa.Tabl
             column_encoding={column: "DELTA_BINARY_PACKED" for column in _RISING if column in schema.names},
             write_statistics=[column for column in schema.names if column in counted],
             write_batch_size=1 << 17,
-            metadata_collector=written,
         ) as writer:
             for part in parts:
                 writer.write_table(part, row_group_size=ROW_GROUP)
         size = sink.tell()
-    (metadata,) = written
+    metadata = writer.writer.metadata  # one that the writer collects would hide the error of a write
     return DataFile(table, name, size, metadata.num_rows, _statistics(table, schema.names, metadata), shard)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from hashlib import sha256
 from pathlib import Path
 
@@ -88,3 +89,15 @@ def test_row_group_of_sorted_rows_has_no_large_dictionary(
         assert pq.read_metadata(tmp_path / "partitions" / written.path).num_row_groups == 20
         table = files.read(str(tmp_path), PARTITIONS, [written.path])
         assert table["topic_id"].to_pylist() == many_topics["topic_id"].to_pylist()[::-1]
+
+
+def test_file_that_finds_no_room_raises_the_error_of_the_write(tmp_path: Path, many_topics: pa.Table) -> None:
+    """Cause: the writer's metadata was asked for after it, and jbod optimize and rebuild ended with the traceback of
+    "file metadata is only available after writer close" and exit code 3."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            files.write(str(tmp_path), "partitions", many_topics)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
