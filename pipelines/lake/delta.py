@@ -397,10 +397,12 @@ def reading(lake: LakeUri) -> Iterator[None]:
         what = first_line_of(problem)
         if os.strerror(errno.EACCES) in what:
             raise UsageError(f"{lake}: cannot be read ({what}): give this user the right to read it") from None
+        back = "and jbod rebuild recreates the tables from the records"
+        if "/records/" in what or "/ledger/" in what:
+            back = "or restore it from a backup, or replay the log into another --lake"
         raise UsageError(
             f"{lake}: a file of the lake is damaged or gone ({what}): ask again; if it stays, jbod optimize "
-            "searches for the file that another engine wrote in its place, and jbod rebuild recreates the tables "
-            "from the records"
+            f"searches for the file that another engine wrote in its place, {back}"
         ) from None
 
 

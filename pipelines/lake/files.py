@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from jbod_model.errors import UsageError
-from pipelines.lake.tables import BY_NAME, IDS, LEDGER, Table
+from jbod_model.errors import JbodError, UsageError, first_line_of
+from pipelines.lake.tables import BY_NAME, DERIVED, IDS, LEDGER, Table
 from pipelines.lake.uris import LakeUri
 from pipelines.storage.filesystem import filesystem_of
-from pipelines.storage.objects import is_object
+from pipelines.storage.objects import fault_of_storage, is_object
 
 # Columns with bounds in the file statistics, by which readers skip files.
 _BOUNDED = ("generation", "log_offset", "from_offset", "to_offset", "broker_id", "topic_id", "directory_id")
@@ -195,8 +195,11 @@ def _read(
         schema = pa.schema([field.with_type(_encoded(field.type)) for field in schema])
     yield schema.empty_table()
     for path in paths:
-        with fs.open_input_file(f"{root}/{table.name}/{path}") as source:
-            rows = _parquet(source, _dictionary_columns(table.name) if encoded else ()).read(columns=schema.names)
+        try:
+            with fs.open_input_file(f"{root}/{table.name}/{path}") as source:
+                rows = _parquet(source, _dictionary_columns(table.name) if encoded else ()).read(columns=schema.names)
+        except (OSError, pa.ArrowInvalid) as problem:
+            raise _unreadable(lake, table, path, problem) from None
         there = set(rows.column_names)
         yield pa.table(
             [
@@ -205,6 +208,16 @@ def _read(
             ],
             schema=schema,
         )
+
+
+def _unreadable(lake: LakeUri, table: Table, path: str, problem: Exception) -> JbodError:
+    """The error for a file of a table that cannot be read, with what brings its rows back."""
+    back = "restore it from a backup, or replay the log into another --lake"
+    if table in DERIVED:
+        back = "jbod rebuild recreates the table from the records"
+    return fault_of_storage(lake, problem) or UsageError(
+        f"{lake}/{table.name}/{path}: cannot be read ({first_line_of(problem)}): {back}"
+    )
 
 
 def _parquet(source: Any, dictionaries: Sequence[str]) -> pq.ParquetFile:

@@ -15,7 +15,7 @@ import pytest
 from jbod_model.errors import UsageError
 from pipelines.ask.json_values import image
 from pipelines.cli import main
-from pipelines.lake import tables
+from pipelines.lake import files, tables
 from pipelines.lake.reader import Lake
 from pipelines.lake.written_lake import Identity, create_table
 from tests.support import local
@@ -200,6 +200,32 @@ def test_damaged_pages_of_a_table_are_reported_in_one_line(sound: Path, tmp_path
             file.write_bytes(content)
         code, _, err = left(lake, "status")
         assert code == 0 or (code, err.count("\n"), err[:5]) == (2, 1, "jbod:"), err
+
+
+@pytest.mark.parametrize(
+    ("table", "words", "back"),
+    [
+        ("records", ("rebuild",), "restore it from a backup, or replay the log into another --lake"),
+        ("ledger", ("rebuild",), "restore it from a backup, or replay the log into another --lake"),
+        ("ledger", ("status",), "restore it from a backup, or replay the log into another --lake"),
+        ("partitions", ("status",), "jbod rebuild recreates the table"),
+    ],
+)
+def test_file_with_a_damaged_page_is_named_with_what_brings_it_back(
+    tmp_path: Path, table: str, words: tuple[str, ...], back: str
+) -> None:
+    """Cause: optimize, rebuild and replay said "ZSTD decompression failed", without a file."""
+    lake = tmp_path / "lake"
+    local.replay(metadata_dir("kafka-4.1.2"), lake)
+    file = max(_data(lake / table), key=lambda file: file.stat().st_size)
+    content = bytearray(file.read_bytes())
+    content[900:906] = b"\xff" * 6
+    file.write_bytes(content)
+    code, out, err = left(lake, *words)
+    assert (code, out) == (2, "")
+    assert f"{lake}/{table}" in err and back in err, err
+    with pytest.raises(UsageError, match=f"^{file}: cannot be read .*: {back}"):
+        files.read(str(lake), tables.BY_NAME[table], [str(file.relative_to(lake / table))])
 
 
 def test_file_of_another_table_in_the_place_of_one_is_reported_in_one_line(sound: Path, tmp_path: Path) -> None:
