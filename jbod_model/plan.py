@@ -53,10 +53,11 @@ class Outcome(NamedTuple):
     begun_recovery: int
     """leader_recovery_state when the plan has begun."""
     leader: int
+    replicas: tuple[int, ...]
     isr: tuple[int, ...]
     adding: tuple[int, ...]
     removing: tuple[int, ...]
-    """Those four are of the end."""
+    """Those five are of the end."""
     refused: str = ""
     """Why the controller refuses to begin; empty if it does not."""
 
@@ -68,6 +69,7 @@ class Outcome(NamedTuple):
             begun.leader,
             begun.leader_recovery_state,
             done.leader,
+            done.replicas,
             done.isr,
             done.adding_replicas,
             done.removing_replicas,
@@ -160,6 +162,7 @@ def _renamed(outcome: Outcome, names: Mapping[int, int]) -> Outcome:
     return outcome._replace(
         begun_leader=names.get(outcome.begun_leader, -1),
         leader=names.get(outcome.leader, -1),
+        replicas=tuple(names[broker] for broker in outcome.replicas),
         isr=tuple(names[broker] for broker in outcome.isr),
         adding=tuple(sorted(names[broker] for broker in outcome.adding)),
         removing=tuple(sorted(names[broker] for broker in outcome.removing)),

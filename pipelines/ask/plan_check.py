@@ -24,7 +24,7 @@ from pipelines.ask.configs import MinIsr, features, forgotten, min_isr
 from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.lost_data import losses
 from pipelines.ask.next_start import lost_directories
-from pipelines.ask.starting import not_taken_back
+from pipelines.ask.starting import not_taken_back, until_restart
 from pipelines.ask.whatif_places import as_repaired, directories_by_path, image_of
 from pipelines.lake.reader import Lake
 
@@ -392,6 +392,12 @@ class _Judge:
         new = [broker for broker in dead if broker in partition.adds]
         if done.adding or done.removing or (new and partition.adds):
             yield STUCK, self._why_stuck(was, done, new or dead, partition)
+        elif kept := [broker for broker in partition.target if broker not in done.replicas]:  # R-REASSIGN-7
+            yield (
+                STUCK,
+                f"the reassignment under way removes {brokers_in_words(kept)}, and a file that removes no other "
+                "replica does not take that back: cancel it first (kafka-reassign-partitions --cancel)",
+            )
         elif (partition.adds or partition.removes) and was.leader >= 0 > done.leader:
             yield STUCK, "no replica would lead in the end"
         elif failed := self._failed(partition):
@@ -491,8 +497,3 @@ def _runs(broker: BrokerRegistration | None) -> bool:
 def brokers_in_words(brokers: Sequence[int]) -> str:
     """``broker 1``, ``brokers 1, 2``"""
     return f"broker{'' if len(brokers) == 1 else 's'} {', '.join(map(str, brokers))}"
-
-
-def until_restart(broker: int, directory: str) -> str:
-    """Why a broker does not take a replica back (R-HOST-3)."""
-    return f"broker {broker} had it in directory {directory}, which failed: it takes it back after a restart only"

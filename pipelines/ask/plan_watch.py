@@ -22,10 +22,10 @@ from pipelines.ask.plan_check import (
     oldest_rules,
     read_plan,
     select_wanted,
-    until_restart,
 )
 from pipelines.ask.plan_history import Copiers, Now, PartitionPhases, PlacedReplica, places_of, select_moves, stories
 from pipelines.ask.removal import Removal, safe_to_remove
+from pipelines.ask.starting import until_restart
 from pipelines.ask.whatif_places import directories_by_path
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake

@@ -145,3 +145,8 @@ def not_taken_back(lake: Lake) -> dict[tuple[str, int, int], str]:
         """
     )
     return {(topic, partition, broker): directory for topic, partition, broker, directory in rows}
+
+
+def until_restart(broker: int, directory: str) -> str:
+    """Why a broker does not take a replica back (R-HOST-3)."""
+    return f"broker {broker} had it in directory {directory}, which failed: it takes it back after a restart only"

@@ -223,6 +223,19 @@ def test_copy_of_a_broker_that_the_new_file_names_too_is_not_lost(tmp_path: Path
         assert check(tmp_path / str(number), story, t_0=target)["t-0"].why["replaces a reassignment"] == why
 
 
+@pytest.mark.parametrize(
+    ("target", "kept"), [([1, 2, 3], "brokers 1, 2"), ([3, 1, 2, 4], "brokers 1, 2"), ([1, 3], "")]
+)
+def test_file_that_removes_nothing_does_not_keep_what_the_reassignment_under_way_removes(
+    tmp_path: Path, target: list[int], kept: str
+) -> None:
+    """R-REASSIGN-7: nothing blocked the first two files, and both left broker 3, or 3 and 4, with the only replicas."""
+    story = cluster().join("t", 0, 3, "d").change("t", 0, adding_replicas=(3,), removing_replicas=(1, 2), isr=(1, 2))
+    partition = check(tmp_path, story, t_0=target)["t-0"]
+    assert partition.blocks == bool(kept)
+    assert not kept or f"the reassignment under way removes {kept}, and a file that" in partition.why["never done"]
+
+
 def test_cancellation_needs_a_replica_of_before_that_is_in_sync(tmp_path: Path) -> None:
     """R-REASSIGN-3, R-REASSIGN-5."""
     partitions = check(tmp_path, cluster(), t_0=[3, 4], u_0=[2])
