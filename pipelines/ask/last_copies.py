@@ -32,6 +32,7 @@ from pipelines.ask.advice_last_copies import (
 )
 from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, is_true, setting
 from pipelines.ask.loss import Followed
+from pipelines.ask.loss_sql import left_elsewhere
 from pipelines.lake.reader import Lake
 
 Member = tuple[str, int]
@@ -122,6 +123,16 @@ class LastCopies:
             if places and len(places) == len(last) and all(place and place <= {*directories} for place in places):
                 members_of.setdefault(last[0].broker_id, []).extend(members)
         return members_of
+
+    def may_lie_in(self, broker: int, directory: str) -> set[str]:
+        """The partitions whose replica on a broker is not empty, and lies in a directory or may: while no complete copy
+        is in use, an older one may be the best that is left (R-ACT-9)."""
+        names: set[str] = set()
+        for fate, members in self._on(broker):
+            copy = fate.copies.get(broker)
+            if copy is not None and copy.level != "empty" and (not copy.where or directory in map(str, copy.where)):
+                names |= set(map(_name, members))
+        return names
 
     def _unplaced(self, broker: int) -> list[str]:
         """The partitions with a last copy on a broker that no record has placed."""
@@ -411,32 +422,8 @@ class LastCopies:
 
     def _left(self, which: str) -> dict[tuple[int, str], list[str]]:
         """By broker and directory: partitions placed elsewhere since it left, of assignments ``which`` (SQL)."""
-        rows = self.lake.query(
-            f"""
-            WITH listed AS (
-                SELECT broker_id, directory_id, min(from_offset) AS listed FROM {self.lake.until("directories")}
-                GROUP BY ALL
-            ),
-            early AS (
-                SELECT s.topic_id, s.partition, s.broker_id, s.from_offset FROM {self.lake.until("assignments")} s
-                JOIN listed USING (broker_id, directory_id) WHERE s.from_offset < listed
-            )
-            SELECT DISTINCT d.broker_id, d.directory_id, n.topic, n.partition
-            FROM {self.lake.until("assignments")} a
-            JOIN {self.lake.at("assignments")} n ON n.topic_id = a.topic_id AND n.partition = a.partition
-                 AND n.broker_id = a.broker_id AND n.kind = 'assigned'
-            JOIN {self.lake.until("directories")} d ON d.broker_id = a.broker_id AND d.directory_id <> n.directory_id
-            LEFT JOIN {self.lake.until("brokers")} f ON f.broker_id = a.broker_id AND f.to_offset = d.to_offset
-                 AND f.fenced
-            LEFT JOIN early e ON e.topic_id = a.topic_id AND e.partition = a.partition AND e.broker_id = a.broker_id
-                 AND e.from_offset = a.to_offset
-            WHERE {which} AND a.to_offset IS NOT NULL AND d.to_offset IS NOT NULL
-              AND (a.to_offset >= coalesce(f.from_offset, d.to_offset) OR e.from_offset IS NOT NULL)
-            ORDER BY ALL
-            """
-        )
         partitions_of: dict[tuple[int, str], list[str]] = {}
-        for broker, directory, topic, number in rows:
+        for broker, directory, topic, number in self.lake.query(left_elsewhere(self.lake, which)):
             partitions_of.setdefault((broker, directory), []).append(f"{topic}-{number}")
         return partitions_of
 

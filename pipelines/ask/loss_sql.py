@@ -231,3 +231,28 @@ def select_rests(lake: Lake, changes: Sequence[tuple[int, int]]) -> None:
         """,
         [brokers, offsets],
     )
+
+
+def left_elsewhere(lake: Lake, which: str) -> str:
+    """SQL: broker_id, directory_id, topic and partition of the replicas that are placed elsewhere since a directory
+    left. ``which`` (SQL): of the assignments ``a`` that ended, and the directories ``d``."""
+    return f"""
+        WITH listed AS (
+            SELECT broker_id, directory_id, min(from_offset) AS listed FROM {lake.until("directories")} GROUP BY ALL
+        ),
+        early AS (
+            SELECT s.topic_id, s.partition, s.broker_id, s.from_offset FROM {lake.until("assignments")} s
+            JOIN listed USING (broker_id, directory_id) WHERE s.from_offset < listed
+        )
+        SELECT DISTINCT d.broker_id, d.directory_id, n.topic, n.partition
+        FROM {lake.until("assignments")} a
+        JOIN {lake.at("assignments")} n ON n.topic_id = a.topic_id AND n.partition = a.partition
+             AND n.broker_id = a.broker_id AND n.kind = 'assigned'
+        JOIN {lake.until("directories")} d ON d.broker_id = a.broker_id AND d.directory_id <> n.directory_id
+        LEFT JOIN {lake.until("brokers")} f ON f.broker_id = a.broker_id AND f.to_offset = d.to_offset AND f.fenced
+        LEFT JOIN early e ON e.topic_id = a.topic_id AND e.partition = a.partition AND e.broker_id = a.broker_id
+             AND e.from_offset = a.to_offset
+        WHERE {which} AND a.to_offset IS NOT NULL AND d.to_offset IS NOT NULL
+          AND (a.to_offset >= coalesce(f.from_offset, d.to_offset) OR e.from_offset IS NOT NULL)
+        ORDER BY ALL
+    """

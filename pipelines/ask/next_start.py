@@ -91,6 +91,8 @@ class StartOutcome:
     needed: Sequence[str]
     """Further partitions that may need what is on a disk which a blank one replaces: the only holder of writes that are
     lost, or an older copy while no complete one is in use."""
+    needed_on: Sequence[str]
+    """The directories of these disks."""
     two_folders: Sequence[str]
     """Partitions that were recreated in another directory of the broker while a directory that comes back was away: one
     of the two folders has to leave before the start."""
@@ -140,13 +142,15 @@ def next_starts(
     gone: Sequence[str] = (),
     default_min_isr: int = 1,
     data: Losses | None = None,
+    asks_needed: bool = True,
 ) -> NextStarts:
     """What the next start of a broker does to its partitions, by what becomes of its directories.
 
     ``blank`` and ``gone`` name directories of the broker by their ids, the beginning of one, a path or a label. Without
     them the directories in question are those that the broker does not list. A directory that it does not list, and
     that is not named, counts as taken out of log.dirs, because then its replicas are recreated, too. ``data``: what
-    ``losses`` says, if it was asked already. Raises UsageError if the broker or a directory does not exist.
+    ``losses`` says, if it was asked already. ``asks_needed``: whether outcomes have ``needed``. Raises UsageError if
+    the broker or a directory does not exist.
     """
     ways: Sequence[tuple[How, Sequence[str]]] = (("blank", blank), ("gone", gone))
     named = {find_place(lake, f"{broker}:{text}").directory_id or "": how for how, texts in ways for text in texts}
@@ -160,19 +164,27 @@ def next_starts(
     if not choices:
         return NextStarts(lake.offset, lake.time, broker, disks.state, disks.away, (), ())
     player = _player(lake, broker, {*disks.away, *named}, disks, default_min_isr)
-    outcomes = [player.outcome(choice, data) for choice in choices]
+    outcomes = [player.outcome(choice, data, asks_needed=asks_needed) for choice in choices]
     steps = _steps(player, data, disks, outcomes, named)
     return NextStarts(lake.offset, lake.time, broker, disks.state, disks.away, outcomes, steps, player.fault)
 
 
 def starts_of(
-    lake: Lake, brokers: Sequence[int], default_min_isr: int = 1, accepted_until: int = -1
+    lake: Lake,
+    brokers: Sequence[int],
+    default_min_isr: int = 1,
+    accepted_until: int = -1,
+    *,
+    asks_needed: bool = True,
 ) -> list[NextStarts]:
     """The same for each of several brokers."""
     if not brokers:
         return []
     data = losses(lake, default_min_isr, accepted_until)
-    return [next_starts(lake, broker, default_min_isr=default_min_isr, data=data) for broker in brokers]
+    return [
+        next_starts(lake, broker, default_min_isr=default_min_isr, data=data, asks_needed=asks_needed)
+        for broker in brokers
+    ]
 
 
 # DISKS
@@ -257,7 +269,7 @@ class _Player:
     tiered: frozenset[str]
     fault: str = ""
 
-    def outcome(self, choice: Mapping[str, How], data: Losses) -> StartOutcome:
+    def outcome(self, choice: Mapping[str, How], data: Losses, *, asks_needed: bool) -> StartOutcome:
         """What a start does, if each directory of ``choice`` becomes what it says there."""
 
         def become(wanted: How) -> list[str]:
@@ -275,6 +287,10 @@ class _Player:
             lost = [{**partitions, loss.name: loss} for partitions in lost]
         led = [{*self._led(started)} - {*self._led(None)} for started in played]
         back = become("back")
+        needed = {
+            directory: needing(self.lake, self.broker, directory, data).difference(*lost)
+            for directory in (become("blank") if asks_needed else ())
+        }
         twice = sorted({name for directory in back for name in data.last_copies.twice(self.broker, directory)})
         without = [
             {key for key, leader in _leaders(started.image) if leader < 0 and self.has_replica(key)}
@@ -299,23 +315,10 @@ class _Player:
                 key=lambda partition: (partition.topic, partition.partition),
             ),
             perhaps_gives_up=sorted(_in_some([{*names} for names in lost])),
-            needed=sorted(self._needed(become("blank"), data).difference(*lost)),
+            needed=sorted(set().union(*needed.values())),
+            needed_on=[directory for directory, names in needed.items() if names],
             two_folders=twice,
         )
-
-    def _needed(self, blank: Collection[str], data: Losses) -> set[str]:
-        """The partitions that may need what is on disks which blank ones replace: also an older copy, while no complete
-        one is in use (R-ACT-9)."""
-        if not blank:
-            return set()
-        names = needing(self.lake, self.broker, blank, data)
-        for fate, members in data.last_copies.shapes:
-            copy = fate.copies.get(self.broker)
-            if copy is None or copy.level == "empty":
-                continue
-            if not copy.where or not {*map(str, copy.where)}.isdisjoint(blank):
-                names |= {f"{topic}-{number}" for topic, number in members}
-        return names
 
     def _without_metadata(self, choice: Mapping[str, How]) -> str:
         """Why a node without the directory of its metadata log does not start (R-STORE-13); empty if it has it."""

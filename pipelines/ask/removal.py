@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from shlex import quote
@@ -87,11 +87,11 @@ def _reasons(lake: Lake, place: Place, held: Sequence[Held], data: Losses) -> li
     return [*reasons, *_unknown(lake, place, last, blocked=any(reason.blocks for reason in reasons))]
 
 
-def needing(lake: Lake, broker: int, directories: Iterable[str], data: Losses) -> set[str]:
-    """The partitions that may need what is on one of these disks of a broker, and do not use it."""
-    places = [find_directory(lake, f"{broker}:{directory}") for directory in directories]
-    names = {name for place in places for reason in _about_unused(place, data) for name in reason.partitions}
-    return names.union(*(_gives_up(place, data.last_copies) for place in places))
+def needing(lake: Lake, broker: int, directory: str, data: Losses) -> set[str]:
+    """The partitions that may need what is on a disk of a broker which a blank one replaces (R-ACT-9)."""
+    place, last = find_directory(lake, f"{broker}:{directory}"), data.last_copies
+    unused = (reason.partitions for reason in _about_unused(place, data))
+    return last.may_lie_in(broker, directory).union(_gives_up(place, last), *unused)
 
 
 def _about_unused(

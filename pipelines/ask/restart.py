@@ -361,7 +361,8 @@ def truncated_copies(
 
 def _needed_disks(start: NextStarts) -> list[Blocking]:
     names = sorted({name for outcome in start.starts for name in outcome.needed})
-    return [Blocking(NEEDED_DISK, len(names), names[:NAMES], (start.broker_id,))] if names else []
+    disks = [directory for outcome in start.starts for directory in outcome.needed_on]
+    return [Blocking(NEEDED_DISK, len(names), names[:NAMES], (start.broker_id,), disks)] if names else []
 
 
 def costs_of_starts(starts: Iterable[NextStarts], waiting: Collection[str]) -> list[Blocking]:

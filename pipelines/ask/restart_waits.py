@@ -107,7 +107,7 @@ class Blocking:
     """The brokers whose replicas would make the difference."""
     since: Sequence[str] = ()
     """For each of ``waits_for`` that is down or came back a short time ago: what happened, and when. Of a broker that
-    does not start: why."""
+    does not start: why. Of needed disks: their directories."""
 
     @property
     def ends(self) -> bool:
@@ -138,7 +138,8 @@ class Blocking:
             TRUNCATED: f"{many} {_have(self.partitions)} a leader without writes that only a disk of {brokers} may "
             f"hold, and {its} copy there is truncated when it starts",
             NO_START: f"{brokers} does not start without these directories{since}",
-            NEEDED_DISK: f"{many} may need what is on the disk of {brokers} that a blank one replaces",
+            NEEDED_DISK: f"{many} may need what is on {' and '.join(self.since)} of {brokers}, which "
+            f"{'a blank disk replaces' if len(self.since) == 1 else 'blank disks replace'}",
             RETURN: f"{many} would come to harm when a broker is back: after a kill, or with a directory that is "
             "offline or blank, the controller no longer counts its replicas as complete",
             ELECTION: f"{many} {_have(self.partitions)} no leader, and the controller elects a replica that lacks "
@@ -180,8 +181,8 @@ class Blocking:
             QUORUM: "jbod quorum shows the voters",
             LAST_COPY: f"first see which disk holds the data of {few(names)}: jbod offline",
             NO_START: "leave it the directory of its metadata log, if it has one, and one that can be read",
-            NEEDED_DISK: "do not wipe that disk: save these partitions from it first, or bring their complete copies "
-            "into use (jbod offline)",
+            NEEDED_DISK: f"do not wipe {' or '.join(self.since)}: save these partitions from "
+            f"{'it' if len(self.since) == 1 else 'them'} first, or bring their complete copies into use (jbod offline)",
             RETURN: f"{add} where one leads: without a leader nothing is copied; or, if no step forbids it, stop the "
             "broker in order, and take every directory that is not online or is blank out of log.dirs before it starts",
             ELECTION: f"jbod offline says which disk or broker has every write of {few(names)}, and how to bring it "

@@ -202,7 +202,10 @@ def _losses(outcome: StartOutcome) -> Iterator[str]:
         how = "may be" if _vague(outcome) else _are(outcome.gives_up)
         yield f"{copies} of {many(len(outcome.gives_up), 'partition')} {how} given up"
     if outcome.needed:
-        yield f"{many(len(outcome.needed), 'partition')} may need what is on the disk: save them first"
+        yield (
+            f"{many(len(outcome.needed), 'partition')} may need what is on {' and '.join(outcome.needed_on)}: save "
+            "them first"
+        )
     if outcome.recreated:
         perhaps, number = len(outcome.perhaps_recreated), len(outcome.recreated)
         how = "may be" if perhaps == number else _are(outcome.recreated)

@@ -201,8 +201,19 @@ def test_blank_disk_in_place_of_one_that_may_hold_lost_data_names_the_partitions
     (blank,) = answer.starts
     assert (blank.needed, blank.gives_up, blank.recreated) == (["t-0"], [], [])
     text = shown(answer)
-    assert "1 partition may need what is on the disk: save them first" in text
+    assert f"1 partition may need what is on {disk('b')}: save them first" in text
     assert "    t-0" in text
+
+
+def test_of_several_blank_disks_the_one_that_is_needed_is_named(tmp_path: Path) -> None:
+    """The texts said "the disk", and the operator had named two."""
+    story = Story().broker(2, "abd").broker(3, "c").topic("t", {2: "b"}).change("t", 0, leader=-1).left(2, "ad")
+    story = story.fence(2).broker(2, "ad", process=2, fenced=True).assign("t", 0, 2, "a").fence(2, up=True)
+    lake, blank = story.change("t", 0, leader=2).lake(tmp_path), [str(disk("b")), str(disk("d"))]
+    assert next_starts(lake, 2, blank=blank).starts[0].needed_on == [str(disk("b"))]
+    (needed,) = [each for each in safe_to_restart(lake, [2], blank=blank).blocking if each.reason == "needed disk"]
+    assert needed.finding == f"1 partition may need what is on {disk('b')} of broker 2, which a blank disk replaces"
+    assert needed.end.startswith(f"do not wipe {disk('b')}: save these partitions from it first")
 
 
 def test_blank_disk_in_place_of_an_older_copy_is_needed_while_no_complete_one_is_in_use(tmp_path: Path) -> None:

@@ -293,7 +293,7 @@ def test_restart_with_a_blank_disk_in_place_of_the_only_copy_of_lost_data_is_not
     lake = story.change("t", 0, leader=2).lake(tmp_path)
     answer = safe_to_restart(lake, [2], blank=[str(disk("b"))])
     assert (answer.verdict, [reason.reason for reason in answer.blocking]) == (NOT_SAFE, ["needed disk", "one replica"])
-    assert any("do not wipe that disk: save these partitions from it first" in step.text for step in answer.steps)
+    assert any(f"do not wipe {disk('b')}: save these partitions from it first" in step.text for step in answer.steps)
 
 
 def test_disk_with_the_only_copy_of_lost_data_is_not_safe_to_remove_from_its_new_broker(tmp_path: Path) -> None:
