@@ -15,6 +15,7 @@ from typing import Any
 
 from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.log_dirs import BrokerLogDir
+from pipelines.ask.lost_data import losses
 from pipelines.ask.plan_check import (
     NEVER_ENDS,
     ReassignedPartition,
@@ -209,11 +210,15 @@ class PlanWatch:
     offline: Mapping[tuple[int, str], Sequence[str]]
     """(broker, directory) -> the partitions of the files with a replica in it, which is offline while its broker
     runs."""
+    lost: Sequence[str]
+    """The partitions of which acknowledged writes are lost, or may be, since their reassignment began, and nobody
+    accepted that."""
 
     @property
     def done(self) -> bool:
-        """Whether every partition is as the files want it, with no replica in a directory that is offline."""
-        return not self.offline and all(partition.state == DONE for partition in self.partitions)
+        """Whether every partition is as the files want it, with no replica in a directory that is offline, and without
+        a loss on the way."""
+        return not (self.offline or self.lost) and all(partition.state == DONE for partition in self.partitions)
 
     @property
     def pending(self) -> bool:
@@ -239,15 +244,21 @@ class PlanWatch:
                 {"broker_id": broker, "directory_id": directory, "partitions": list(names)}
                 for (broker, directory), names in self.offline.items()
             ],
-            **members(self, "partitions"),
+            **members(self, "lost", "partitions"),
         }
 
 
-def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1, sources: Sequence[str] = ()) -> PlanWatch:
+def watch_plan(
+    lake: Lake,
+    files: Sequence[str],
+    default_min_isr: int = 1,
+    sources: Sequence[str] = (),
+    accepted_until: int = -1,
+) -> PlanWatch:
     """How far the execution of files is at the lake's offset. Of a partition in several files the last one counts.
 
-    ``sources``: of sizes and paths, as for jbod sizes. Raises UsageError if a file is none that
-    ``kafka-reassign-partitions`` takes.
+    ``sources``: of sizes and paths, as for jbod sizes. Lost data up to the offset ``accepted_until`` is accepted.
+    Raises UsageError if a file is none that ``kafka-reassign-partitions`` takes.
     """
     entries: dict[tuple[str, int], ReassignedPartition] = {}
     for file in files:
@@ -271,8 +282,27 @@ def watch_plan(lake: Lake, files: Sequence[str], default_min_isr: int = 1, sourc
     partitions.sort(key=lambda partition: (STATES.index(partition.state), partition.topic, partition.partition))
     left = time_left([work for parts in works.values() for work in parts], lake.time)
     begun = {key: story.begun.offset for key, story in watch.stories.items() if story.begun is not None}
-    disks = _disks(lake, begun, default_min_isr)
-    return PlanWatch(lake.offset, lake.time, partitions, left, disks, watch.cluster.by_directory)
+    disks = _disks(lake, begun, default_min_isr, accepted_until)
+    # No record has the beginning of a move between disks: its end is also that of one that recreated a replica.
+    came = {key: [work for work in parts if work.state == DONE and work.copied] for key, parts in works.items()}
+    ends = {key: [work.offset for work in done if work.offset is not None] for key, done in came.items()}
+    since = {key: min(offsets) for key, offsets in ends.items() if offsets} | begun
+    lost = _lost(lake, since, default_min_isr, accepted_until)
+    offline = watch.cluster.by_directory
+    return PlanWatch(lake.offset, lake.time, partitions, left, disks, offline, lost)
+
+
+def _lost(lake: Lake, since: Mapping[tuple[str, int], int], default_min_isr: int, accepted_until: int) -> Sequence[str]:
+    """The partitions with a loss that is not accepted, and is not older than the offset in ``since``."""
+    if not since:
+        return ()
+    every = (loss for loss in losses(lake, default_min_isr, accepted_until).losses if not loss.accepted)
+    hit = (
+        loss.name
+        for loss in every
+        if max(loss.offset, loss.went_on_offset or -1) >= since.get((loss.topic, loss.partition), lake.offset + 1)
+    )
+    return tuple(dict.fromkeys(hit))
 
 
 # JUDGEMENT
@@ -423,7 +453,9 @@ def _beside(work: Work) -> str:
 # THE DISKS
 
 
-def _disks(lake: Lake, begun: Mapping[tuple[str, int], int], default_min_isr: int) -> Sequence[Emptied]:
+def _disks(
+    lake: Lake, begun: Mapping[tuple[str, int], int], default_min_isr: int, accepted_until: int
+) -> Sequence[Emptied]:
     """The disks that replicas of the files leave, or left, and that have no replica beside these.
 
     ``begun``: partition -> the offset at which its reassignment began, if that is done or under way.
@@ -457,7 +489,7 @@ def _disks(lake: Lake, begun: Mapping[tuple[str, int], int], default_min_isr: in
     for (broker, directory), micros in sorted(ends.items()):
         count = held.get((broker, directory), 0)
         if not count:
-            removal = safe_to_remove(lake, f"{broker}:{directory}", default_min_isr)
+            removal = safe_to_remove(lake, f"{broker}:{directory}", default_min_isr, accepted_until)
             disks.append(Emptied(broker, directory, 0, time_of(micros), removal))
         elif count == staying[broker, directory]:
             disks.append(Emptied(broker, directory, count))

@@ -257,7 +257,7 @@ def watch_plan(
     if follow:
         answer, query = _followed(query, files, sizes or ())
     else:
-        answer = ask(query.lake, files, query.min_isr, sizes or ())
+        answer = ask(query.lake, files, query.min_isr, sizes or (), query.accepted_until)
     return query.reply(WATCH, answer, "partitions", show_plan_watch, 0 if answer.done else 1)
 
 
@@ -274,7 +274,7 @@ def _followed(query: Inquiry, files: Sequence[str], sources: Sequence[str]) -> t
     before: PlanWatch | None = None
     while True:
         began = time.monotonic()
-        answer = ask(query.lake, files, query.min_isr, sources)
+        answer = ask(query.lake, files, query.min_isr, sources, query.accepted_until)
         for line in changes(before, answer):
             typer.echo(plain(line, query.lake.names), err=True)
         if not answer.pending:

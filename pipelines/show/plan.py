@@ -164,6 +164,7 @@ LOST = (
     "jbod offline says what failed disks had the last copy of. If they do not come back, make another plan from here: "
     "jbod plan repair."
 )
+SAVE = "jbod offline says what was lost, and which copies to save before their brokers start or their disks are wiped."
 
 
 def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool = False) -> None:
@@ -180,14 +181,15 @@ def show_plan_watch(out: Screen, answer: PlanWatch, chosen: Chosen, every: bool 
     for disk in answer.disks:
         for line in _disk(disk):
             say(out, line, hang=2)
-    for line in _offline(answer):
+    for line in _troubles(answer):
         say(out, line, hang=2)
     advice = [
         STATE_ADVICE[state]
         for state, partitions in answer.groups.items()
         if state in STATE_ADVICE and any(_is_advised(partition) for partition in partitions)
     ]
-    show_steps(out, [*advice, LOST] if answer.offline else advice)
+    advice += [LOST] if answer.offline else []
+    show_steps(out, [*advice, SAVE] if answer.lost else advice)
     rows = chosen.rows if every or chosen.line else [partition for partition in chosen.rows if partition.state != DONE]
     if rows:
         show_chosen(out, chosen, _WATCHED, rows, every or chosen.wanted.orders)
@@ -208,10 +210,13 @@ _WATCHED: Sequence[Column[Watched]] = (
 )
 
 
-def _offline(answer: PlanWatch) -> Iterator[str]:
+def _troubles(answer: PlanWatch) -> Iterator[str]:
     for (broker, directory), names in answer.offline.items():
         of = many(len(names), "partition")
         yield f"Directory {directory} of broker {broker} is offline, with replicas of {of} of the plan: {listed(names)}"
+    if answer.lost:
+        of = many(len(answer.lost), "partition")
+        yield f"Since the plan began, acknowledged writes of {of} are lost, or may be: {listed(answer.lost)}"
 
 
 def headline(answer: PlanWatch) -> str:
@@ -229,8 +234,8 @@ def headline(answer: PlanWatch) -> str:
 
 def changes(before: PlanWatch | None, answer: PlanWatch) -> Iterator[str]:
     """A line for each thing that is so now and was not before."""
-    old_partitions, old_disks, old_offline = (
-        ((), (), ()) if before is None else (before.partitions, before.disks, _offline(before))
+    old_partitions, old_disks, old_troubles = (
+        ((), (), ()) if before is None else (before.partitions, before.disks, _troubles(before))
     )
     known = {(old.topic, old.partition): (old.state, old.reason) for old in old_partitions}
     news: dict[tuple[str, str], list[Watched]] = {}
@@ -243,7 +248,7 @@ def changes(before: PlanWatch | None, answer: PlanWatch) -> Iterator[str]:
     if news:
         yield headline(answer)
     empty = {(old.broker_id, old.directory_id, _safe(old)) for old in old_disks}
-    yield from sorted({*_offline(answer)} - {*old_offline})
+    yield from sorted({*_troubles(answer)} - {*old_troubles})
     for disk in answer.disks:
         if not disk.replicas and (disk.broker_id, disk.directory_id, _safe(disk)) not in empty:
             yield from _disk(disk)

@@ -399,6 +399,26 @@ def test_copy_that_was_done_and_is_on_a_disk_that_failed_since_is_told(tmp_path:
     assert "jbod plan repair" in invocation.output
 
 
+def test_plan_on_whose_way_writes_were_lost_is_not_all_done(tmp_path: Path) -> None:
+    """An empty replica was elected while it copied, or recreated where a move was to end: it was "All done"."""
+    story = begin(cluster(), "t", 0, [3], "d").change("t", 0, isr=(1,)).fence(1).change("t", 0, leader=-1)
+    end(story.change("t", 0, isr=(3,), leader=3, leader_recovery_state=1), "t", 0, [3])
+    answer = answer_of(tmp_path / "1", story, t_0=[3])
+    assert ([partition.state for partition in answer.partitions], answer.done, answer.lost) == (
+        ["done"],
+        False,
+        ("t-0",),
+    )
+    invocation = run(file(tmp_path, t_0=[3]), "--lake", str(tmp_path / "1" / "lake"))
+    assert invocation.exit_code == 1
+    assert "acknowledged writes of 1 partition are lost, or may be: t-0" in invocation.output.replace("\n", " ")
+    lake = story.lake(tmp_path / "2")
+    assert watch_plan(lake, [file(tmp_path, t_0=[3])], accepted_until=lake.offset).done
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).broker(1, "b", process=2)
+    moved = answer_of(tmp_path / "3", story.assign("t", 0, 1, "b"), {"/data/b": "b"}, t_0=([1], ["/data/b"]))
+    assert ([partition.state for partition in moved.partitions], moved.done, moved.lost) == (["done"], False, ("t-0",))
+
+
 def test_replica_that_was_always_in_its_directory_says_nothing_of_the_pace(tmp_path: Path) -> None:
     story = Story().broker(1, "ab").topic("t", {1: "b"}, {1: "b"}, {1: "a"}).wait(60)
     wanted = ([1], ["/data/b"])
