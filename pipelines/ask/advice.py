@@ -73,6 +73,11 @@ def few(names: Sequence[str], most: int = MOST_NAMES) -> str:
     return ", ".join(names[:most]) + rest
 
 
+def brokers_in_words(brokers: Sequence[int]) -> str:
+    """``broker 1``, ``brokers 1, 2``"""
+    return f"broker{'' if len(brokers) == 1 else 's'} {', '.join(map(str, brokers))}"
+
+
 def directories_of(broker: int, directories: Sequence[str]) -> str:
     """``directory D of broker 1``"""
     if not directories:

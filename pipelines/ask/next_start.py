@@ -30,6 +30,7 @@ from pipelines.ask.json_values import NamedPartition
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.removal import needing
+from pipelines.ask.starting import lost_directories
 from pipelines.ask.whatif_places import as_repaired, find_place, image_of, metadata_directories
 from pipelines.lake.reader import Lake
 
@@ -188,29 +189,6 @@ def starts_of(
 
 
 # DISKS
-
-
-def lost_directories(lake: Lake) -> dict[int, set[str]]:
-    """Registered broker -> the directories that its present or last process listed and does not list any more.
-
-    They are in its log.dirs, so the marks of a shutdown in order are not on every disk (R-RESTART-3).
-    """
-    key = ("lost directories",)
-    if key in lake.kept:
-        kept: dict[int, set[str]] = lake.kept[key]
-        return kept
-    lost: dict[int, set[str]] = {}
-    for broker, directory in lake.query(
-        f"""
-        SELECT DISTINCT broker_id, directory_id FROM (
-            SELECT b.broker_id, unnest(h.log_dirs) AS directory_id, b.log_dirs
-            FROM {lake.at("brokers")} b JOIN {lake.until("brokers")} h USING (broker_id, incarnation_id)
-        ) WHERE NOT list_contains(log_dirs, directory_id)
-        """
-    ):
-        lost.setdefault(broker, set()).add(directory)
-    lake.kept[key] = lost
-    return lost
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from pipelines.ask.json_values import jsonable
 from pipelines.ask.lake_status import Leaderless, LeaderlessPartition, Troubled, leaderless, shutting_down, troubled
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import Losses, losses, perhaps_in
-from pipelines.ask.next_start import lost_directories
-from pipelines.ask.starting import under_way
+from pipelines.ask.starting import lost_directories, under_way
 from pipelines.ask.weights import COPY_RATE, Weights, alone
 from pipelines.lake.reader import Lake
 

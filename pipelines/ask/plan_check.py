@@ -20,11 +20,11 @@ from jbod_model.ids import Uuid
 from jbod_model.plan import Outcome, Target, can_join, outcomes
 from jbod_model.profiles import PROFILES, Profile, as_released, release_of
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
+from pipelines.ask.advice import brokers_in_words
 from pipelines.ask.configs import MinIsr, features, forgotten, min_isr
 from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.lost_data import losses
-from pipelines.ask.next_start import lost_directories
-from pipelines.ask.starting import not_taken_back, until_restart
+from pipelines.ask.starting import not_taken_back, until_restart, without_a_disk
 from pipelines.ask.whatif_places import as_repaired, directories_by_path, image_of
 from pipelines.lake.reader import Lake
 
@@ -46,6 +46,10 @@ NEVER_ENDS = (
     "reassignment first (kafka-reassign-partitions --cancel)"
 )
 """Why a reassignment back to some of the replicas is never done (R-RELEASE-4)."""
+NO_WAY_BACK = (
+    "do not cancel it while only added replicas are in sync: Kafka refuses that, or elects one that lacks writes"
+)
+"""R-REASSIGN-3, R-REASSIGN-5."""
 BLOCKING = (REFUSED, NO_COPY, UNCLEAN, STUCK, UNDER_MIN_ISR, DIRECTORY, NO_ROOM)
 """What a plan must not have. Directory: one that a replica is to be placed in is offline, cordoned or elsewhere."""
 RACKS, FEWER, REPLACES, CANCEL, PATH, NOTHING = (
@@ -210,12 +214,6 @@ def judge(
     )
     partitions = [judged.planned(key, entry) for key, entry in entries.items()]
     return PlanCheck(lake.offset, lake.time, by_finding(partitions), fault=fault)
-
-
-def without_a_disk(lake: Lake) -> Collection[int]:
-    """Brokers of which the log says that they have lost a disk."""
-    rows = lake.query(f"SELECT DISTINCT broker_id FROM {lake.at('offline_replicas')} WHERE reason LIKE 'directory%'")
-    return {*lost_directories(lake), *(broker for (broker,) in rows)}
 
 
 def oldest_rules(lake: Lake) -> Profile:
@@ -422,6 +420,7 @@ class _Judge:
         if was.adding_replicas or was.removing_replicas:
             dropped = [broker for broker in was.adding_replicas if broker not in partition.target]
             yield REPLACES, f"{brokers_in_words(dropped)} may have copied already" if dropped else ""
+            yield REPLACES, NO_WAY_BACK if only_added(was.isr, was.adding_replicas) else ""
         kept = [
             broker for broker in was.isr if broker not in was.adding_replicas and _runs(self.image.brokers.get(broker))
         ]
@@ -494,6 +493,6 @@ def _runs(broker: BrokerRegistration | None) -> bool:
     return broker is not None and broker.is_active
 
 
-def brokers_in_words(brokers: Sequence[int]) -> str:
-    """``broker 1``, ``brokers 1, 2``"""
-    return f"broker{'' if len(brokers) == 1 else 's'} {', '.join(map(str, brokers))}"
+def only_added(isr: Sequence[int], adding: Sequence[int]) -> bool:
+    """Whether the replicas in sync are all being added."""
+    return bool(isr) and {*isr} <= {*adding}

@@ -13,14 +13,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from pipelines.ask.advice import brokers_in_words
 from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.log_dirs import BrokerLogDir
 from pipelines.ask.lost_data import losses
 from pipelines.ask.plan_check import (
     NEVER_ENDS,
+    NO_WAY_BACK,
     ReassignedPartition,
-    brokers_in_words,
     oldest_rules,
+    only_added,
     read_plan,
     select_wanted,
 )
@@ -367,6 +369,8 @@ class _Watch:
             if self.added_suffice and {*story.now.adding} & {*story.now.removing}:
                 also = [reason] if stuck and reason != ENDS_WITH_A_CHANGE else []
                 reason, stuck = "; ".join([NEVER_ENDS, *also]), True
+            if reason != ENDS_WITH_A_CHANGE and only_added(story.now.isr, story.now.adding):
+                reason = "; ".join(filter(None, (reason, NO_WAY_BACK)))
             return Work(STUCK if stuck else UNDER_WAY, now.offset, now.time, waits, reason, begun=now.time)
         # Replicas that are only removed, or have another order, are so with one record.
         at_once = [at for at in range(1, len(phases)) if phases[at].aims and not phases[at - 1].aims]

@@ -20,9 +20,9 @@ from jbod_model.profiles import Profile
 from jbod_model.replay.image import Image
 from jbod_model.restart import DECIDING, Course, Harm, Restart, RestartEffect, course, in_any_order, judged
 from pipelines.ask.lost_data import complete_copies
-from pipelines.ask.next_start import lost_directories
 from pipelines.ask.restart_columns import Columns, Flags
 from pipelines.ask.restart_waits import ELECTION, NAMES, RETURN, WAITS, Blocking, Why, why
+from pipelines.ask.starting import lost_directories
 from pipelines.ask.whatif_places import as_repaired
 from pipelines.lake.reader import Lake
 

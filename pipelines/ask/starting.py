@@ -1,8 +1,9 @@
 """What the log says of a broker's processes: since when reports are of one that has not registered yet (R-COPY-12), and
-which replicas one does not take back (R-HOST-3)."""
+which directories and replicas one has lost (R-HOST-3)."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from pipelines.lake.reader import Lake
@@ -150,3 +151,32 @@ def not_taken_back(lake: Lake) -> dict[tuple[str, int, int], str]:
 def until_restart(broker: int, directory: str) -> str:
     """Why a broker does not take a replica back (R-HOST-3)."""
     return f"broker {broker} had it in directory {directory}, which failed: it takes it back after a restart only"
+
+
+def lost_directories(lake: Lake) -> dict[int, set[str]]:
+    """Registered broker -> the directories that its present or last process listed and does not list any more.
+
+    They are in its log.dirs, so the marks of a shutdown in order are not on every disk (R-RESTART-3).
+    """
+    key = ("lost directories",)
+    if key in lake.kept:
+        kept: dict[int, set[str]] = lake.kept[key]
+        return kept
+    lost: dict[int, set[str]] = {}
+    for broker, directory in lake.query(
+        f"""
+        SELECT DISTINCT broker_id, directory_id FROM (
+            SELECT b.broker_id, unnest(h.log_dirs) AS directory_id, b.log_dirs
+            FROM {lake.at("brokers")} b JOIN {lake.until("brokers")} h USING (broker_id, incarnation_id)
+        ) WHERE NOT list_contains(log_dirs, directory_id)
+        """
+    ):
+        lost.setdefault(broker, set()).add(directory)
+    lake.kept[key] = lost
+    return lost
+
+
+def without_a_disk(lake: Lake) -> Collection[int]:
+    """Brokers of which the log says that they have lost a disk."""
+    rows = lake.query(f"SELECT DISTINCT broker_id FROM {lake.at('offline_replicas')} WHERE reason LIKE 'directory%'")
+    return {*lost_directories(lake), *(broker for (broker,) in rows)}

@@ -21,10 +21,9 @@ from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES, IdTable, Uuid
 from pipelines.ask.log_dirs import BrokerLogDir
 from pipelines.ask.lost_data import complete_copies
-from pipelines.ask.plan_check import without_a_disk
 from pipelines.ask.restart_columns import Columns, Flags, Numbers, columns
 from pipelines.ask.sizes import CERTAIN, LIKELY, Sizes, sizes
-from pipelines.ask.starting import not_taken_back
+from pipelines.ask.starting import not_taken_back, without_a_disk
 from pipelines.lake.reader import Lake
 
 Bytes = npt.NDArray[np.int64]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pipelines.ask.plan_check import brokers_in_words
+from pipelines.ask.advice import brokers_in_words
 from pipelines.ask.restart_columns import Flags, Numbers
 from pipelines.plan.goals import BYTES, LEADERS, REPLICAS, Goal, visible
 from pipelines.plan.kernels import NO_BROKER, NO_RACK, NO_ROOM, ClusterArrays, even, lead, settle

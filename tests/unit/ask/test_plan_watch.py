@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
-from pipelines.ask.plan_check import NEVER_ENDS, check_plan
+from pipelines.ask.plan_check import NEVER_ENDS, NO_WAY_BACK, check_plan
 from pipelines.ask.plan_watch import PlanWatch, Watched, Work, time_left, watch_plan
 from pipelines.cli.main import application
 from tests.unit.ask.test_plan_check import cluster, file, named, replaced, sized_since
@@ -163,6 +163,16 @@ def test_reassignment_back_while_the_replica_is_added_is_stuck_until_it_is_cance
     output = run(file(tmp_path, t_0=[1, 2]), "--lake", str(tmp_path / "1" / "lake")).output
     assert "--cancel" in output and "Bring back what they wait for" not in output
     assert of(tmp_path / "2", end(story, "t", 0, [1, 2]), t_0=[1, 2]).state == "done"
+
+
+def test_reassignment_of_which_only_added_replicas_are_in_sync_is_not_to_be_cancelled(tmp_path: Path) -> None:
+    """R-REASSIGN-3: the commands that undo a plan cancel it, and an old replica would be elected without its writes."""
+    story = begin(cluster(), "t", 0, [3, 4], "de").change("t", 0, isr=(1, 3))
+    assert NO_WAY_BACK not in of(tmp_path / "1", story, t_0=[3, 4]).reason
+    story.fence(1).fence(2).change("t", 0, isr=(3,), leader=3)
+    assert of(tmp_path / "2", story, t_0=[3, 4]).reason == f"broker 4 is not in sync yet; {NO_WAY_BACK}"
+    checked = check_plan(story.fence(1, up=True).lake(tmp_path / "3"), file(tmp_path, t_0=[1]))
+    assert NO_WAY_BACK in checked.partitions[0].why["replaces a reassignment"]
 
 
 def test_cancelled_reassignment_is_told_from_a_replaced_one(tmp_path: Path) -> None:

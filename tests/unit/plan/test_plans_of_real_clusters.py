@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from jbod_model.errors import UsageError
-from pipelines.ask.plan_check import ReassignedPartition, judge, without_a_disk
+from pipelines.ask.plan_check import ReassignedPartition, judge
+from pipelines.ask.starting import without_a_disk
 from pipelines.ask.whatif_places import find_place
 from pipelines.lake.reader import Lake
 from pipelines.plan.answer import plan
