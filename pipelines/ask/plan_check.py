@@ -382,9 +382,9 @@ class _Judge:
         if partition.refused:
             yield REFUSED, partition.refused
             return
-        if partition.name in self.uncopied and partition.adds:
+        if partition.name in self.uncopied and (partition.adds or partition.removes):
             yield NO_COPY, "no complete copy is online"
-        if done.begun_recovery > was.leader_recovery_state:
+        if done.begun_recovery > was.leader_recovery_state or done.begun_leader not in (-1, was.leader, *was.named):
             yield UNCLEAN, f"broker {done.begun_leader} is elected, which lacks writes"
         dead = [broker for broker in partition.target if not _runs(self.image.brokers.get(broker))]
         new = [broker for broker in dead if broker in partition.adds]

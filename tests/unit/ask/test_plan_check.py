@@ -185,6 +185,24 @@ def test_partition_without_a_complete_copy_online_is_not_reassigned(tmp_path: Pa
     assert {"no complete copy", "unclean election"} <= {*partition.findings}
 
 
+def test_replica_is_not_removed_while_no_complete_copy_can_be_elected(tmp_path: Path) -> None:
+    """R-ACT-1, R-ACT-6: nothing blocked it. Broker 3 has every write, as too few are in sync without it, and would
+    delete its log at once."""
+    story = Story().broker(1, "ab").broker(3, "d").configure("t", "2").topic("t", {1: "a", 3: "d"})
+    story.change("t", 0, isr=(1,)).left(1, "b").change("t", 0, leader=-1)
+    partition = check(tmp_path, story, t_0=[1])["t-0"]
+    assert (partition.blocks, partition.findings[0]) == (True, "no complete copy")
+
+
+def test_election_of_an_empty_replica_of_a_partition_that_is_recovering_already_blocks_it(tmp_path: Path) -> None:
+    """R-ELECT-5: nothing blocked it, as the record of such an election does not change the recovery state."""
+    story = Story().broker(1, "a").broker(2, "c").broker(3, "d").topic("t", {2: "c"}).join("t", 0, 3, "d")
+    allow = r.ConfigRecord(resource_type=2, resource_name="t", name="unclean.leader.election.enable", value="true")
+    story.join("t", 0, 1, "a").append(allow, 0).fence(2)
+    story.change("t", 0, isr=(), leader=-1, leader_recovery_state=1, adding_replicas=(1, 3))
+    assert {"no complete copy", "unclean election"} <= {*check(tmp_path, story, t_0=[3, 1])["t-0"].findings}
+
+
 def test_replicas_that_are_not_in_sync_leave_it_under_min_isr(tmp_path: Path) -> None:
     story = cluster().topic("w", {1: "a", 2: "c", 3: "d"}).configure("w", "2").change("w", 0, isr=(1, 2)).fence(3)
     partition = check(tmp_path, story, w_0=[1, 3])["w-0"]
