@@ -389,7 +389,7 @@ class Lake:
         )
         if offset is None:
             raise UsageError(
-                f"{self.path}: {wanted.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC is before its oldest record, "
+                f"{self.path}: {wanted.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC is before the oldest record, "
                 f"of {time_of(oldest or 0):%Y-%m-%d %H:%M:%S} UTC (offset {self.first})"
             )
         return int(offset)

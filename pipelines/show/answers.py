@@ -34,16 +34,16 @@ from pipelines.show.text import (
 )
 
 TROUBLES = {
-    "offline_replicas": ("offline replica", "offline replicas"),
+    "partitions_data_lost": ("partition with lost data", "partitions with lost data"),
+    "partitions_data_unreachable": ("partition with unreachable data", "partitions with unreachable data"),
     "partitions_without_leader": ("partition without a leader", "partitions without a leader"),
     "partitions_led_from_offline": ("partition led from offline", "partitions led from offline"),
     "partitions_under_min_isr": ("partition under min ISR", "partitions under min ISR"),
-    "partitions_under_replicated": ("partition under-replicated", "partitions under-replicated"),
-    "partitions_data_lost": ("partition with lost data", "partitions with lost data"),
-    "partitions_data_unreachable": ("partition with unreachable data", "partitions with unreachable data"),
     "partitions_may_lack_writes": ("partition that may lack writes", "partitions that may lack writes"),
+    "offline_replicas": ("offline replica", "offline replicas"),
+    "partitions_under_replicated": ("partition under-replicated", "partitions under-replicated"),
 }
-"""Count of a status -> what it counts, one and several."""
+"""Count of a status -> what it counts, one and several. The worst first."""
 MOST_GROUPS = 8
 """Groups, unless all are asked for."""
 

@@ -144,6 +144,26 @@ def test_status_names_cluster_offset_and_trouble(lake: str, capsys: pytest.Captu
     assert "13 offline replicas" in output
 
 
+def test_status_names_lost_data_before_what_comes_back(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It came last, after the replicas that are offline while their broker restarts."""
+    assert run("status", "--lake", lake) == 0
+    (trouble,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("trouble"))
+    assert trouble.startswith(
+        "trouble      4 partitions with lost data, 2 partitions with unreachable data, 44 partition"
+    )
+    assert trouble.endswith("99 offline replicas, 44 partitions under-replicated")
+
+
+def test_assignments_say_that_all_is_known(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was "does not know the directory of 0 replicas"."""
+    for offset, known in (
+        ("629", "knows the directory of every replica."),
+        ("200", "does not know the directory of 1"),
+    ):
+        assert run("assignments", "--lake", lake, "--at-offset", offset) == 0
+        assert f"the controller {known}" in capsys.readouterr().out
+
+
 def test_directories_show_failed_ones_that_still_hold_replicas(lake: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("directories", "--lake", lake, "--at-offset", "200") == 0
     output = capsys.readouterr().out
