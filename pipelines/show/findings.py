@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,13 @@ def show_findings(
     findings: Sequence[Finding],
     chosen: Chosen,
     every: bool = False,
+    snapshots: Collection[int] = (),
 ) -> None:
-    """The chosen findings by check and by cause, with a few subjects of each, or ``every`` one."""
+    """The chosen findings by check and by cause, with a few subjects of each, or ``every`` one.
+
+    ``snapshots``: the offsets of snapshots, at or before which a finding began that they have.
+    """
+    since = partial(_since, time=time, snapshots=snapshots)
     say(out, f"At offset {offset}, {when(time)}: {_answer(ran, findings)}.", "bold")
     show_selection(out, chosen)
     for (severity, check), group in groupby(chosen.rows, key=lambda row: (row.severity, row.check)):
@@ -39,27 +45,29 @@ def show_findings(
         causes = _causes(group)
         for (finding, advice), members in list(causes.items())[: None if every else _MOST]:
             if len(members) == 1:
-                say(out, f"  {members[0].subject}: {finding} ({_since(members[0], time)})", hang=4)
+                say(out, f"  {members[0].subject}: {finding} ({since(members[0])})", hang=4)
             else:
-                _show_members(out, finding, members, time, every)
+                _show_members(out, finding, members, since, every)
             say(out, f"    do: {advice}", hang=8)
         if len(causes) > _MOST and not every:
             say(out, f"  and {many(len(causes) - _MOST, 'more cause', 'more causes')} (--all)", hang=4)
         say(out, f"  why it matters: {check.why}", "dim", hang=4)
 
 
-def _show_members(out: Screen, finding: str, members: Sequence[Finding], time: datetime, every: bool) -> None:
+def _show_members(
+    out: Screen, finding: str, members: Sequence[Finding], since: Callable[[Finding], str], every: bool
+) -> None:
     """Several subjects of one cause, in groups that began together."""
     begun = [list(group) for _, group in groupby(sorted(members, key=_begin), key=_begin)]
     most = len(members) if every else _MOST
     if len(begun) == 1:
-        say(out, f"  {finding} ({_since(members[0], time)})", hang=4)
+        say(out, f"  {finding} ({since(members[0])})", hang=4)
         say(out, f"    {len(members):,}: {listed([member.subject for member in members], most)}", hang=6)
         return
     say(out, f"  {finding}", hang=4)
     for group in begun[:most]:
         named = listed([member.subject for member in group], most)
-        say(out, f"    {len(group):,} {_since(group[0], time)}: {named}", hang=6)
+        say(out, f"    {len(group):,} {since(group[0])}: {named}", hang=6)
     if len(begun) > most:
         rest = sum(map(len, begun[most:]))
         say(out, f"    and {rest:,} more since offset {begun[most][0].from_offset} and later (--all)", hang=6)
@@ -69,8 +77,9 @@ def _begin(finding: Finding) -> int:
     return finding.from_offset
 
 
-def _since(finding: Finding, time: datetime) -> str:
-    return f"since offset {finding.from_offset}, {age(finding.from_time, time)}"
+def _since(finding: Finding, time: datetime, snapshots: Collection[int]) -> str:
+    since = "at or before" if finding.from_offset in snapshots else "since"
+    return f"{since} offset {finding.from_offset}, {age(finding.from_time, time)}"
 
 
 def show_validation(out: Screen, validation: Validation) -> None:

@@ -152,6 +152,9 @@ def test_broker_and_directory_that_are_so_in_the_first_snapshot_have_been_so_at_
         listed = [row["from_snapshot"] for row in rows if row["state"] == "online"]
         assert {failed["from_snapshot"], *listed} == {log == "log"}
         assert ("≤ 405" in answer_of(log, "directories")) == ("≤ 405" in answer_of(log, "offline")) == (log == "log")
+        findings = answer_of(log, "check", "--only", "offline-partition")
+        assert ("every replica is offline (at or before offset 405, 0 s)" in findings) == (log == "log")
+        assert "since offset 405" not in findings
 
 
 @pytest.mark.parametrize("name", ["rest", rare("whole")])
