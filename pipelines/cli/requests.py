@@ -190,7 +190,7 @@ def assignments(
 
 
 def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
-    from pipelines.show.answers import broker_and_state
+    from pipelines.show.answers import broker_and_state, since_offset
     from pipelines.show.text import age, many, partition_name, say, show_table, when
 
     request = (
@@ -212,7 +212,7 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
     if chosen.line:
         say(out, f"{chosen.line}.", "bold yellow")
     if not answer.seen:
-        say(out, "This lake has no requests: jbod replay LOG_DIR --requests FILE adds them.")
+        say(out, "No requests are known: jbod replay LOG_DIR --requests FILE adds them to a lake.")
     else:
         outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in answer.outcomes.items())
         say(
@@ -236,7 +236,7 @@ def _show(out: Screen, answer: Assignments, chosen: Chosen) -> None:
             (
                 ("PARTITION", partition_name),
                 (">BROKER", broker_and_state),
-                (">SINCE", "from_offset"),
+                (">SINCE", since_offset),
                 (">FOR", lambda replica: age(replica.from_time, answer.time)),
                 ("IS", "state"),
                 *request,

@@ -389,6 +389,7 @@ ASSIGNMENTS = RowTable(
         Column("requested_time", "time", "when it did", _last_request_field("requested_time")),
         Column("attempt", "int", "how often it did", _last_request_field("attempt")),
         Column("error", "string", "the controller's error, empty for none", _last_request_field("error")),
+        Column("from_snapshot", "bool", "known from a snapshot: it began at or before from_offset"),
     ),
     reasons=("state", "error"),
     reason_words=_with_errors("not requested", "refused", "not yet recorded"),

@@ -155,6 +155,9 @@ def test_broker_and_directory_that_are_so_in_the_first_snapshot_have_been_so_at_
         findings = answer_of(log, "check", "--only", "offline-partition")
         assert ("every replica is offline (at or before offset 405, 0 s)" in findings) == (log == "log")
         assert "since offset 405" not in findings
+        waiting = answer_of(log, "assignments")
+        assert ("≤ 405" in waiting) == (log == "log")
+        assert "No requests are known: jbod replay LOG_DIR --requests FILE adds them to a lake." in waiting
 
 
 @pytest.mark.parametrize("name", ["rest", rare("whole")])
