@@ -274,7 +274,8 @@ def read_plan(file: str) -> dict[Target, ReassignedPartition]:
                 )
             entries[key] = entry
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        raise UsageError(f"{file}: not a file that kafka-reassign-partitions takes ({problem!r})") from None
+        fault = f"{problem} is missing" if isinstance(problem, KeyError) else problem
+        raise UsageError(f"{file}: not a file that kafka-reassign-partitions takes: {fault}") from None
     if not entries:
         raise UsageError(f"{file}: names no partition")
     return entries

@@ -308,7 +308,9 @@ IN_FLIGHT = Check(
     why="Replicas that are being added are not complete copies yet: do not count on them.",
     sql="""
         SELECT topic_id, topic, partition, adding, removing, from_offset, from_time,
-               CASE WHEN array_length(array_intersect(adding, removing)) > 0
+               CASE WHEN array_length(isr) > 0 AND array_length(array_intersect(isr, adding)) = array_length(isr)
+                    THEN 'do not cancel it while only added replicas are in sync: they have the only complete copies'
+                    WHEN array_length(array_intersect(adding, removing)) > 0
                     THEN 'kafka-reassign-partitions --cancel: from 4.3 on nothing ends what removes the replica it adds'
                     ELSE 'wait, or kafka-reassign-partitions --verify' END AS next
         FROM partitions
@@ -316,7 +318,7 @@ IN_FLIGHT = Check(
     """,
     finding="adding {adding}, removing {removing}",
     advice="{next}",
-    source="KIP-455; KIP-113; R-RELEASE-4",
+    source="KIP-455; KIP-113; R-REASSIGN-3; R-RELEASE-4",
 )
 
 

@@ -371,6 +371,8 @@ def test_file_that_is_no_reassignment_is_bad_usage(tmp_path: Path, text: str) ->
             "t-0 has 0 log_dirs for 2 replicas",
         ),
         ('{"version": 2, "partitions": []}', "takes version 1"),
+        ("t 0 1,2", r"takes: Expecting value: line 1 column 1"),
+        ('{"partitions": [{"topic": "t", "partition": 0}]}', "takes: 'replicas' is missing"),
         ('{"partitions": ' + "[" * 200_000 + "]" * 200_000 + "}", "not a file that kafka-reassign-partitions takes"),
     ],
 )
