@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from jbod_model.broker.replicas import ReplicaStep, classify_holding, classify_target, decide
 from jbod_model.controller import Context, Controller
 from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported
-from jbod_model.formats.records import PartitionChangeRecord, VersionedRecord
+from jbod_model.formats.records import BrokerFeature, PartitionChangeRecord, VersionedRecord
 from jbod_model.formats.requests import (
     AssignedDirectory,
     AssignedPartition,
@@ -29,7 +29,6 @@ from jbod_model.formats.requests import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     Request,
-    SupportedFeature,
 )
 from jbod_model.formats.responses import RequestRefused
 from jbod_model.ids import Uuid
@@ -240,8 +239,7 @@ class _Play:
             broker_id=how.broker_id,
             incarnation_id=NEXT_PROCESS,
             features=tuple(
-                SupportedFeature(name=name, min_supported_version=0, max_supported_version=level)
-                for name, level in levels
+                BrokerFeature(name=name, min_supported_version=0, max_supported_version=level) for name, level in levels
             ),
             rack=None if known is None else known.rack,
             log_dirs=tuple(sorted(how.directories)),

@@ -14,12 +14,11 @@ from jbod_model.controller import Context, Controller
 from jbod_model.controller.cluster import MIN_ISR, Cluster
 from jbod_model.controller.partition_change import RECOVERING, Election
 from jbod_model.formats.metadata_version import METADATA_VERSION
-from jbod_model.formats.records import PartitionChangeRecord, VersionedRecord
+from jbod_model.formats.records import BrokerFeature, PartitionChangeRecord, VersionedRecord
 from jbod_model.formats.requests import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     SessionExpired,
-    SupportedFeature,
 )
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, Profile
@@ -171,8 +170,7 @@ def _come_back(play: _Play, broker_id: int, *, clean: bool) -> None:
     was = play.image.brokers[broker_id]
     levels = {METADATA_VERSION: 0, **play.image.features}
     ranges = tuple(
-        SupportedFeature(name=name, min_supported_version=0, max_supported_version=level)
-        for name, level in levels.items()
+        BrokerFeature(name=name, min_supported_version=0, max_supported_version=level) for name, level in levels.items()
     )
     directories = was.directories or _named(play.image, broker_id)
     play.ask(

@@ -11,11 +11,6 @@ from dataclasses import dataclass
 from jbod_model.formats.records import BrokerEndpoint, BrokerFeature
 from jbod_model.ids import ZERO, Uuid
 
-Listener = BrokerEndpoint
-"""A listener that a broker registers: the record has the same fields."""
-SupportedFeature = BrokerFeature
-"""The levels of a feature that a broker can run with: the record has the same fields."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistrationRequest:
@@ -24,8 +19,8 @@ class BrokerRegistrationRequest:
     broker_id: int
     cluster_id: str = ""
     incarnation_id: Uuid = ZERO
-    listeners: tuple[Listener, ...] = ()
-    features: tuple[SupportedFeature, ...] = ()
+    listeners: tuple[BrokerEndpoint, ...] = ()
+    features: tuple[BrokerFeature, ...] = ()
     rack: str | None = None
     is_migrating_zk_broker: bool = False
     log_dirs: tuple[Uuid, ...] = ()

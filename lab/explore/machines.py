@@ -9,12 +9,12 @@ from dataclasses import replace
 from jbod_model.broker import process
 from jbod_model.broker.assignments import Assignment, GlobalFailure, Replica
 from jbod_model.broker.lifecycle import LifecycleState, Shutdown
+from jbod_model.formats.records import BrokerFeature
 from jbod_model.formats.requests import (
     AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     Request,
-    SupportedFeature,
 )
 from jbod_model.formats.responses import (
     AssignReplicasToDirsResponse,
@@ -36,7 +36,7 @@ Answer = Response | RequestRefused | None
 """What a broker receives: an answer, an error, or a timeout."""
 
 FEATURES = tuple(
-    SupportedFeature(name=name, min_supported_version=least, max_supported_version=most)
+    BrokerFeature(name=name, min_supported_version=least, max_supported_version=most)
     for name, (least, most) in SUPPORTED_FEATURES[REFERENCE].items()
 )
 

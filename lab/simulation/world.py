@@ -16,15 +16,13 @@ from jbod_model.broker.lifecycle import Shutdown
 from jbod_model.broker.replicas import assigned_directories, local_changes
 from jbod_model.errors import UsageError
 from jbod_model.formats.metadata_version import METADATA_VERSION, directories_supported
-from jbod_model.formats.records import NoOpRecord, VersionedRecord
+from jbod_model.formats.records import BrokerEndpoint, BrokerFeature, NoOpRecord, VersionedRecord
 from jbod_model.formats.requests import (
     AlterPartitionRequest,
     AssignReplicasToDirsRequest,
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
-    Listener,
     Request,
-    SupportedFeature,
 )
 from jbod_model.formats.responses import (
     AssignReplicasToDirsResponse,
@@ -276,9 +274,9 @@ class World:
         """The registration with listeners and features, which the model of the broker leaves out."""
         if not isinstance(request, BrokerRegistrationRequest):
             return request
-        listener = Listener(name="PLAINTEXT", host=f"host-{host.node_id}", port=9092)
+        listener = BrokerEndpoint(name="PLAINTEXT", host=f"host-{host.node_id}", port=9092)
         features = tuple(
-            SupportedFeature(name=name, min_supported_version=least, max_supported_version=most)
+            BrokerFeature(name=name, min_supported_version=least, max_supported_version=most)
             for name, (least, most) in self.release.items()
         )
         return replace(request, listeners=(listener,), features=features)

@@ -143,15 +143,13 @@ def next_starts(
     gone: Sequence[str] = (),
     default_min_isr: int = 1,
     data: Losses | None = None,
-    asks_needed: bool = True,
 ) -> NextStarts:
     """What the next start of a broker does to its partitions, by what becomes of its directories.
 
     ``blank`` and ``gone`` name directories of the broker by their ids, the beginning of one, a path or a label. Without
     them the directories in question are those that the broker does not list. A directory that it does not list, and
     that is not named, counts as taken out of log.dirs, because then its replicas are recreated, too. ``data``: what
-    ``losses`` says, if it was asked already. ``asks_needed``: whether outcomes have ``needed``. Raises UsageError if
-    the broker or a directory does not exist.
+    ``losses`` says, if it was asked already. Raises UsageError if the broker or a directory does not exist.
     """
     ways: Sequence[tuple[How, Sequence[str]]] = (("blank", blank), ("gone", gone))
     named = {find_place(lake, f"{broker}:{text}").directory_id or "": how for how, texts in ways for text in texts}
@@ -165,27 +163,19 @@ def next_starts(
     if not choices:
         return NextStarts(lake.offset, lake.time, broker, disks.state, disks.away, (), ())
     player = _player(lake, broker, {*disks.away, *named}, disks, default_min_isr)
-    outcomes = [player.outcome(choice, data, asks_needed=asks_needed) for choice in choices]
+    outcomes = [player.outcome(choice, data) for choice in choices]
     steps = _steps(player, data, disks, outcomes, named)
     return NextStarts(lake.offset, lake.time, broker, disks.state, disks.away, outcomes, steps, player.fault)
 
 
 def starts_of(
-    lake: Lake,
-    brokers: Sequence[int],
-    default_min_isr: int = 1,
-    accepted_until: int = -1,
-    *,
-    asks_needed: bool = True,
+    lake: Lake, brokers: Sequence[int], default_min_isr: int = 1, accepted_until: int = -1
 ) -> list[NextStarts]:
     """The same for each of several brokers."""
     if not brokers:
         return []
     data = losses(lake, default_min_isr, accepted_until)
-    return [
-        next_starts(lake, broker, default_min_isr=default_min_isr, data=data, asks_needed=asks_needed)
-        for broker in brokers
-    ]
+    return [next_starts(lake, broker, default_min_isr=default_min_isr, data=data) for broker in brokers]
 
 
 # DISKS
@@ -247,7 +237,7 @@ class _Player:
     tiered: frozenset[str]
     fault: str = ""
 
-    def outcome(self, choice: Mapping[str, How], data: Losses, *, asks_needed: bool) -> StartOutcome:
+    def outcome(self, choice: Mapping[str, How], data: Losses) -> StartOutcome:
         """What a start does, if each directory of ``choice`` becomes what it says there."""
 
         def become(wanted: How) -> list[str]:
@@ -267,7 +257,7 @@ class _Player:
         back = become("back")
         needed = {
             directory: needing(self.lake, self.broker, directory, data).difference(*lost)
-            for directory in (become("blank") if asks_needed else ())
+            for directory in become("blank")
         }
         twice = sorted({name for directory in back for name in data.last_copies.twice(self.broker, directory)})
         without = [

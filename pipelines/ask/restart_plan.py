@@ -254,7 +254,7 @@ class _Planner:
         if spare_voters(self.known) < 1:
             self._forbid_voters(wanted)
         away = self.judge.with_disks_away([node for node in wanted if node in self.state.registered])
-        for starts in starts_of(self.lake, away, self.default_min_isr, self.accepted_until, asks_needed=False):
+        for starts in starts_of(self.lake, away, self.default_min_isr, self.accepted_until):
             waiting = now.judge([starts.broker_id]).waiting if starts.gives_up else ()
             for cost in costs_of_starts([starts], waiting):
                 self.reasons.setdefault(starts.broker_id, []).insert(0, cost)

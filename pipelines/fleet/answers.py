@@ -379,22 +379,17 @@ def fleet_page(answers: Sequence[FleetAnswer], out: Path, now: datetime) -> str:
     """
     from pipelines.report.page import STYLE, templates
 
-    return (
-        templates(_HERE)
-        .get_template("page.html.j2")
-        .render(
-            answers=answers,
-            headline=headline(answers),
-            verdict=_verdict(answers),
-            tiles={
-                label: sum((answer.counts or {}).get(name, 0) for answer in answers) for name, label in _TILES.items()
-            },
-            colors={UNREACHABLE: "critical", STALE: "warning", WRONG: "failed", CLEAN: "online"},
-            pages={answer.name: page for answer in answers if (page := _page_of(answer.name, out))},
-            ago=lambda time: age(time, now),
-            now=now,
-            style=STYLE,
-        )
+    template = templates(_HERE).get_template("page.html.j2")
+    return template.render(
+        answers=answers,
+        headline=headline(answers),
+        verdict=_verdict(answers),
+        tiles={label: sum((answer.counts or {}).get(name, 0) for answer in answers) for name, label in _TILES.items()},
+        colors={UNREACHABLE: "critical", STALE: "warning", WRONG: "failed", CLEAN: "online"},
+        pages={answer.name: page for answer in answers if (page := _page_of(answer.name, out))},
+        ago=lambda time: age(time, now),
+        now=now,
+        style=STYLE,
     )
 
 

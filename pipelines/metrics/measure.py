@@ -271,7 +271,7 @@ def _exposed(exposures: Sequence[Exposure]) -> dict[tuple[object, ...], int]:
 
 
 def _findings(lake: Lake) -> Iterator[GaugeMetricFamily]:
-    """The open findings, and the newest offset at which one was seen or cleared. None if no run of checks was kept."""
+    """The open findings, and the newest offset at which one was seen or cleared. Nothing if no run was kept."""
     if not is_table(f"{lake.path}/{TABLE}"):
         return
     kept = read_parquet(lake.path, TABLE, open_table(lake.path, TABLE, None))

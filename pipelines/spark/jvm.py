@@ -69,11 +69,16 @@ class Jvm:
         gateway.proc = self.process
         # It would log the traceback of each call to a JVM that is gone, also to the root logger. The error says it.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
-        logging.getLogger().addFilter(lambda record: record.module != "java_gateway")
+        logging.getLogger().addFilter(_is_of_others)
         if not user_has_entry():
             users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
             users.setLoginUser(users.createRemoteUser(str(os.getuid())))
         return gateway
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    """Whether a record of the root logger is not of Py4J. A logger has a function once, however many JVMs start."""
+    return record.module != "java_gateway"
 
 
 def user_has_entry() -> bool:

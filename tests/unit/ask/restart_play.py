@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from jbod_model.controller import Context, Controller
 from jbod_model.formats import requests as r
-from jbod_model.formats.records import PartitionChangeRecord
+from jbod_model.formats.records import BrokerFeature, PartitionChangeRecord
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import Image, Partition
@@ -78,7 +78,7 @@ def returned(
     for broker in back:
         was = image.brokers[broker]
         features = tuple(
-            r.SupportedFeature(name=name, min_supported_version=0, max_supported_version=level)
+            BrokerFeature(name=name, min_supported_version=0, max_supported_version=level)
             for name, level in image.features.items()
         )
         registration = r.BrokerRegistrationRequest(

@@ -11,6 +11,8 @@ import pytest
 from jbod_model.controller import Context, Controller, ControllerMemory, Result
 from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import (
+    BrokerEndpoint,
+    BrokerFeature,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionChangeRecord,
@@ -31,10 +33,8 @@ from jbod_model.formats.requests import (
     BrokerState,
     CreatableTopic,
     CreateTopicsRequest,
-    Listener,
     ReplicaAssignment,
     Request,
-    SupportedFeature,
 )
 from jbod_model.formats.responses import RequestRefused
 from jbod_model.ids import KAFKA_IDS, Uuid
@@ -62,9 +62,9 @@ def incarnation(number: int) -> Uuid:
 
 
 FEATURES = (
-    SupportedFeature(name="metadata.version", min_supported_version=7, max_supported_version=34),
-    SupportedFeature(name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1),
-    SupportedFeature(name="transaction.version", min_supported_version=0, max_supported_version=2),
+    BrokerFeature(name="metadata.version", min_supported_version=7, max_supported_version=34),
+    BrokerFeature(name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1),
+    BrokerFeature(name="transaction.version", min_supported_version=0, max_supported_version=2),
 )
 
 
@@ -144,7 +144,7 @@ class World:
     def registration(
         self, broker_id: int, *log_dirs: Uuid, process: int = 0, **fields: Any
     ) -> BrokerRegistrationRequest:
-        listener = Listener(name="PLAINTEXT", host="localhost", port=9092 + broker_id)
+        listener = BrokerEndpoint(name="PLAINTEXT", host="localhost", port=9092 + broker_id)
         values = {"cluster_id": CLUSTER, "listeners": (listener,), "features": FEATURES} | fields
         return BrokerRegistrationRequest(
             broker_id=broker_id, incarnation_id=incarnation(100 * broker_id + process), log_dirs=log_dirs, **values

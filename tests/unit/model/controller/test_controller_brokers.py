@@ -16,6 +16,7 @@ from jbod_model.controller.context import (
 )
 from jbod_model.formats.records import (
     AccessControlEntryRecord,
+    BrokerFeature,
     BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
@@ -27,7 +28,6 @@ from jbod_model.formats.requests import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
     SessionExpired,
-    SupportedFeature,
     UnregisterBrokerRequest,
 )
 from jbod_model.formats.responses import (
@@ -218,8 +218,8 @@ def test_register_directory_that_failed_elsewhere_is_free() -> None:
     assert directory(0, 1) in world.image.brokers[1].directories
 
 
-def range_of(name: str, lowest: int, highest: int) -> SupportedFeature:
-    return SupportedFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+def range_of(name: str, lowest: int, highest: int) -> BrokerFeature:
+    return BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
 
 
 REFUSALS: dict[str, tuple[type[RequestRefused], dict[str, Any], dict[str, Any], int]] = {

@@ -16,6 +16,7 @@ from jbod_model.formats.metadata_version import (
     register_broker_record_version,
 )
 from jbod_model.formats.records import (
+    BrokerFeature,
     ClearElrRecord,
     ConfigRecord,
     ControllerFeature,
@@ -33,7 +34,6 @@ from jbod_model.formats.requests import (
     AlterConfigsResource,
     FeatureUpdate,
     IncrementalAlterConfigsRequest,
-    SupportedFeature,
     UpdateFeaturesRequest,
 )
 from jbod_model.formats.responses import ControllerFault, InvalidUpdateVersion
@@ -274,8 +274,8 @@ def test_update_features_refuses_with_95(case: str) -> None:
     """R-FEAT-2 (testUpdateFeatures and its kin)."""
     request, problem = FEATURE_ERRORS[case]
     features = (
-        *(SupportedFeature(name=MV, min_supported_version=7, max_supported_version=30),),
-        *(SupportedFeature(name="kraft.version", min_supported_version=0, max_supported_version=1),),
+        *(BrokerFeature(name=MV, min_supported_version=7, max_supported_version=30),),
+        *(BrokerFeature(name="kraft.version", min_supported_version=0, max_supported_version=1),),
     )
     world = World()
     world.ask(world.registration(0, directory(0), features=features))

@@ -18,7 +18,7 @@ from jbod_model.controller import Context, Controller
 from jbod_model.formats.batch import BatchHeader
 from jbod_model.formats.log import LogEntry
 from jbod_model.formats.metadata_version import LEVELS
-from jbod_model.formats.records import ConfigRecord, FeatureLevelRecord, VersionedRecord
+from jbod_model.formats.records import BrokerFeature, ConfigRecord, FeatureLevelRecord, VersionedRecord
 from jbod_model.formats.requests import (
     AssignedDirectory,
     AssignedPartition,
@@ -32,7 +32,6 @@ from jbod_model.formats.requests import (
     ReplicaAssignment,
     Request,
     SessionExpired,
-    SupportedFeature,
 )
 from jbod_model.formats.responses import ControllerFault, RequestRefused
 from jbod_model.ids import KAFKA_IDS, Uuid
@@ -45,7 +44,7 @@ from tests.unit.model.loss.loss_disks import Broker, Disk, Log
 from tests.unit.model.loss.loss_truth import judge, starting
 
 FEATURES = tuple(
-    SupportedFeature(name=name, min_supported_version=0, max_supported_version=29)
+    BrokerFeature(name=name, min_supported_version=0, max_supported_version=29)
     for name in ("metadata.version", "eligible.leader.replicas.version")
 )
 TOPIC = "t"
