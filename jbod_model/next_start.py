@@ -5,7 +5,7 @@ read. It opens the logs of its replicas by the table of decisions (R-DECIDE-1 to
 directory that differs from the metadata, and is unfenced: then every partition without a leader holds an election
 (R-RESTART-3). The report can come before the registration (R-COPY-12) or after the election, in which the replica then
 counts as offline. The controller answers each request, and each record that it writes
-changes the fates of the partitions (R-LOSS-1 to R-LOSS-11).
+changes the fates of the partitions (R-LOSS-1 to R-LOSS-12).
 
 No record says where a log lies that was never placed. If some of its possible places are missing at the start, its
 replica counts as recreated, and as *perhaps* recreated in the answer.

@@ -81,6 +81,8 @@ class Copy:
     earlier: frozenset[Uuid] = frozenset()
     """Directories in which earlier copies of the replica lie that were not empty: it has one again, if one of these
     disks is mounted again (R-COPY-14)."""
+    measured: Level | None = None
+    """What its leader's copy was before it was the measure of the last loss; None if it was not (R-LOSS-12)."""
     given_up: How | None = None
     away: int | None = None
     """Offset of the record by which it was given up."""
@@ -263,6 +265,20 @@ def caught_up(copy: Copy, offset: int, broker: Registration | None) -> Copy:
     return replace(copy, level="complete", places=broker.directories, missed=None)
 
 
+def completes(before: Partition, after: Partition) -> bool:
+    """Whether the record completes a reassignment (R-LOSS-3).
+
+    If the same replicas were being added and removed, a cancelled reassignment leaves the same replicas as a completed
+    one. It completes only with all of them in sync. The brokers of replicas that join are active, so one of them leads.
+    """
+    staying = set(before.replicas) - set(before.removing_replicas)
+    if set(after.replicas) != staying:
+        return False
+    if staying != set(before.replicas) - set(before.adding_replicas):
+        return True
+    return staying <= set(after.isr) and after.leader >= 0
+
+
 def may_serve(copy: Copy, broker: Registration | None) -> bool:
     """Whether the broker lists the copy's directory, or one of its places."""
     if broker is None or not broker.directories:
@@ -282,11 +298,12 @@ def elected(copy: Copy, offset: int, broker: Registration | None, *, led: int) -
     return replace(recreated, places=broker.directories), copy.give_up("recreated", offset)
 
 
-def measure(copy: Copy, broker: Registration | None) -> Copy:
-    """The copy of a leader, which is complete by definition from now on (R-LOSS-6).
+def measure(copy: Copy, broker: Registration | None, was: Level | None) -> Copy:
+    """The copy of a leader, which is complete by definition from now on (R-LOSS-6). ``was``: as ``Copy.measured``.
 
     If no record names its directory, it can lie in a failed one: the controller counts it as online.
     """
+    copy = replace(copy, measured=was)
     if copy.directory is not None:
         return replace(copy, level="complete", places=frozenset())
     if broker is None or not copy.places:

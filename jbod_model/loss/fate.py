@@ -39,6 +39,7 @@ from jbod_model.loss.copies import (
     Version,
     back,
     caught_up,
+    completes,
     created,
     decided,
     elected,
@@ -166,30 +167,16 @@ def _join(fate: Fate, version: Version) -> Fate:
     leader = None if before is None else fate.copies.get(before.leader)
     if before is None or leader is None or not leader.usable:
         return fate
-    completed = leader.broker_id in before.removing_replicas and _completes(before, version.state)
+    completed = leader.broker_id in before.removing_replicas and completes(before, version.state)
     if leader.broker_id not in version.state.isr and not completed:
         return fate
     copies, gone = dict(fate.copies), fate.gone
     for broker_id in (set(version.state.isr) - set(before.isr)) & set(copies):
         copy, broker = copies[broker_id], fate.brokers.get(broker_id)
-        copies[broker_id] = caught_up(copy, version.offset, broker)
+        copies[broker_id] = replace(caught_up(copy, version.offset, broker), measured=leader.measured)
         if copies[broker_id].since != copy.since and copy.holds_everything:
             gone = (*gone, copy.give_up("recreated", version.offset))
     return replace(fate, copies=copies, gone=gone)
-
-
-def _completes(before: Partition, after: Partition) -> bool:
-    """Whether the record completes a reassignment (R-LOSS-3).
-
-    If the same replicas were being added and removed, a cancelled reassignment leaves the same replicas as a completed
-    one. It completes only with all of them in sync. The brokers of replicas that join are active, so one of them leads.
-    """
-    staying = set(before.replicas) - set(before.removing_replicas)
-    if set(after.replicas) != staying:
-        return False
-    if staying != set(before.replicas) - set(before.adding_replicas):
-        return True
-    return staying <= set(after.isr) and after.leader >= 0
 
 
 def _place(fate: Fate, version: Version) -> Fate:
@@ -322,6 +309,13 @@ def _lead(fate: Fate, version: Version, before: Partition | None) -> Fate:
     fate = _weigh(fate, version.offset)
     if leader is None or leader.given_up is not None:
         return fate
+    if leader.holds_everything and leader.measured is None:  # the writes of a loss are back (R-LOSS-12)
+        lesser = {
+            broker: replace(copy, level=copy.measured if leader.level == "complete" else "unsure")
+            for broker, copy in fate.copies.items()
+            if copy.measured and copy.holds_everything and broker not in version.state.isr
+        }
+        fate = replace(fate, copies={**fate.copies, **lesser}) if lesser else fate
     if not fate.led:  # R-LOSS-7
         fate = replace(_follow_leader(fate), led=True)
     elif leader.level != "complete":
@@ -373,11 +367,13 @@ def _follow_leader(fate: Fate) -> Fate:
     """The leader's copy is the measure from now on. A complete copy holds everything that the leader has."""
     assert fate.state is not None
     copies: dict[int, Copy] = {}
+    was = fate.copies[fate.state.leader].level if fate.led else None
     for broker_id, copy in fate.copies.items():
         if broker_id in {fate.state.leader, *fate.state.isr} and copy.given_up is None:
-            copies[broker_id] = measure(copy, fate.brokers.get(broker_id))
+            copies[broker_id] = measure(copy, fate.brokers.get(broker_id), was)
         else:
-            copies[broker_id] = copy if copy.holds_everything else replace(copy, level="partial")
+            level: Level = copy.level if copy.holds_everything else "partial"
+            copies[broker_id] = replace(copy, level=level, measured=None)
     return replace(fate, copies=copies)
 
 
@@ -391,7 +387,9 @@ def _bridge(fate: Fate) -> Fate:
         return fate
     named = fate.state.named or set(fate.state.last_known_elr)
     copies = {
-        broker: replace(copy, level="complete" if broker in named else "partial") if copy.given_up is None else copy
+        broker: replace(copy, level="complete" if broker in named else "partial", measured=None)
+        if copy.given_up is None
+        else copy
         for broker, copy in fate.copies.items()
     }
     return replace(fate, copies=copies, gone=())

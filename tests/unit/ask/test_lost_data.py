@@ -271,6 +271,27 @@ def test_broker_whose_copy_led_between_two_leaders_without_its_writes_is_not_saf
     assert (answer.verdict, answer.steps[0].text[:37]) == ("not safe", "copy the folder of t-0 from the disks")
 
 
+def test_writes_that_are_lost_again_after_their_loss_was_accepted_are_reported(tmp_path: Path) -> None:
+    """R-LOSS-12: the broker with the writes led, so their loss was accepted; then the other one was elected again, and
+    every replica was online."""
+    story = two_copies().configure("t", "2").change("t", 0, leader=2, isr=(2,), leader_recovery_state=1)
+    story.change("t", 0, leader=-1).change("t", 0, leader=1, isr=(1,), leader_recovery_state=1)
+    accepted = len(story.entries) - 1
+    lake = story.change("t", 0, leader=-1).change("t", 0, leader=2, isr=(2,), leader_recovery_state=1).lake(tmp_path)
+    (loss,) = [loss for loss in losses(lake, accepted_until=accepted).losses if not loss.accepted]
+    assert (loss.offset, loss.leader, loss.copies[0].directories) == (lake.offset, 2, (str(disk("a")),))
+
+
+def test_disk_of_a_leader_with_the_writes_that_another_led_without_is_not_safe_to_remove(tmp_path: Path) -> None:
+    """R-LOSS-12: the copy that had led without the writes counted as complete after they were back."""
+    story = two_copies().configure("t", "2").change("t", 0, leader=2, isr=(2,), leader_recovery_state=1)
+    story.change("t", 0, leader=-1).fence(1, up=True)
+    story.change("t", 0, leader=1, isr=(1,), leader_recovery_state=1).change("t", 0, leader_recovery_state=0)
+    lake = story.lake(tmp_path)
+    answer = safe_to_remove(lake, f"1:{disk('a')}", accepted_until=lake.offset)
+    assert "it holds the last complete copy of 1 partition" in answer.reasons[1].finding
+
+
 def test_tiered_topic_lost_what_was_not_uploaded(tmp_path: Path) -> None:
     tiered = r.ConfigRecord(resource_type=2, resource_name="t", name="remote.storage.enable", value="true")
     (loss,) = losses_of(recreated().append(tiered, 0), tmp_path).losses

@@ -19,6 +19,9 @@ class Log:
     """Writes that are there, acknowledged or not."""
     sure: set[int] = field(default_factory=set)
     """Presumed writes that it had to hold when they were acknowledged."""
+    was: tuple[set[int], bool, bool, bool] | None = None
+    """Before it, or its leader's log, was the measure of the last loss: the presumed writes that it lacked, ``doubt``,
+    ``unplaced`` and ``either``."""
     doubt: bool = False
     """Its broker died since: what was not flushed may be gone."""
     synced: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jbod_model.ids import KAFKA_IDS
@@ -53,11 +54,15 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
     if unreported or starting(world, partition.leader):
         world.count("not reported yet")
         world.told_before |= alarm is not None
+        if alarm and leader.was is None:
+            fall_back(world, [leader], surely=False)
         if alarm and not starting(world, partition.leader):
+            leader.was = world.presumed - leader.sure, leader.doubt, leader.unplaced, leader.either
             leader.sure |= world.presumed  # what is left of them
         presume(world, partition, leader)  # it leads, and acknowledges, before it reports
         return
     missing = world.presumed - leader.sure
+    was = missing, leader.doubt, leader.unplaced, leader.either
     really = world.acked - set(leader.entries) if world.serving(partition.leader) else set()
     world.tell(
         f"  led by {partition.leader} isr {partition.isr} elr {partition.eligible_leader_replicas}"
@@ -91,12 +96,35 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
             leader.doubt = leader.unplaced = leader.either = False
     if pending:
         raise Unsound("a loss is pending while a leader misses nothing")
-    for log in (leader, *map(world.copy, partition.isr)):
-        if log:
-            log.sure |= world.presumed  # what is left of them
+    members = [log for log in (leader, *map(world.copy, partition.isr)) if log]
+    if leader.was is None and (not missing or was[2]):
+        fall_back(world, members, surely=not missing and alarm is None)
+    if alarm:
+        for log in map(world.copy, world.at):
+            if log:
+                log.was = None
+        leader.was = was
+    for log in members:
+        log.sure |= world.presumed  # what is left of them
+        log.was = leader.was
     world.told_before = not world.serving(partition.leader) and (world.told_before or alarm is not None)
     world.acked -= really
     presume(world, partition, leader)
+
+
+def fall_back(world: World, members: Sequence[Log], *, surely: bool) -> None:
+    """A log leads that was not the measure of the last loss: those that were lack what they lacked (R-LOSS-12).
+
+    ``members``: the leader's log, and those in sync. ``surely``: the metadata tells that the leader's lacks nothing.
+    """
+    for log in map(world.copy, world.at):
+        if log is None or log in members or log.was is None:
+            continue
+        lacked, doubt, unplaced, either = log.was
+        log.sure -= lacked if surely else set()
+        log.doubt |= doubt
+        log.unplaced |= unplaced or not surely
+        log.either |= either
 
 
 def starting(world: World, broker_id: int) -> bool:

@@ -249,6 +249,36 @@ def test_unclean_leader_is_the_measure() -> None:
     assert (len(story.losses), story.complete) == (1, (1, 2))
 
 
+@pytest.mark.parametrize(("unclean", "level"), [(False, "partial"), (True, "unsure")])
+def test_leader_without_writes_that_led_since_loses_them_again(*, unclean: bool, level: str) -> None:
+    """R-LOSS-12: below the minimum nothing is acknowledged, so that broker 1 leads with everything."""
+    where = {1: A, 2: C}
+    story = pair().version(where, isr=(1, 2) if unclean else (1,), leader=1).min_isr(2).version(where)
+    story.broker(2, C, D, process=2, unclean=unclean).version(where, isr=(2,), leader=2, recovering=True).version(where)
+    story.version(where, isr=(1,), leader=1, recovering=True)
+    assert (story.loss.leader, story.complete, story.copy(2).level) == (2, (1, 2) if unclean else (1,), level)
+    story.version(where).version(where, isr=(2,), leader=2, recovering=True)
+    assert [(loss.kind, loss.leader) for loss in story.losses] == [("may lack writes", 2)] * 2
+
+
+def test_leader_that_may_lack_writes_itself_leaves_it_open_whether_others_lack_them() -> None:
+    """R-LOSS-12: the machine of broker 1 can have died before it flushed them."""
+    where = {1: A, 2: C}
+    story = pair().version(where, isr=(1,), leader=1).min_isr(2).version(where)
+    story.version(where, isr=(2,), leader=2, recovering=True).version(where).broker(1, A, B, process=2, unclean=True)
+    story.version(where, isr=(1,), leader=1, recovering=True)
+    assert (story.losses[-1].leader, story.copy(1).level, story.copy(2).level) == (1, "complete", "unsure")
+
+
+def test_replica_in_sync_with_the_leader_that_has_the_writes_again_does_not_lose_them() -> None:
+    """R-LOSS-12."""
+    where = {1: A, 2: C}
+    story = pair().version(where, isr=(1,), leader=1).min_isr(2).version(where)
+    story.version(where, isr=(2,), leader=2, recovering=True).version(where)
+    story.version(where, isr=(1,), leader=1, recovering=True).version(where, isr=(1, 2), leader=1)
+    assert story.version(where, isr=(2,), leader=2).loss.leader == 2
+
+
 # LEADERS OF ONE APPEND
 
 

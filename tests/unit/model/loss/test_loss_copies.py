@@ -289,7 +289,8 @@ def test_copy_that_led_again_is_not_overwritten_by_a_leader_that_was_not_in_sync
         story.version(where, isr=(leader,), leader=leader, recovering=True).version(where, isr=(leader,))
     assert [copy.overwritten for copy in story.loss.copies] == [None, None]
     story.version(where, isr=(3,), leader=3, recovering=True)
-    assert [(copy.broker_id, copy.overwritten) for copy in story.loss.copies] == [(1, None), (2, None)]
+    for loss in story.losses:
+        assert [(copy.broker_id, copy.overwritten) for copy in loss.copies] == [(1, None), (2, None)]
 
 
 def test_copy_that_led_again_is_overwritten_once_all_replicas_are_in_sync() -> None:
