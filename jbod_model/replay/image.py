@@ -314,7 +314,7 @@ def _register_controller(image: Image, record: RegisterControllerRecord, _: Prof
 def _unregister_controller(image: Image, record: UnregisterControllerRecord, _: Profile) -> Image:
     """R-CONTROLLER-2."""
     if record.controller_id not in image.controllers:
-        raise IllegalRecord(f"controller {record.controller_id} is not registered")
+        raise IllegalRecord(f"controller {record.controller_id} is not registered (R-CONTROLLER-2)")
     return replace(image, controllers=_without(image.controllers, record.controller_id))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+from jbod_model.errors import ReplayViolation
 from jbod_model.formats.control_records import ControlRecord, KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from jbod_model.formats.records import (
     BrokerEndpoint,
@@ -326,12 +327,15 @@ class QuorumState:
         return "voter" if self.members[node_id].voter else "observer"
 
     def follow(self, record: Record | ControlRecord, now: RecordMoment) -> QuorumState:
-        """The state after a record of the log."""
+        """The state after a record of the log; ReplayViolation for an unknown controller that is unregistered."""
         match record:
             case RegisterControllerRecord():  # R-VOTER-1
                 node = _registered(record, now)
                 return replace(self, controllers={**self.controllers, node.controller_id: node})
-            case UnregisterControllerRecord():
+            case UnregisterControllerRecord():  # R-CONTROLLER-2
+                if record.controller_id not in self.controllers:
+                    problem = f"controller {record.controller_id} is not registered (R-CONTROLLER-2)"
+                    raise ReplayViolation(now.offset, f"UnregisterControllerRecord: {problem}")
                 left = {
                     controller_id: node
                     for controller_id, node in self.controllers.items()

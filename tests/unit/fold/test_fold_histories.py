@@ -189,6 +189,16 @@ ILLEGAL: list[tuple[str, tuple[Record, ...]]] = [
             r.BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=6, log_dirs=(D0,)),
         ),
     ),
+    # The engine took it for a record without effect.
+    ("controller 100 is not registered (R-CONTROLLER-2)", (r.UnregisterControllerRecord(controller_id=100),)),
+    (
+        "controller 100 is not registered (R-CONTROLLER-2)",
+        (
+            r.RegisterControllerRecord(controller_id=100),
+            r.UnregisterControllerRecord(controller_id=100),
+            r.UnregisterControllerRecord(controller_id=100),
+        ),
+    ),
 ]
 
 
@@ -224,6 +234,7 @@ def test_every_refusal_of_the_fold_has_a_case() -> None:
         (r.ClearElrRecord(topic_name="t"),),
         (r.FenceBrokerRecord(id=1, epoch=5),),
         (BROKER, r.RegisterBrokerRecord(broker_id=2, log_dirs=(D0,))),
+        (r.UnregisterControllerRecord(controller_id=100),),
     ],
 )
 def test_snapshot_that_leans_on_the_state_before_is_refused(tmp_path: Path, records: tuple[Record, ...]) -> None:
