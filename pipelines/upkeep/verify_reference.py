@@ -274,8 +274,7 @@ class History:
                     loading = self.image.emptied()
                 loading = self._applied(loading, entry)
                 snapshot_records += [record for record in (entry.record, entry.control_record) if record is not None]
-                if entry.record is not None:
-                    last = entry
+                last = entry
             else:
                 self._add_state(self._applied(self.image, entry), entry)
                 self._quorum([record for record in (entry.record, entry.control_record) if record is not None], entry)

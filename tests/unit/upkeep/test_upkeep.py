@@ -18,6 +18,8 @@ from deltalake import DeltaTable
 from filelock import FileLock
 
 from jbod_model.errors import UsageError
+from jbod_model.formats.log import LogWriter, write_snapshot
+from jbod_model.formats.records import NoOpRecord, VersionedRecord
 from pipelines import ask
 from pipelines.ask.sizes import keep, kept, sizes
 from pipelines.lake import files
@@ -38,6 +40,7 @@ from tests.support.paths import KAFKAS, metadata_dir
 from tests.support.request_lakes import JoinedLake, request_lines
 from tests.support.tables import in_force, in_order, plain
 from tests.support.volume import amount, rare, sampled
+from tests.support.written import TIME
 
 KAFKA = "kafka-4.1.2"
 LOG = "__cluster_metadata-0"
@@ -454,6 +457,17 @@ def test_verify_by_the_engine_writes_no_file(lake: Path, tmp_path: Path, monkeyp
     before = sorted(tmp_path.rglob("*"))
     assert verify(str(lake), by="engine").differences == []
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_verify_takes_a_snapshot_without_metadata_records(tmp_path: Path) -> None:
+    """The model looked for the last one, and ended in an AssertionError."""
+    (tmp_path / LOG).mkdir()
+    write_snapshot(tmp_path / LOG, [], end_offset=1, epoch=1, timestamp=TIME)
+    writer = LogWriter(base_offset=1)
+    writer.append([VersionedRecord(NoOpRecord(), 0)], epoch=1, timestamp=TIME)
+    writer.write(tmp_path / LOG)
+    local.replay(tmp_path, tmp_path / "lake")
+    assert verify(str(tmp_path / "lake"), by="model").differences == []
 
 
 @pytest.mark.parametrize("by", ["model", rare("engine")])
