@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
 
 from pipelines.lake import files
-from pipelines.lake.delta import RowHash, connect, delta_at, read_parquet, row_hash, run_query
+from pipelines.lake.delta import RowHash, connect, delta_at, read_parquet, reading, row_hash, run_query
 from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
 from pipelines.lake.tables import CHANGES
@@ -56,7 +56,7 @@ def generation_of(lake: LakeUri, delta: DeltaTable) -> int:
     bounds: list[Any] = [file.statistics.get("max.generation") for file in change_files]
     if None not in bounds:
         return max(map(int, bounds), default=0)
-    with connect(lake) as connection:
+    with reading(lake), connect(lake) as connection:
         rows = connection.execute(f"SELECT max(generation) FROM {_all(lake, delta, change_files)}").fetchall()
     return int(rows[0][0] or 0)
 
@@ -66,7 +66,7 @@ def taken_back(lake: LakeUri, delta: DeltaTable, offset: int, before: int, at: d
     later_files = [file for file in live_files(delta) if not file.is_less("max.log_offset", offset)]
     wanted = f"(FROM {in_force(_all(lake, delta, later_files))} WHERE log_offset >= {offset})"
     generation = generation_of(lake, delta) + 1
-    with connect(lake) as connection:
+    with reading(lake), connect(lake) as connection:
         rows = connection.sql(_retractions(wanted, generation)).to_arrow_table()
     return [_write(lake, [_rollback_row(offset, before, offset, "rolled back", at, generation), rows])]
 
@@ -140,7 +140,7 @@ def _difference(
 ) -> list[DataFile]:
     generation = generation_of(lake, delta) + 1
     columns = ", ".join(CONTENT)
-    with connect(lake) as connection:
+    with reading(lake), connect(lake) as connection:
         if same_changes(lake, connection, have, row_hash(lake, connection, CONTENT, wanted)):
             return [_write(lake, [_rollback_row(end, end, end, why, at, generation)])] if always else []
         connection.execute(f"CREATE TEMP TABLE have AS SELECT {columns} FROM {in_force(have)}")

@@ -47,6 +47,7 @@ _BOUNDS = (
     "partition.open_shard",
 )
 _OURS = ("open-", "closed-")
+_DATA_FILE = re.compile(r"/(\w+)/(?:\w+=[^/]+/)?[^/]+\.parquet")
 _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 
 
@@ -114,6 +115,8 @@ def is_table(location: str) -> bool:
 def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
+    from pipelines.lake.tables import way_back
+
     try:
         if version is not None:
             refuse_empty_commits(lake, name, version)
@@ -135,8 +138,8 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
             ) from None
         which = "" if version is None else f" at version {version}, which the ledger names"
         raise UsageError(
-            f"{lake}/{name}: cannot be opened{which} ({what}): jbod optimize "
-            "searches for a newer one with the same rows, and jbod rebuild recreates the tables from the records"
+            f"{lake}/{name}: cannot be opened{which} ({what}): jbod optimize searches for a newer one with the same "
+            f"rows; if there is none, {way_back(lake, name)}"
         ) from None
 
 
@@ -397,13 +400,33 @@ def reading(lake: LakeUri) -> Iterator[None]:
         what = first_line_of(problem)
         if os.strerror(errno.EACCES) in what:
             raise UsageError(f"{lake}: cannot be read ({what}): give this user the right to read it") from None
-        back = "and jbod rebuild recreates the tables from the records"
-        if "/records/" in what or "/ledger/" in what:
-            back = "or restore it from a backup, or replay the log into another --lake"
+        from pipelines.lake.tables import way_back
+
+        named = _DATA_FILE.search(what)
+        table, file = (named[1], "") if named else _damaged(lake)
+        where = f"{file}: " if file else ""
         raise UsageError(
-            f"{lake}: a file of the lake is damaged or gone ({what}): ask again; if it stays, jbod optimize "
-            f"searches for the file that another engine wrote in its place, {back}"
+            f"{lake}: a file of the lake is damaged or gone ({where}{what}): ask again; if it stays, jbod optimize "
+            f"searches for the file that another engine wrote in its place; if there is none, {way_back(lake, table)}"
         ) from None
+
+
+def _damaged(lake: LakeUri) -> tuple[str, str]:
+    """The first table with a file that DuckDB cannot read, and the file: most errors about its content name neither."""
+    from deltalake.exceptions import DeltaError
+
+    from pipelines.lake.tables import BY_NAME
+
+    for name in BY_NAME:
+        with suppress(DeltaError, OSError):
+            table = delta_at(uri_of(f"{lake}/{name}"))
+            for file in data_files(table):
+                rows = read_parquet(lake, name, table, [file["path"]])
+                try:
+                    connect(lake).execute(f"SELECT bit_xor(hash(t)) FROM {rows} t")
+                except duckdb.Error:
+                    return name, f"{name}/{file['path']}"
+    return "", ""
 
 
 def run_query(

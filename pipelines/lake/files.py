@@ -21,7 +21,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from jbod_model.errors import JbodError, UsageError, first_line_of
-from pipelines.lake.tables import BY_NAME, DERIVED, IDS, LEDGER, Table
+from pipelines.lake.tables import BY_NAME, IDS, LEDGER, Table, way_back
 from pipelines.lake.uris import LakeUri
 from pipelines.storage.filesystem import filesystem_of
 from pipelines.storage.objects import fault_of_storage, is_object
@@ -212,11 +212,8 @@ def _read(
 
 def _unreadable(lake: LakeUri, table: Table, path: str, problem: Exception) -> JbodError:
     """The error for a file of a table that cannot be read, with what brings its rows back."""
-    back = "restore it from a backup, or replay the log into another --lake"
-    if table in DERIVED:
-        back = "jbod rebuild recreates the table from the records"
     return fault_of_storage(lake, problem) or UsageError(
-        f"{lake}/{table.name}/{path}: cannot be read ({first_line_of(problem)}): {back}"
+        f"{lake}/{table.name}/{path}: cannot be read ({first_line_of(problem)}): {way_back(lake, table.name)}"
     )
 
 

@@ -25,7 +25,7 @@ from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import PUBLISHED, RESTORED, CommitsSince, commit_info, last_own, misfit_of, since
 from pipelines.lake.ledger import write_head
 from pipelines.lake.lock import alone
-from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table
+from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, LEDGER, RECORDS, REQUESTS, TABLES, Table, way_back
 from pipelines.lake.uris import LakeUri
 from pipelines.lake.written_lake import (
     Identity,
@@ -120,8 +120,7 @@ class LakeWriter(WrittenLake):
         if mending:
             mend(self, LEDGER)
         read_ledger(self)
-        if not mending:
-            self._refuse_empty_commits()
+        self._refuse_empty_commits()
         if not is_new:
             self._open(TABLES[:-1])
         if REQUESTS[0].name in self.versions:
@@ -405,9 +404,7 @@ def mend(lake: WrittenLake, table: Table) -> None:
         delta = lake.tables[table.name]
         version = last_own(lake.path, delta) or 0 if table is LEDGER else lake.versions[table.name]
         if delta.version() < version:
-            raise LakeConflict(
-                f"{lake.path}/{table.name}: {commits.refused}: restore it from a backup, or replay into another --lake"
-            )
+            raise LakeConflict(f"{lake.path}/{table.name}: {commits.refused}: {way_back(lake.path, table.name)}")
         _restore(lake, table, version)
 
 
@@ -449,6 +446,6 @@ def _restore(lake: WrittenLake, table: Table, version: int, *, emptied: bool = F
     except DeltaError as problem:
         raise fault_of_disk(lake.path, problem) or LakeConflict(
             f"{lake.path}/{table.name}: cannot be restored to version {version}, which the ledger names "
-            f"({problem}): a VACUUM may have removed its files; jbod rebuild recreates the tables from the records"
+            f"({problem}): a VACUUM may have removed its files; {way_back(lake.path, table.name)}"
         ) from None
     lake.tables.refresh(table.name)

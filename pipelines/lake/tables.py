@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from shlex import quote
 
 import pyarrow as pa
+
+from pipelines.lake.uris import LakeUri
 
 TIME = pa.timestamp("us", tz="UTC")
 INTS = pa.list_(pa.field("element", pa.int32(), nullable=False))
@@ -376,3 +379,13 @@ TABLES = (RECORDS, *DERIVED, LEDGER)
 REQUESTS = (ASSIGNMENT_REQUESTS, REQUEST_REJECTS)
 """The tables of the request stream. The first ``jbod replay --requests`` creates them."""
 BY_NAME: Mapping[str, Table] = {table.name: table for table in (*TABLES, *REQUESTS)}
+
+
+def way_back(lake: LakeUri, table: str) -> str:
+    """What to do about a damaged table. ``table``: empty if it is not known which one."""
+    folder = quote(f"{lake}/{table}")
+    if any(table == derived.name for derived in DERIVED):
+        return f"jbod rebuild recreates the tables from the records, once {folder} is moved away"
+    if table and table not in BY_NAME:
+        return f"restore it from a backup, or move {folder} away: no other table needs it"
+    return "restore it from a backup, or replay the log into another --lake"

@@ -29,7 +29,7 @@ from pipelines.lake.files import DataFile, partition_values
 from pipelines.lake.foreign import PUBLISHED, STARTED, VERSION, commit_info, last_own
 from pipelines.lake.ledger import HEAD, read_head
 from pipelines.lake.lock import LOCK, RUN, check_held
-from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, LEDGER, OPEN_SHARD, REQUESTS, TABLES, Table
+from pipelines.lake.tables import BY_NAME, CHANGES, LEDGER, OPEN_SHARD, REQUESTS, TABLES, Table, way_back
 from pipelines.lake.uris import LakeUri, commit_name, home_of
 from pipelines.storage import objects
 from pipelines.storage.filesystem import filesystem_of
@@ -163,11 +163,8 @@ def cannot_be_opened(lake: LakeUri, table: Table, problem: Exception) -> JbodErr
         return fault
     if nothing_published(lake):
         advice = f"nothing was published into this lake yet: delete {quote(lake)} and run again"
-    elif table in DERIVED:
-        folder = quote(f"{lake}/{table.name}")
-        advice = f"jbod rebuild recreates the tables from the records, once {folder} is moved away"
     else:
-        advice = "restore it, or replay into another --lake"
+        advice = way_back(lake, table.name)
     return UsageError(f"{lake}/{table.name}: cannot be opened ({first_line_of(problem)}): {advice}")
 
 

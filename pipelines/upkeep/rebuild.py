@@ -29,7 +29,7 @@ from pipelines.lake.changes import rebuild_changes
 from pipelines.lake.delta import connect, read_parquet
 from pipelines.lake.files import DataFile
 from pipelines.lake.publish import LakeWriter, fit, mend
-from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, RECORDS, REQUESTS
+from pipelines.lake.tables import BY_NAME, CHANGES, DERIVED, HISTORY, RECORDS, REQUESTS, way_back
 from pipelines.lake.uris import LakeUri
 from pipelines.lake.written_lake import LiveFile, live_files
 from pipelines.run.rebuild_states import CHUNK, folded
@@ -59,8 +59,8 @@ def rebuild(path: LakeUri, *, say: Say, max_records: int = CHUNK) -> dict[str, i
             made = recompute(lake, lake.end_offset, path, max_records=max_records, newly_known=True)
         except duckdb.Error as problem:
             raise UsageError(
-                f"{path}/{RECORDS.name}: a file is damaged or gone ({first_line_of(problem)}): restore it from a "
-                "backup, or replay the log into another --lake"
+                f"{path}/{RECORDS.name}: a file is damaged or gone ({first_line_of(problem)}): "
+                f"{way_back(path, RECORDS.name)}"
             ) from None
         names, unnamed = _renamed(lake)
         # A state that was folded by other rules than these tables must not be resumed.

@@ -280,7 +280,10 @@ def test_table_of_a_lake_with_records_that_cannot_be_opened_is_never_told_to_be_
     tmp_path: Path, log: Path
 ) -> None:
     assert run(log, tmp_path / "lake") == 0
-    for name, advice in (("brokers", "jbod rebuild recreates the tables"), ("ledger", "restore it, or replay into")):
+    for name, advice in (
+        ("brokers", "jbod rebuild recreates the tables"),
+        ("ledger", "restore it from a backup, or replay"),
+    ):
         lake = shutil.copytree(tmp_path / "lake", tmp_path / name)
         os.truncate(min((lake / name / "_delta_log").glob("*.json")), 20)
         with pytest.raises(UsageError, match=f"/{name}: cannot be opened .*: {advice}") as refused:

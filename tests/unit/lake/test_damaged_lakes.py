@@ -338,3 +338,62 @@ def test_table_whose_log_is_damaged_is_made_anew_as_the_message_says(tmp_path: P
     no_table(lake / "partitions")
     assert left(lake, "rebuild") == (0, "", "")
     assert left(lake, "verify") == (0, "", "")
+
+
+@pytest.mark.parametrize("commit", [-1, -2])
+def test_rebuild_with_an_empty_commit_of_the_records_is_refused(tmp_path: Path, commit: int) -> None:
+    """It rebuilt the tables without the records of that commit, and exited with 0."""
+    lake = tmp_path / "lake"
+    local.replay(metadata_dir("kafka-4.1.2"), lake, most=100)
+    emptied = sorted((lake / "records").glob("_delta_log/*.json"))[commit]
+    content = emptied.read_bytes()
+    emptied.write_bytes(b"")
+    code, out, err = left(lake, "rebuild")
+    assert (code, out) == (2, "") and "records: cannot be opened" in err and "restore it from a backup" in err
+    emptied.write_bytes(content)
+    assert left(lake, "verify") == (0, "", "")
+
+
+def zeroed_data(table: Path) -> None:
+    for file in _data(table):
+        file.write_bytes(bytes(file.stat().st_size))
+
+
+def empty_last_commit(table: Path) -> None:
+    max(table.glob("_delta_log/*.json")).write_text("")
+
+
+def flipped_footers(table: Path) -> None:
+    """DuckDB's error about them names no file."""
+    for file in _data(table):
+        content = bytearray(file.read_bytes())
+        content[-20] ^= 0xFF
+        content[-200:-100] = b"\xff" * 100
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [zeroed_data, flipped_footers, empty_last_commit, no_last_commit])
+@pytest.mark.parametrize("table", sampled(["changes", "brokers", "assignments", "voters"], 2))
+def test_table_comes_back_as_a_question_says(tmp_path: Path, table: str, damage: Callable[[Path], None]) -> None:
+    """jbod rebuild alone did not help where the log of the table was damaged, or data of changes. After an empty commit
+    it said nothing, and the lake stayed as it was."""
+    lake = tmp_path / "lake"
+    local.replay(metadata_dir("kafka-4.1.2"), lake)
+    damage(lake / table)
+    code, out, err = left(lake, "verify")
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert f"jbod rebuild recreates the tables from the records, once {lake}/{table} is moved away" in err
+    (lake / table).rename(tmp_path / "moved")
+    assert left(lake, "rebuild") == (0, "", "")
+    assert left(lake, "verify") == (0, "", "")
+
+
+def test_damaged_table_of_findings_is_moved_away(sound: Path, tmp_path: Path) -> None:
+    """The advice was jbod rebuild, which does not make it."""
+    lake = tmp_path / "lake"
+    shutil.copytree(sound, lake)
+    no_data(lake / "findings")
+    code, out, err = left(lake, "metrics")
+    assert (code, out, err.count("\n")) == (2, "", 1) and f"or move {lake}/findings away" in err
+    (lake / "findings").rename(tmp_path / "moved")
+    assert left(lake, "metrics") == (0, "", "")
