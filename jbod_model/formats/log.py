@@ -138,7 +138,8 @@ class LogReader:
         if self.snapshot is not None:
             yield from self._read_snapshot(self.snapshot)
         yield from self._read_segments(self.next_offset)
-        newest = self.log.newest_snapshot()
+        beyond = any(snapshot.end_offset > self.next_offset for snapshot in self.log.snapshots)
+        newest = self.log.newest_snapshot() if beyond else None  # a snapshot that is not needed is not read
         if newest is not None and newest.end_offset > self.next_offset and newest.epoch >= self._epoch:
             self.snapshot, self.next_offset = newest, newest.end_offset
             yield from self._read_snapshot(newest)

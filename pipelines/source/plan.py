@@ -138,7 +138,9 @@ class Planner:
         first = self.first_offset()
         if first > end:
             cut = [snapshot.path for snapshot in self.snapshots if snapshot.end_offset >= first]
-            why = f" ({', '.join(cut)} is not complete: take it from another controller)" if cut else ""
+            why = ": copy its snapshots (*.checkpoint), too, or take those of another controller"
+            if cut:
+                why = f" ({', '.join(cut)} is not complete: take it from another controller)"
             raise MalformedLog(
                 self.segments[0].path, end, f"gap: the log begins at {first} and no complete snapshot reaches it{why}"
             )

@@ -138,7 +138,7 @@ class MarkerState:
         self._begin = None
 
     def _violate(self, offset: int, problem: str) -> None:
-        self.violation = ReplayViolation(offset, problem)
+        self.violation = ReplayViolation(offset, f"{problem}: {WRITTEN_SO}")
 
     @property
     def open_from(self) -> int | None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jbod_model.errors import MalformedLog
 from jbod_model.formats.batch import crc32c, write_batch
 from jbod_model.formats.codec import encode
 from jbod_model.formats.control_records import LeaderChangeMessage
@@ -130,6 +131,27 @@ def test_snapshot_with_any_byte_flipped_or_cut_ends_alike(tmp_path: Path) -> Non
         outcome = agreed(tmp_path)
         kinds.add(outcome if isinstance(outcome, str) else len(outcome))
     assert {"MalformedLog", 7, 6} >= kinds >= {"MalformedLog", 7}
+
+
+def test_damaged_snapshot_that_is_not_needed_is_not_read(tmp_path: Path) -> None:
+    """R-LOG-4: the plain reader refused the log, which reaches back to offset 0 and beyond the snapshot."""
+    small().write(tmp_path)
+    expected = agreed(tmp_path)
+    path = write_snapshot(tmp_path, [VersionedRecord(*SMALL[0])], end_offset=6, epoch=2, timestamp=TIME)
+    path.chmod(0o600)
+    for damaged in (bytes(100), path.read_bytes()[:-90] + bytes(90), b""):
+        path.write_bytes(damaged)
+        assert agreed(tmp_path) == expected
+
+
+def test_log_without_the_snapshots_before_it_says_to_copy_them(tmp_path: Path) -> None:
+    """It said only that none reaches it."""
+    writer = LogWriter(base_offset=6)
+    writer.append([VersionedRecord(*SMALL[3])], epoch=2, timestamp=TIME)
+    writer.write(tmp_path)
+    with pytest.raises(MalformedLog, match=r"offset 0: gap: .*: copy its snapshots \(\*\.checkpoint\), too"):
+        list(fast(tmp_path))
+    assert agreed(tmp_path) == "MalformedLog"
 
 
 def test_real_log_with_sampled_bytes_flipped_ends_alike(tmp_path: Path) -> None:

@@ -367,7 +367,7 @@ WRITTEN_SO = (
 )
 
 
-@pytest.mark.parametrize("what", ["no record", "no controller"])
+@pytest.mark.parametrize("what", ["no record", "no controller", "no transaction"])
 def test_record_that_is_refused_in_a_sound_batch_is_named_with_the_way_out(tmp_path: Path, what: str) -> None:
     """Cause: only bytes with a wrong checksum had one."""
     log_dir = tmp_path / "log"
@@ -376,7 +376,9 @@ def test_record_that_is_refused_in_a_sound_batch_is_named_with_the_way_out(tmp_p
     at, batch = next((at, batch) for at, batch in batches_of(path) if len(batch.values) > 1)
     cut = [value[:-3] for value in batch.values]
     removed = encode(VersionedRecord(r.RemoveTopicRecord(topic_id=Uuid(5, 7)), 0))
-    replace_batch(path, at, batch, cut if what == "no record" else [removed] * len(batch.values))
+    ended = encode(VersionedRecord(r.EndTransactionRecord(), 0))
+    made = {"no record": cut, "no controller": [removed] * len(cut), "no transaction": [ended] * len(cut)}
+    replace_batch(path, at, batch, made[what])
     log = LogLake.of(LogOptions(path=str(log_dir))).log
     assert type(log.refusal) is (MalformedLog if what == "no record" else ReplayViolation)
     assert str(log.refusal).count(WRITTEN_SO) == 1
