@@ -179,7 +179,7 @@ class Labels(_Section):
 class Settings(_Section):
     """All settings. Immutable."""
 
-    lake: PathText = "lake"
+    lake: Annotated[str, Pattern(r"^[^\x00]+$")] = "lake"
     replay: ReplaySettings = ReplaySettings()
     quorum: QuorumSettings = QuorumSettings()
     requests: RequestSettings = RequestSettings()

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -214,6 +215,7 @@ class _Readable(Base):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Reads the words of the command line. The error about a wrong value is one sentence."""
+        _refuse_missing(self.get_params(ctx), args)
         try:
             rest: list[str] = super().parse_args(ctx, args)
         except typer.BadParameter as problem:
@@ -229,6 +231,19 @@ class Command(_Readable, TyperCommand):
 
 class Group(_Readable, TyperGroup):
     """A group of commands with readable help and errors."""
+
+
+def _refuse_missing(parameters: Iterable[Any], words: list[str]) -> None:
+    """Raises UsageError for an empty value, and for an option in place of one: ``--lake $LAKE --json`` without LAKE.
+
+    jbod would read the current directory, or write a lake into a folder ``--json``.
+    """
+    options = {name: each.is_flag for each in parameters if each.param_type_name == "option" for name in each.opts}
+    for before, word in pairwise(["jbod", *words]):
+        if word == "" or (word.endswith("=") and options.get(word[:-1]) is False):
+            raise UsageError(f"{word[:-1] or before}: the value is empty")
+        if options.get(before) is False and word in options:
+            raise UsageError(f"{before}: its value is missing: {word} is an option")
 
 
 def _type(parameter: Any, ctx: Any) -> str | None:  # noqa: ARG001

@@ -85,6 +85,7 @@ def test_settings_files_later_ones_win(monkeypatch: pytest.MonkeyPatch, tmp_path
             "process, home, archive, workers, jvm",
         ),
         ('lake: "a\\0b"', r"bad.yaml: lake: 'a\x00b' is invalid: string should match"),  # was a traceback
+        ('lake: ""', "bad.yaml: lake: '' is invalid: string should match"),  # was the current directory
         ('labels: {sources: ["a\\0b"]}', r"bad.yaml: labels.sources.0: 'a\x00b' is invalid"),
         ("lake: [", "bad.yaml: line 1: not valid YAML"),
         pytest.param("[" * 20_000, "bad.yaml: settings are nested too deeply", id="deep"),  # was a traceback

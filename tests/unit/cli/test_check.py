@@ -113,7 +113,7 @@ def test_check_as_json_is_one_object(dying: Path, capsys: pytest.CaptureFixture[
     ("arguments", "line"),
     [
         (["--only", "B-99"], "jbod: --only B-99: no such check: jbod check --list names all of them"),
-        (["--only", ""], "jbod: --only : no such check"),
+        (["--only", ""], "jbod: --only: the value is empty"),
         (["--only", "B-26"], "jbod: --only B-26: the tables cannot decide this one: jbod disks, on the machine"),
         (["--at-offset", "99"], "{lake}: offset 99 is after the newest published one, 7"),
         (["--at-offset", "1", "--at-time", "0"], "jbod: --at-offset and --at-time: give one of them"),

@@ -202,6 +202,28 @@ def test_lake_below_a_tilde_that_no_shell_has_replaced_is_refused_and_makes_noth
     assert not [*Path.cwd().iterdir()]
 
 
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["replay", "LOG", "--lake", ""], "--lake: the value is empty"),
+        (["replay", "LOG", "--lake="], "--lake: the value is empty"),
+        (["replay", "LOG", "--lake", "--json"], "--lake: its value is missing: --json is an option"),
+        (["offline", "--lake", "--at-offset", "3"], "--lake: its value is missing: --at-offset is an option"),
+        (["whatif", "--fail", "--lake", "lake"], "--fail: its value is missing: --lake is an option"),
+        (["offline", ""], "offline: the value is empty"),
+    ],
+)
+def test_option_without_its_value_is_refused_and_makes_nothing(
+    words: list[str], wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where a variable of the shell is not set. A replay made the lake ``--json``, or removed the folder in which it
+    was started."""
+    monkeypatch.chdir(tmp_path)
+    assert run(*(word.replace("LOG", str(metadata_dir(KAFKA))) for word in words)) == 2
+    assert capsys.readouterr().err == f"jbod: {wrong}\n"
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("folder", ["", "/__cluster_metadata-0"])
 @pytest.mark.parametrize("command", ["offline", "rebuild"])
 def test_log_in_place_of_a_lake_is_said_to_be_one(
