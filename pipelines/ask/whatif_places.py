@@ -79,7 +79,7 @@ def find_place(lake: Lake, text: str, *, listed: bool = False) -> Place:
             known = ", ".join(map(str, sorted(registered))) or "none"
             raise UsageError(f"{text}: broker {broker} is not registered at offset {lake.offset}; registered: {known}")
         return Place(broker, state)
-    directory = _find_directory(lake, text, broker, prefix, online if listed else ())
+    directory = _find_directory(lake, text.removesuffix(":"), broker, prefix, online if listed else ())
     here = directory in online
     metadata = metadata_directories(lake).get(broker) == directory
     return Place(broker, state, directory, here, here and len(online) == 1, metadata)
