@@ -380,7 +380,7 @@ def report(
         from pipelines.report.page import page, write_page
 
         size = write_page(out, page(content))
-        typer.echo(f"{out}: {size / 1e6:.1f} MB. {content.headline}", err=as_json)
+        typer.echo(f"{out}: {size / 1e3:,.0f} kB. {content.headline}", err=as_json)
     if as_json:
         print_json(content.as_json(), opened)
     refuse_damage(opened)

@@ -114,7 +114,7 @@ def report(
 
     answers = _answers("status", file)
     size = write_page(str(out), fleet_page(answers, out, datetime.now(UTC)))
-    typer.echo(f"{out}: {size / 1e6:.1f} MB. {headline(answers)}")
+    typer.echo(f"{out}: {size / 1e3:,.0f} kB. {headline(answers)}")
     _leave("status", answers)
 
 

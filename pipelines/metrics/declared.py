@@ -174,9 +174,8 @@ def as_json(families: Iterable[GaugeMetricFamily]) -> dict[str, Any]:
 
 
 def write(families: Iterable[GaugeMetricFamily], out: Path) -> None:
-    """Writes the same to a file in one step: a reader sees the old or the new content. Creates its folder."""
+    """Writes the same to a file in one step: a reader sees the old or the new content."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
         write_to_textfile(str(out), _Measured(families))
     except OSError as problem:
         raise UsageError(f"--out {out}: cannot be written: {problem.strerror}") from None
