@@ -60,7 +60,7 @@ def run_checks(lake: Lake, only: Sequence[str] = (), settings: Settings | None =
     """The findings of the checks (all, or those with these ids or names): most severe first, by check and subject."""
     checks = chosen(only)
     make_views(lake, settings or load(), [check.sql for check in checks])
-    return in_order(finding(check, row) for check in checks for row in _rows(lake, check))
+    return in_order(finding(check, row, lake.snapshots) for check in checks for row in _rows(lake, check))
 
 
 def _rows(lake: Lake, check: Check) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
@@ -68,6 +68,8 @@ class Finding(NamedTuple):
     from_time: datetime
     finding: str
     advice: str
+    from_snapshot: bool = False
+    """Known from a snapshot: it began at or before that offset."""
     grade: int = 0
     """0 for the worst findings of a check; larger ones come after them."""
 
@@ -98,8 +100,8 @@ def subject(
     return place or "the cluster"
 
 
-def finding(check: Check, row: Mapping[str, Any]) -> Finding:
-    """Builds the finding from a row of the check's SQL."""
+def finding(check: Check, row: Mapping[str, Any], snapshots: Collection[int]) -> Finding:
+    """Builds the finding from a row of the check's SQL. ``snapshots``: the offsets of those that the lake has."""
     return Finding(
         check=check,
         severity=row.get("severity") or check.severity,
@@ -113,5 +115,6 @@ def finding(check: Check, row: Mapping[str, Any]) -> Finding:
         from_time=row["from_time"],
         finding=check.finding.format_map(row),
         advice=check.advice.format_map(row),
+        from_snapshot=row["from_offset"] in snapshots,
         grade=row.get("grade") or 0,
     )

@@ -78,7 +78,7 @@ def check(
         return document if validation is None else document | {"expectations": validation.as_json()}
 
     def show(out: Screen) -> None:
-        show_findings(out, lake.offset, lake.time, ran, findings, chosen, query.every, lake.snapshots)
+        show_findings(out, lake.offset, lake.time, ran, findings, chosen, query.every)
         if validation is not None:
             show_validation(out, validation)
 

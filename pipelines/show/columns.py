@@ -338,6 +338,7 @@ CHECK = RowTable(
         Column("replica_index", "int", "position in the partition's replicas"),
         Column("from_offset", "int", "offset of the record that caused it"),
         Column("from_time", "time", "append time of that record"),
+        Column("from_snapshot", "bool", "known from a snapshot: it began at or before that offset"),
         Column("finding", "string", "what is wrong"),
         Column("advice", "string", "what to do next"),
         Column("key", "string", "check and subject: the same while the same subject has this problem"),

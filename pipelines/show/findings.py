@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -30,13 +30,9 @@ def show_findings(
     findings: Sequence[Finding],
     chosen: Chosen,
     every: bool = False,
-    snapshots: Collection[int] = (),
 ) -> None:
-    """The chosen findings by check and by cause, with a few subjects of each, or ``every`` one.
-
-    ``snapshots``: the offsets of snapshots, at or before which a finding began that they have.
-    """
-    since = partial(_since, time=time, snapshots=snapshots)
+    """The chosen findings by check and by cause, with a few subjects of each, or ``every`` one."""
+    since = partial(_since, time=time)
     say(out, f"At offset {offset}, {when(time)}: {_answer(ran, findings)}.", "bold")
     show_selection(out, chosen)
     for (severity, check), group in groupby(chosen.rows, key=lambda row: (row.severity, row.check)):
@@ -77,8 +73,8 @@ def _begin(finding: Finding) -> int:
     return finding.from_offset
 
 
-def _since(finding: Finding, time: datetime, snapshots: Collection[int]) -> str:
-    since = "at or before" if finding.from_offset in snapshots else "since"
+def _since(finding: Finding, time: datetime) -> str:
+    since = "at or before" if finding.from_snapshot else "since"
     return f"{since} offset {finding.from_offset}, {age(finding.from_time, time)}"
 
 

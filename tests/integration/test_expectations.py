@@ -67,7 +67,7 @@ def test_checks_on_spark_find_what_they_find_in_duckdb(
     write_lake(tmp_path / "lake", [entry for entry in read_log(metadata_dir(kafka)) if entry.offset <= offset])
     lake = Lake.open(tmp_path / "lake")
     with spark_views(small, lake, load()):
-        spark_findings = spark_checks(small)
+        spark_findings = spark_checks(small, lake.snapshots)
     assert spark_findings == run_checks(lake)
     assert len({finding.check.id for finding in spark_findings}) >= 4
 
@@ -76,7 +76,7 @@ def test_checks_of_requests_on_spark_find_what_they_find_in_duckdb(small: SparkS
     lake = asking().request("t", 1, 1, "a", error=6).lake(tmp_path)
     checks = chosen(["B-01", "B-02"])
     with spark_views(small, lake, load()):
-        spark_findings = spark_checks(small, checks)
+        spark_findings = spark_checks(small, lake.snapshots, checks)
     assert spark_findings == run_checks(lake, ["B-01", "B-02"])
     assert len({finding.finding for finding in spark_findings}) == 5
 
@@ -86,7 +86,7 @@ def test_checks_of_sizes_on_spark_find_what_they_find_in_duckdb(small: SparkSess
     lake = story.sized(1, a=(46, 100, 9), b=(10, 100, 80), c=(1, 100, 90)).lake(tmp_path)
     checks = chosen(["B-38", "B-39", "B-40"])
     with spark_views(small, lake, load()):
-        spark_findings = spark_checks(small, checks)
+        spark_findings = spark_checks(small, lake.snapshots, checks)
     assert spark_findings == run_checks(lake, ["B-38", "B-39", "B-40"])
     assert {finding.check.id for finding in spark_findings} == {"B-38", "B-39", "B-40"}
 

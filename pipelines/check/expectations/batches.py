@@ -14,7 +14,7 @@ frees sorted, shuffled and broadcast data at the end of a job. The data of all r
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -150,7 +150,7 @@ def session(lake: Lake, settings: Settings) -> SparkSession:
 @contextmanager
 def _in_spark(spark: SparkSession, lake: Lake, settings: Settings) -> Iterator[ValidatedBatches]:
     with spark_views(spark, lake, settings) as tables:
-        broken, findings = spark_contracts(spark), spark_checks(spark)
+        broken, findings = spark_contracts(spark), spark_checks(spark, lake.snapshots)
         yield ValidatedBatches("spark", lambda: broken, lambda: findings, tables.__getitem__, spark.createDataFrame)
 
 
@@ -226,13 +226,13 @@ def spark_contracts(spark: SparkSession) -> list[Broken]:
     ]
 
 
-def spark_checks(spark: SparkSession, checks: Sequence[Check] = CHECKS) -> list[Finding]:
+def spark_checks(spark: SparkSession, snapshots: Collection[int], checks: Sequence[Check] = CHECKS) -> list[Finding]:
     """The findings of the checks, as from ``run_checks``. The views must exist."""
     findings = []
     for check in checks:
         for (text,) in _as_json(spark.sql(spark_sql(check.sql))).collect():
             row = json.loads(text)
-            findings.append(finding(check, row | {"from_time": time_of(row["from_time"])}))
+            findings.append(finding(check, row | {"from_time": time_of(row["from_time"])}, snapshots))
     return in_order(findings)
 
 

@@ -155,6 +155,8 @@ def test_broker_and_directory_that_are_so_in_the_first_snapshot_have_been_so_at_
         findings = answer_of(log, "check", "--only", "offline-partition")
         assert ("every replica is offline (at or before offset 405, 0 s)" in findings) == (log == "log")
         assert "since offset 405" not in findings
+        listed = json.loads(answer_of(log, "check", "--only", "offline-partition", "--json"))["findings"]
+        assert {row["from_snapshot"] for row in listed if row["from_offset"] <= 405} == {log == "log"}
         waiting = answer_of(log, "assignments")
         assert ("≤ 405" in waiting) == (log == "log")
         assert "No requests are known: jbod replay LOG_DIR --requests FILE adds them to a lake." in waiting
