@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -136,10 +137,13 @@ def test_replica_in_no_known_directory_puts_every_directory_of_its_broker_at_ris
     """The answer began with "0 of 2 directories cannot fail", and whatif said that each may lose the last copy."""
     a, b = Uuid(1, 1000), Uuid(1, 1001)
     made = one_topic(partition((1, KAFKA_IDS.unassigned)), registered=brokers((a, b)))
-    answer = risk(Lake.open(lake_of(tmp_path / "lake", made)))
+    lake = Lake.open(lake_of(tmp_path / "lake", made))
+    answer = risk(lake)
     assert [(exposure.harmless, exposure.unplaced_at_risk) for exposure in answer.directories] == [(True, 1)] * 2
     run = CliRunner().invoke(application(["risk"]), ["risk", "--lake", str(tmp_path / "lake")])
     assert "2 more directories may not: no record says" in run.stdout
+    rows = json.loads(CliRunner().invoke(application(["risk"]), [*"risk --json --lake".split(), lake.path]).stdout)
+    assert [row["unplaced_at_risk"] for row in rows["directories"]] == [1, 1]
 
 
 @pytest.mark.exhaustive
@@ -213,6 +217,8 @@ def test_broker_that_is_the_majority_of_controllers_costs_every_election_too(tmp
         "Nobody could elect leaders without broker 1, broker 2: the quorum of controllers would have no majority: "
         "1 of 3 voters would be left, as broker 3 is fenced, and it takes 2." in " ".join(run.stdout.split())
     )
+    rows = json.loads(CliRunner().invoke(application(["risk"]), [*"risk --json --lake".split(), lake.path]).stdout)
+    assert {row["broker_id"]: bool(row["no_quorum"]) for row in rows["brokers"]} == {1: True, 2: True, 4: False}
 
 
 def test_failure_of_the_majority_of_controllers_puts_no_eligible_replica_in_sync(tmp_path: Path) -> None:
