@@ -35,6 +35,7 @@ from pipelines.show.text import (
     many,
     rate_in_words,
     say,
+    say_command,
     show_chosen,
     show_fault,
     show_rest,
@@ -375,7 +376,7 @@ def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
         say(out, "  --into DIR writes the files; --json prints them.", "yellow")
     most = None if every else MOST_STEPS
     for number, command in enumerate(answer.commands[:most], 1):
-        say(out, f"  {number}. {command}", hang=5)
+        say_command(out, f"  {number}. {command}")
     show_rest(out, len(answer.commands[MOST_STEPS:]) if most else 0, indent="  ")
     say(out, "  Begin a step when the verification of the one before says that it is complete.")
     if any(step.waits or any(step.undo_waits) for step in answer.steps):
@@ -385,7 +386,7 @@ def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
         without = f" ({many(rest, 'partition')} cannot go back: a broker or a disk of it is down)" if rest else ""
         say(out, f"  To undo it{without}:")
         for command in answer.undo[:most]:
-            say(out, f"     {command}", hang=5)
+            say_command(out, f"     {command}")
         show_rest(out, len(answer.undo[MOST_STEPS:]) if most else 0, indent="     ")
     else:
         say(out, "  It cannot be undone: the old brokers or disks are down.")
@@ -412,6 +413,6 @@ def show_undo(out: Screen, answer: Undo, _chosen: Chosen, _every: bool = False) 
         )
         say(out, f"Execute it to undo the file. {ends}")
         for command in (answer.cancel, answer.command, answer.verify):
-            say(out, f"  {command}", hang=4)
+            say_command(out, f"  {command}")
         if not answer.path:
             say(out, "--into DIR writes it; --json prints it.", "yellow")

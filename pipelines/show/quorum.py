@@ -12,7 +12,18 @@ from pipelines.ask.upgrade import Blocker, UpgradeCheck, named
 from pipelines.quorum.live import LiveQuorum
 from pipelines.show.answers import since_offset
 from pipelines.show.rows import Chosen
-from pipelines.show.text import Screen, age, listed, many, say, show_selection, show_table, show_title, when
+from pipelines.show.text import (
+    Screen,
+    age,
+    listed,
+    many,
+    say,
+    say_command,
+    show_selection,
+    show_table,
+    show_title,
+    when,
+)
 
 
 def show_quorum(out: Screen, answer: QuorumAnswer, chosen: Chosen) -> None:
@@ -141,7 +152,7 @@ def show_upgrade_check(out: Screen, answer: UpgradeCheck, chosen: Chosen, _every
         _show_blockers(out, answer)
     elif answer.command:
         show_title(out, "What to do")
-        say(out, f"  {answer.command}")
+        say_command(out, f"  {answer.command}")
     say(out)
     wanted = ">WANTED" if answer.to else ">NEXT"
     show_table(
@@ -185,10 +196,10 @@ def _show_blockers(out: Screen, answer: UpgradeCheck) -> None:
     for number, blocker in enumerate(answer.blockers, 1):
         say(out, f"  {number}. {blocker.advice}", hang=5)
         if blocker.command:
-            say(out, f"     {blocker.command}", hang=7)
+            say_command(out, f"     {blocker.command}")
     if answer.command and answer.to:
         say(out, f"  {len(answer.blockers) + 1}. then raise the level", hang=5)
-        say(out, f"     {answer.command}", hang=7)
+        say_command(out, f"     {answer.command}")
 
 
 def _seen(blocker: Blocker, answer: UpgradeCheck) -> str:

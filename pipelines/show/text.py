@@ -113,6 +113,11 @@ def say(out: Screen, text: str = "", style: str = "", hang: int = 0) -> None:
     out.print(Text(text, style))
 
 
+def say_command(out: Screen, text: str) -> None:
+    """Prints a command on one line, however narrow the terminal is: copied from several lines it would not run."""
+    out.print(Text(plain(text, out.names)), soft_wrap=True)
+
+
 def show_title(out: Screen, title: str) -> None:
     """An empty line, and what the lines below it are."""
     say(out)

@@ -354,6 +354,17 @@ def test_answer_fits_the_terminal(lake: str, columns: int, words: tuple[str, ...
     assert max(len(re.sub("\x1b\\[[0-9;]*m", "", line)) for line in output.splitlines()) <= columns
 
 
+@pytest.mark.parametrize("words", [("plan", "drain", "2:UHW"), ("upgrade-check", "--to", "4.4")])
+def test_command_to_copy_is_one_line_on_a_narrow_terminal(
+    lake: str, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    """Cause: the first line of a pasted command ended after ``--execute``, and the shell ran it."""
+    piped = leave(capsys, *words, "--at-offset", "150", "--lake", lake)[1]
+    commands = [line for line in piped.splitlines() if "kafka-" in line and "--bootstrap-server" in line]
+    assert commands and max(map(len, commands)) > 80
+    assert {*commands} <= {*on_terminal(*words, "--at-offset", "150", "--lake", lake, columns=80)[1].splitlines()}
+
+
 @pytest.mark.exhaustive
 def test_heading_keeps_its_words_on_a_narrow_terminal(lake: str) -> None:
     """Cause: a column became as narrow as its cells: ``REPLI`` over ``CAS``, and an error if all cells were empty."""
