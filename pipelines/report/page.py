@@ -192,9 +192,11 @@ def _exposure(exposure: Exposure, names: Names) -> dict[str, Any]:
 
 def write_page(path: str, text: str) -> int:
     """Writes the whole page or nothing, and creates its folder. Returns the size in bytes. Raises UsageError."""
-    target = Path(path)
+    target = Path(path).resolve()
     if target.is_dir():
         raise UsageError(f"--out {path}: that is a directory: name a file in it")
+    if target.exists() and not target.is_file():  # it would be replaced, for root even /dev/null
+        raise UsageError(f"--out {path}: that is no file: name one")
     part = target.with_name(f".{target.name}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

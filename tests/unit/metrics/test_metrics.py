@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 import subprocess
 import sys
@@ -156,6 +157,7 @@ def test_metrics_in_json_are_the_same_samples(lake: Path) -> None:
         (["--lake", "nowhere"], "nowhere: no lake there"),
         (["--lake", "LAKE", "--out", "file/jbod.prom"], "--out file/jbod.prom: cannot be written: Not a directory"),
         (["--lake", "LAKE", "--out", "mistyped/a.prom"], "--out mistyped/a.prom: cannot be written: No such file or"),
+        (["--lake", "LAKE", "--out", "pipe"], "--out pipe: that is no file: name one"),
         (["--lake", "LAKE", "--out", "jbod.prom", "--json"], "--out and --json: give one of them"),
         (["--lake", "LAKE", "--log", "missing"], "missing is not a directory"),
     ],
@@ -170,11 +172,13 @@ def test_metrics_bad_usage_is_one_line_and_leaves_with_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SystemExit) as left:
         main.main(["metrics", *(str(lake) if word == "LAKE" else word for word in arguments)])
     printed = capsys.readouterr()
     assert (left.value.code, printed.out, printed.err.count("\n")) == (2, "", 1)
     assert line in printed.err
+    assert (tmp_path / "pipe").is_fifo()  # as /dev/null, which was replaced by a file if root asked
 
 
 def test_metrics_start_no_jvm_and_no_engine(lake: Path) -> None:

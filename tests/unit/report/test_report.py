@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
 import resource
 from collections import Counter
@@ -310,17 +311,20 @@ def test_report_command_refuses_what_it_cannot_do(
     cases: list[tuple[list[object], str]] = [
         (["--lake", lake], "give --out FILE.html for the page, or --json"),
         (["--lake", lake, "--out", tmp_path], "that is a directory"),
+        (["--lake", lake, "--out", tmp_path / "pipe"], "that is no file"),
         (["--lake", lake, "--out", tmp_path / "file" / "r.html"], "cannot be written: File exists"),
         (["--lake", tmp_path, "--out", tmp_path / "r.html"], "no lake there"),
         (["--lake", lake, "--at-offset", 100_000, "--out", tmp_path / "r.html"], "after the newest published one"),
     ]
     (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
     for words, problem in cases:
         assert left("report", "--quiet", *words) == 2
         message = capsys.readouterr().err
         assert problem in message
         assert message.count("\n") == 1
     assert not (tmp_path / "r.html").exists()
+    assert (tmp_path / "pipe").is_fifo()  # as /dev/null, which was replaced by a page if root asked
 
 
 def test_page_without_room_leaves_nothing_behind(tmp_path: Path) -> None:
