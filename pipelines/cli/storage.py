@@ -82,11 +82,25 @@ def _directories(
     if config is None:
         if not paths:
             raise UsageError("give the broker's directories, or --config with its server.properties")
+        for path in paths:
+            _refuse_folder(Path(path))
         return paths, metadata_dir, None
     if paths:
         raise UsageError("give directories or --config, not both")
     settings = read_server_config(config)
     return settings.log_dirs, metadata_dir or settings.metadata_dir, settings.node_id
+
+
+def _refuse_folder(path: Path) -> None:
+    """Raises UsageError for a folder that is no log directory and has some."""
+    from pipelines.ask.log_dirs import mounted_disks
+
+    try:
+        inside = mounted_disks(path)
+    except (OSError, ValueError, UsageError):
+        return  # the answer says what is wrong with it
+    if inside != [path]:
+        raise UsageError(f"{path}: is a folder of log directories: name each of them: {path}/*")
 
 
 def _count_replicas(path: str, pattern: re.Pattern[str]) -> int:

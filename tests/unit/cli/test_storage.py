@@ -152,6 +152,14 @@ def test_disks_without_a_directory_are_bad_usage() -> None:
     assert isinstance(run("disks").exception, UsageError)
 
 
+def test_folder_of_log_directories_is_bad_usage(tmp_path: Path) -> None:
+    """Cause: ``jbod disks /data`` said that no disk can be read, and how to format it."""
+    broker(tmp_path)
+    assert str(run("disks", tmp_path).exception) == (
+        f"{tmp_path}: is a folder of log directories: name each of them: {tmp_path}/*"
+    )
+
+
 def test_disks_of_a_server_config_include_the_metadata_directory(tmp_path: Path) -> None:
     disks = broker(tmp_path)
     config = tmp_path / "server.properties"
