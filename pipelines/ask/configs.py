@@ -16,6 +16,7 @@ from jbod_model.formats.records import (
     ZkMigrationStateRecord,
 )
 from jbod_model.formats.schema import TYPE_NAMES
+from jbod_model.profiles import PROFILES, Profile, as_released, release_of
 from jbod_model.replay.image import min_isr_of
 from pipelines.ask.advice import few
 from pipelines.lake.reader import Lake
@@ -150,6 +151,15 @@ def features(lake: Lake) -> dict[str, int]:
     for record in _decoded(lake, FeatureLevelRecord):
         levels[record.name] = record.feature_level
     return {name: level for name, level in sorted(levels.items()) if level}  # R-FEATURE-1
+
+
+def oldest_rules(lake: Lake) -> Profile:
+    """The rules of the oldest release among the controllers: any of them may lead when the plan runs (R-RELEASE-4)."""
+    ((level,),) = lake.query(
+        f"SELECT min(highest_levels[list_position(features, $1)]) FROM {lake.at('controllers')}", [METADATA_VERSION]
+    )
+    finalized = features(lake).get(METADATA_VERSION, 0)
+    return as_released(PROFILES[lake.published.profile], release_of(finalized if level is None else level))
 
 
 def zookeeper_brokers(lake: Lake) -> frozenset[int]:

@@ -15,15 +15,13 @@ from typing import Any
 
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.errors import UsageError
-from jbod_model.formats.metadata_version import METADATA_VERSION
 from jbod_model.ids import Uuid
 from jbod_model.plan import Outcome, Target, can_join, outcomes
-from jbod_model.profiles import PROFILES, Profile, as_released, release_of
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
 from pipelines.ask.advice import brokers_in_words
-from pipelines.ask.configs import MinIsr, features, forgotten, min_isr
+from pipelines.ask.configs import MinIsr, forgotten, min_isr, oldest_rules
 from pipelines.ask.json_values import NamedPartition, members
-from pipelines.ask.lost_data import losses
+from pipelines.ask.lost_data import losses, perhaps_offline
 from pipelines.ask.starting import not_taken_back, until_restart, without_a_disk
 from pipelines.ask.whatif_places import as_repaired, directories_by_path, image_of
 from pipelines.lake.reader import Lake
@@ -46,9 +44,7 @@ NEVER_ENDS = (
     "reassignment first (kafka-reassign-partitions --cancel)"
 )
 """Why a reassignment back to some of the replicas is never done (R-RELEASE-4)."""
-NO_WAY_BACK = (
-    "do not cancel it while only added replicas are in sync: Kafka refuses that, or elects one that lacks writes"
-)
+NO_WAY_BACK = "do not cancel it while no old replica is in sync: Kafka refuses that, or elects one that may lack writes"
 """R-REASSIGN-3, R-REASSIGN-5."""
 BLOCKING = (REFUSED, NO_COPY, UNCLEAN, STUCK, UNDER_MIN_ISR, DIRECTORY, NO_ROOM)
 """What a plan must not have. Directory: one that a replica is to be placed in is offline, cordoned or elsewhere."""
@@ -211,18 +207,10 @@ def judge(
         broken,
         refusal,
         not_taken_back(lake),
+        perhaps_offline(lake, default_min_isr),
     )
     partitions = [judged.planned(key, entry) for key, entry in entries.items()]
     return PlanCheck(lake.offset, lake.time, by_finding(partitions), fault=fault)
-
-
-def oldest_rules(lake: Lake) -> Profile:
-    """The rules of the oldest release among the controllers: any of them may lead when the plan runs (R-RELEASE-4)."""
-    ((level,),) = lake.query(
-        f"SELECT min(highest_levels[list_position(features, $1)]) FROM {lake.at('controllers')}", [METADATA_VERSION]
-    )
-    finalized = features(lake).get(METADATA_VERSION, 0)
-    return as_released(PROFILES[lake.published.profile], release_of(finalized if level is None else level))
 
 
 def by_finding(partitions: Sequence[Planned]) -> Sequence[Planned]:
@@ -347,6 +335,8 @@ class _Judge:
     refusal: Callable[[int, str], str]
     not_taken_back: Mapping[tuple[str, int, int], str]
     """Topic, partition, broker -> the directory that failed with a replica (R-HOST-3)."""
+    perhaps_offline: Mapping[tuple[str, int], Collection[int]]
+    """Topic id, partition -> the brokers whose replica counts as online, and may not be (R-ACT-1)."""
 
     def planned(self, key: Target, entry: ReassignedPartition) -> Planned:
         """One partition, with its findings."""
@@ -385,6 +375,9 @@ class _Judge:
             return
         if partition.name in self.uncopied and (partition.adds or partition.removes):
             yield NO_COPY, "no complete copy is online"
+        perhaps = self.perhaps_offline.get((str(self.image.topic_ids[partition.topic]), partition.partition), ())
+        if partition.removes and {*partition.target} <= {*perhaps}:  # nothing is copied before the others are deleted
+            yield NO_COPY, f"{brokers_in_words(partition.target)} may have it in a directory that is not online"
         if done.begun_recovery > was.leader_recovery_state or done.begun_leader not in (-1, was.leader, *was.named):
             yield UNCLEAN, f"broker {done.begun_leader} is elected, which lacks writes"
         dead = [broker for broker in partition.target if not _runs(self.image.brokers.get(broker))]
@@ -421,7 +414,7 @@ class _Judge:
         if was.adding_replicas or was.removing_replicas:
             dropped = [broker for broker in was.adding_replicas if broker not in partition.target]
             yield REPLACES, f"{brokers_in_words(dropped)} may have copied already" if dropped else ""
-            yield REPLACES, NO_WAY_BACK if only_added(was.isr, was.adding_replicas) else ""
+            yield REPLACES, NO_WAY_BACK if leaves_none_in_sync(was.isr, was.adding_replicas) else ""
         kept = [
             broker for broker in was.isr if broker not in was.adding_replicas and _runs(self.image.brokers.get(broker))
         ]
@@ -494,6 +487,6 @@ def _runs(broker: BrokerRegistration | None) -> bool:
     return broker is not None and broker.is_active
 
 
-def only_added(isr: Sequence[int], adding: Sequence[int]) -> bool:
-    """Whether the replicas in sync are all being added."""
-    return bool(isr) and {*isr} <= {*adding}
+def leaves_none_in_sync(isr: Sequence[int], adding: Sequence[int]) -> bool:
+    """Whether no replica in sync is left once a reassignment is cancelled (R-REASSIGN-3)."""
+    return {*isr} <= {*adding}

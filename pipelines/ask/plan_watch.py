@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from pipelines.ask.advice import brokers_in_words
+from pipelines.ask.configs import oldest_rules
 from pipelines.ask.json_values import NamedPartition, members
 from pipelines.ask.log_dirs import BrokerLogDir
 from pipelines.ask.lost_data import losses
@@ -21,8 +22,7 @@ from pipelines.ask.plan_check import (
     NEVER_ENDS,
     NO_WAY_BACK,
     ReassignedPartition,
-    oldest_rules,
-    only_added,
+    leaves_none_in_sync,
     read_plan,
     select_wanted,
 )
@@ -369,7 +369,7 @@ class _Watch:
             if self.added_suffice and {*story.now.adding} & {*story.now.removing}:
                 also = [reason] if stuck and reason != ENDS_WITH_A_CHANGE else []
                 reason, stuck = "; ".join([NEVER_ENDS, *also]), True
-            if reason != ENDS_WITH_A_CHANGE and only_added(story.now.isr, story.now.adding):
+            if reason != ENDS_WITH_A_CHANGE and leaves_none_in_sync(story.now.isr, story.now.adding):
                 reason = "; ".join(filter(None, (reason, NO_WAY_BACK)))
             return Work(STUCK if stuck else UNDER_WAY, now.offset, now.time, waits, reason, begun=now.time)
         # Replicas that are only removed, or have another order, are so with one record.

@@ -308,8 +308,8 @@ IN_FLIGHT = Check(
     why="Replicas that are being added are not complete copies yet: do not count on them.",
     sql="""
         SELECT topic_id, topic, partition, adding, removing, from_offset, from_time,
-               CASE WHEN array_length(isr) > 0 AND array_length(array_intersect(isr, adding)) = array_length(isr)
-                    THEN 'do not cancel it while only added replicas are in sync: they have the only complete copies'
+               CASE WHEN array_length(array_intersect(isr, adding)) = array_length(isr)
+                    THEN 'do not cancel it while no old replica is in sync: one that lacks writes may be elected'
                     WHEN array_length(array_intersect(adding, removing)) > 0
                     THEN 'kafka-reassign-partitions --cancel: from 4.3 on nothing ends what removes the replica it adds'
                     ELSE 'wait, or kafka-reassign-partitions --verify' END AS next

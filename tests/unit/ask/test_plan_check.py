@@ -194,6 +194,17 @@ def test_replica_is_not_removed_while_no_complete_copy_can_be_elected(tmp_path: 
     assert (partition.blocks, partition.findings[0]) == (True, "no complete copy")
 
 
+def test_replicas_are_not_removed_beside_one_that_may_be_in_a_directory_which_failed(tmp_path: Path) -> None:
+    """R-ACT-1, R-LOCAL-4: nothing blocked it. Broker 1 leads from a directory that no record names, and lost one."""
+    story = Story().broker(1, "ab").broker(2, "c").broker(3, "d").topic("t", {1: "unassigned", 2: "c"})
+    assert not check(tmp_path / "1", story, t_0=[1])["t-0"].blocks
+    story.left(1, "b")
+    partition = check(tmp_path / "2", story, t_0=[1])["t-0"]
+    assert partition.why["no complete copy"] == "broker 1 may have it in a directory that is not online"
+    assert not check(tmp_path / "3", story, t_0=[2])["t-0"].blocks
+    assert not check(tmp_path / "4", story, t_0=[1, 3])["t-0"].blocks
+
+
 def test_election_of_an_empty_replica_of_a_partition_that_is_recovering_already_blocks_it(tmp_path: Path) -> None:
     """R-ELECT-5: nothing blocked it, as the record of such an election does not change the recovery state."""
     story = Story().broker(1, "a").broker(2, "c").broker(3, "d").topic("t", {2: "c"}).join("t", 0, 3, "d")

@@ -14,11 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
+from jbod_model.formats import records as r
 from pipelines.ask.plan_check import NEVER_ENDS, NO_WAY_BACK, check_plan
 from pipelines.ask.plan_watch import PlanWatch, Watched, Work, time_left, watch_plan
 from pipelines.cli.main import application
 from tests.unit.ask.test_plan_check import cluster, file, named, replaced, sized_since
-from tests.unit.check.story import Story, disk
+from tests.unit.check.story import Story, disk, topic_id
 
 A, B = str(disk("a")), str(disk("b"))
 
@@ -173,6 +174,14 @@ def test_reassignment_of_which_only_added_replicas_are_in_sync_is_not_to_be_canc
     assert of(tmp_path / "2", story, t_0=[3, 4]).reason == f"broker 4 is not in sync yet; {NO_WAY_BACK}"
     checked = check_plan(story.fence(1, up=True).lake(tmp_path / "3"), file(tmp_path, t_0=[1]))
     assert NO_WAY_BACK in checked.partitions[0].why["replaces a reassignment"]
+
+
+def test_reassignment_of_which_no_replica_is_in_sync_is_not_to_be_cancelled(tmp_path: Path) -> None:
+    """R-REASSIGN-3: the first of the old replicas would count as in sync, and broker 1 has the writes it lacks."""
+    story = begin(cluster(), "t", 0, [3, 2], "d").fence(2).fence(1).fence(3)
+    down = {"isr": (), "eligible_leader_replicas": (1,), "leader": -1}
+    story.append(r.PartitionChangeRecord(topic_id=topic_id("t"), partition_id=0, **down), 2)  # type: ignore[arg-type]
+    assert NO_WAY_BACK in of(tmp_path / "1", story, t_0=[3, 2]).reason
 
 
 def test_cancelled_reassignment_is_told_from_a_replaced_one(tmp_path: Path) -> None:

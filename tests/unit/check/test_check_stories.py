@@ -528,4 +528,4 @@ def test_move_with_only_added_replicas_in_sync_is_not_to_be_cancelled(tmp_path: 
     """R-REASSIGN-3: it said "cancel" of a partition whose only complete copies a cancellation removes."""
     story = two_brokers().change("t", 0, adding_replicas=(2,), removing_replicas=(2,), isr=(2,), leader=2)
     (finding,) = run_checks(story.lake(tmp_path), ["B-31"])
-    assert finding.advice.startswith("do not cancel it while only added replicas are in sync")
+    assert finding.advice.startswith("do not cancel it while no old replica is in sync")
