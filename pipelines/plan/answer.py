@@ -126,7 +126,7 @@ class MovePlan:
                 name = files.undo_name(step.number, part)
                 if name in self.documents:
                     file = self.path_of(name)
-                    lines += [files.cancels(file)] if step.replicas > step.between_disks else []
+                    lines += [files.cancels(file)] if step.replicas > step.between_disks or self.removed else []
                     lines += [files.WAIT] if waits else []
                     rates = self._rates(step, removed=self.removed)
                     lines += [files.executes(file, rates, additional=True), files.verifies(file)]

@@ -55,7 +55,7 @@ _PLACES: Sequence[Column[Planned | Watched]] = (
 
 MEANINGS: Mapping[str, str] = {
     check.REFUSED: "would be refused by the controller or by Kafka's tool",
-    check.NO_COPY: "have no complete copy online: nothing is copied, and the plan could give the data up",
+    check.NO_COPY: "have no complete copy online, or may be left with none: the plan could give the data up",
     check.UNCLEAN: "would elect a replica that lacks writes at once",
     check.STUCK: "would never be done",
     check.UNDER_MIN_ISR: "would be under min.insync.replicas: writes with acks=all fail",
@@ -270,6 +270,8 @@ def _disk(disk: Emptied) -> Iterator[str]:
         yield f"{where} is empty since {when(disk.since_time)}, but may not be pulled yet: {why}."
 
 
+UNLESS = "unless jbod plan watch says not to cancel"
+"""R-REASSIGN-3: a cancellation may put a replica in sync that lacks writes."""
 MOST_STEPS = 20
 """Steps and commands that are shown, unless all are asked for."""
 
@@ -384,7 +386,8 @@ def _show_commands(out: Screen, answer: MovePlan, every: bool) -> None:
     if answer.undone:
         rest = answer.partitions - answer.undone
         without = f" ({many(rest, 'partition')} cannot go back: a broker or a disk of it is down)" if rest else ""
-        say(out, f"  To undo it{without}:")
+        unless = f", {UNLESS}" if any("--cancel" in command for command in answer.undo) else ""
+        say(out, f"  To undo it{without}{unless}:")
         for command in answer.undo[:most]:
             say_command(out, f"     {command}")
         show_rest(out, len(answer.undo[MOST_STEPS:]) if most else 0, indent="     ")
@@ -404,14 +407,14 @@ def show_undo(out: Screen, answer: Undo, _chosen: Chosen, _every: bool = False) 
         say(
             out,
             "Left out, as there is no such partition, a broker or a disk of it is down, or it is being reassigned, "
-            f"which kafka-reassign-partitions --cancel takes back: {partitions}.",
+            f"which kafka-reassign-partitions --cancel takes back, {UNLESS}: {partitions}.",
             "yellow",
         )
     if number:
         ends = (
             "The first command ends what is under way of that, the last one takes the throttles away once it is done:"
         )
-        say(out, f"Execute it to undo the file. {ends}")
+        say(out, f"Execute it to undo the file, {UNLESS}. {ends}")
         for command in (answer.cancel, answer.command, answer.verify):
             say_command(out, f"  {command}")
         if not answer.path:

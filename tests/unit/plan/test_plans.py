@@ -254,6 +254,13 @@ def test_undo_first_ends_what_is_under_way(tmp_path: Path) -> None:
     assert "--cancel" in undone.cancel and undone.as_json()["cancel"] == undone.cancel
 
 
+def test_undo_takes_back_a_removal_that_is_under_way(tmp_path: Path) -> None:
+    """R-REASSIGN-7: without a cancellation the file that undoes it keeps no replica that is being removed."""
+    cluster = Cluster({1: Broker(1), 2: Broker(1), 3: Broker(1)}).put("t-0", {1: 0, 2: 0, 3: 0})
+    answer = made(tmp_path, cluster, lambda it: replicas(it, {"t": 2}))
+    assert "--cancel" in answer.undo[0] and "--execute" in answer.undo[1]
+
+
 def test_undo_that_copies_is_throttled_as_the_plan_is(tmp_path: Path) -> None:
     """It copied everything back as fast as brokers and disks could."""
     across, inside = "--throttle 50000000", "--replica-alter-log-dirs-throttle 50000000"
@@ -463,4 +470,17 @@ def test_undo_of_a_partition_that_is_being_reassigned_says_what_takes_it_back(tm
     (tmp_path / "file.json").write_text(json.dumps({"version": 1, "partitions": [entry]}))
     line = ["plan", "undo", str(tmp_path / "file.json"), "--lake", str(tmp_path / "lake")]
     output = " ".join(CliRunner().invoke(application(line), line).output.split())
-    assert "being reassigned, which kafka-reassign-partitions --cancel takes back: t-0." in output
+    taken_back = "being reassigned, which kafka-reassign-partitions --cancel takes back"
+    assert f"{taken_back}, unless jbod plan watch says not to cancel: t-0." in output
+
+
+def test_commands_that_cancel_are_not_printed_without_a_condition(tmp_path: Path) -> None:
+    """R-REASSIGN-3: while only added replicas were in sync, the first of them gave up the only complete copies."""
+    cluster = Cluster({1: Broker(1), 2: Broker(1), 3: Broker(1)}).put("t-0", {1: 0, 2: 0})
+    cluster.lake(tmp_path / "lake")
+    entry = {"topic": "t", "partition": 0, "replicas": [3, 2]}
+    (tmp_path / "file.json").write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    for words in (["drain", "1"], ["undo", str(tmp_path / "file.json")]):
+        line = ["plan", *words, "--lake", str(tmp_path / "lake")]
+        output = " ".join(CliRunner().invoke(application(line), line).output.split())
+        assert "--cancel" in output and "unless jbod plan watch says not to cancel" in output
