@@ -304,6 +304,16 @@ def test_replicas_are_raised_into_new_racks_and_lowered_without_their_leader(tmp
         refuse_replicas(cluster.lake(), {"t": 5})
 
 
+def test_replicas_are_lowered_into_no_fewer_racks_than_needed(tmp_path: Path) -> None:
+    """It removed the only replica in rack y: of t because it lagged, of u because the other one, in no rack, was not
+    the last. All that t kept was in one rack."""
+    cluster = Cluster({1: Broker(1, "x"), 2: Broker(1, "x"), 3: Broker(1, "y"), 4: Broker(1)})
+    cluster.put("t-0", {1: 0, 2: 0, 3: 0}).put("u-0", {1: 0, 4: 0, 3: 0})
+    cluster.out_of_sync["t", 0] = (3,)
+    placements = targets(made(tmp_path, cluster, lambda it: replicas(it, {"t": 2, "u": 2})))
+    assert {name: {*placed} for name, placed in placements.items()} == {"t-0": {1, 3}, "u-0": {1, 3}}
+
+
 def test_undo_that_may_fill_a_disk_says_which_and_what_to_do(tmp_path: Path) -> None:
     """The replica that broker 2 loses would come back to it by way of its full disk, which has the fewest replicas."""
     cluster = Cluster({1: Broker(1), 2: Broker(2)}).put("t-0", {1: 0, 2: 1}, 150).put("u-0", {2: 0}, 800)
