@@ -203,14 +203,18 @@ Places = Mapping[tuple[int, str], Sequence[int]]
 
 def _broker(lake: Lake, broker: int, places: Places) -> Exposure:
     """The exposure of a whole broker, in all its directories."""
-    ids = ID_TABLES[lake.published.ids]
-    nowhere = {str(ids.unassigned), str(ids.migrating)}
     held = {directory: row for (holder, directory), row in places.items() if holder == broker}
     summed = [sum(column) for column in zip(*(row[len(COUNTS) :] for row in held.values()), strict=True)]
-    loose = [sum(column) for column in zip(*(held[where] for where in nowhere & held.keys()), strict=True)]
+    loose = [sum(column) for column in zip(*(held[where] for where in _nowhere(lake) & held.keys()), strict=True)]
     unplaced = Exposure(broker, None, **dict(zip(COUNTS, loose, strict=False)))
     whole = Exposure(broker, None, **dict(zip(COUNTS, summed, strict=False)))
     return replace(whole, unplaced=unplaced.replicas, unplaced_at_risk=max(unplaced.harms))
+
+
+def _nowhere(lake: Lake) -> set[str]:
+    """The directories of replicas that no record has placed."""
+    ids = ID_TABLES[lake.published.ids]
+    return {str(ids.unassigned), str(ids.migrating)}
 
 
 def _directory(
@@ -271,12 +275,16 @@ class RiskRules:
 
 
 def by_place(lake: Lake, rules: RiskRules) -> str:
-    """(broker, directory, counts if the directory fails, counts if the broker fails) of all that holds replicas."""
+    """(broker, directory, counts if the directory fails, counts if the broker fails) of all that holds replicas.
+
+    The controller elects nobody for replicas that no record has placed, whichever directory of their broker fails.
+    """
+    placed = f"d NOT IN ({', '.join(map(literal, sorted(_nowhere(lake))))})"
     return f"""
         WITH {_partitions(lake, rules)},
         slots AS (SELECT *, unnest(replicas) AS b, unnest(directories) AS d, false AS stray FROM ranked),
         {_after(rules)}
-        SELECT b, d, {_counts("true")}, {_counts("in_isr", rules.majority)} FROM judged GROUP BY b, d
+        SELECT b, d, {_counts(placed, placed=placed)}, {_counts("in_isr", rules.majority)} FROM judged GROUP BY b, d
     """
 
 
@@ -376,8 +384,9 @@ def _after(rules: RiskRules) -> str:
     """
 
 
-def _counts(elected: str, majority: Collection[int] = ()) -> str:
-    """The aggregates of COUNTS. ``elected`` is true if the failure leads to an election.
+def _counts(elected: str, majority: Collection[int] = (), placed: str = "true") -> str:
+    """The aggregates of COUNTS. ``elected`` is true if the failure leads to an election. ``placed``: whether a record
+    has placed the replica.
 
     Without a broker of ``majority`` nobody is elected: what it led has no leader, and in-sync sets stay as they are.
     """
@@ -385,6 +394,7 @@ def _counts(elected: str, majority: Collection[int] = ()) -> str:
     left = f"CASE WHEN {frozen} THEN in_sync - (in_isr AND is_online)::INT ELSE in_sync_after END"
     under = f"in_sync >= wanted AND {left} < wanted"
     perhaps_under = "sure_in_sync >= wanted AND sure_in_sync_after < wanted"
+    unseen = "sure_in_sync >= wanted AND sure_in_sync - (NOT list_contains(unsure, b))::INT < wanted"
     conditions = (
         "is_online",
         "leader = b",
@@ -394,8 +404,9 @@ def _counts(elected: str, majority: Collection[int] = ()) -> str:
         f"{elected} AND {under}",
         f"NOT {frozen} AND {elected} AND leader >= 0 AND after >= 0 AND after <> leader",
         f"{frozen} AND leader >= 0 AND leader <> b AND in_isr AND is_online",
-        f"NOT {frozen} AND {elected} AND leader >= 0 AND after >= 0 AND NOT list_contains(unsure, leader) "
-        f"AND NOT ({under}) AND (list_contains(unsure, after) OR ({perhaps_under}))",
+        f"NOT {frozen} AND leader >= 0 AND NOT list_contains(unsure, leader) AND CASE WHEN {placed} "
+        f"THEN {elected} AND after >= 0 AND NOT ({under}) AND (list_contains(unsure, after) OR ({perhaps_under})) "
+        f"ELSE leader = b OR (in_isr AND is_online AND {unseen}) END",
     )
     return ", ".join(f"count(*) FILTER ({condition})" for condition in conditions)
 

@@ -146,6 +146,19 @@ def test_replica_in_no_known_directory_puts_every_directory_of_its_broker_at_ris
     assert [row["unplaced_at_risk"] for row in rows["directories"]] == [1, 1]
 
 
+@pytest.mark.parametrize("where", ["unassigned", rare("migrating")])
+def test_failure_of_a_directory_that_may_have_a_needed_replica_is_said_by_risk_as_by_whatif(
+    tmp_path: Path, where: str
+) -> None:
+    """Cause: risk counted on an election. The controller holds none, as no record says that the replica is there."""
+    story = Story().configure("n", "2").broker(1, "ab").broker(2, "c").broker(3, "d")
+    story = story.topic("led", {1: where, 2: "c"}).topic("n", {2: "c", 1: where}, {2: "c", 3: "d", 1: where})
+    lake = story.topic("follows", {2: "c", 1: where}).lake(tmp_path)
+    for exposure in risk(lake).directories:
+        then = whatif(lake, [f"{exposure.broker_id}:{exposure.directory_id}"])
+        assert exposure.unplaced_at_risk == len(then.chosen("perhaps_unserved")) == (exposure.broker_id == 1) * 2
+
+
 @pytest.mark.exhaustive
 def test_risk_in_random_operations_is_what_the_controller_would_do(tmp_path: Path) -> None:
     segment = tmp_path / "seed2.log"
