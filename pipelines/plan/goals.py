@@ -205,8 +205,8 @@ def refuse_replicas(lake: Lake, wanted: Mapping[str, int]) -> None:
 
 
 def _dropped(it: Problem, fewer: Numbers) -> Flags:
-    """The replicas to remove: first those that are not online, then one of two in a rack or one in none, then those
-    that are not in sync, then the last; no leader."""
+    """The replicas to remove: first those that are not online, then those that are not in sync, then one of two in a
+    rack or one in none, then the last; no leader."""
     state = it.state
     drops = np.zeros(it.place.shape, bool)
     rack = np.where(state.there, it.racks[state.replicas], -1)
@@ -218,7 +218,7 @@ def _dropped(it: Problem, fewer: Numbers) -> Flags:
             for other in slots:
                 same = rack[:, slot] == rack[:, other] if slot != other else False
                 twice[:, slot] |= same & left[:, other] & left[:, slot]
-        score = 8 * ~state.online + 4 * twice + 2 * ~state.isr + (slots + 1) / (len(slots) + 1)
+        score = 8 * ~state.online + 4 * ~state.isr + 2 * twice + (slots + 1) / (len(slots) + 1)
         score = np.where(left & (slots != state.leader[:, None]), score, -1.0)
         rows = np.flatnonzero(fewer > drops.sum(axis=1))
         drops[rows, score[rows].argmax(axis=1)] = True

@@ -240,7 +240,7 @@ class Play:
         return len(held) == self.cluster.brokers[broker].disks and not self.cluster.brokers[broker].failed
 
     def _check(self, name: str, was: Mapping[int, int], now: Mapping[int, int]) -> None:
-        brokers = self.cluster.brokers
+        brokers, late = self.cluster.brokers, {(topic, str(number)) for topic, number in self.cluster.out_of_sync}
         assert not any(brokers[broker].fenced for broker in now), "Kafka's tool refuses a broker that is down"
         for broker, disk in now.items():
             if was.get(broker) == disk:
@@ -249,8 +249,8 @@ class Play:
             assert not (broker in was and brokers[broker].failed), "R-HOST-5"
         if self.name != "replicas":
             assert len(now) == len(was)
-        elif any(disk in brokers[broker].failed for broker, disk in was.items()):
-            return  # those that are offline go first
+        elif (*name.rsplit("-", 1),) in late or any(disk in brokers[broker].failed for broker, disk in was.items()):
+            return  # those that are offline or lag go first
         racks = {brokers[broker].rack for broker in now} - {None}
         lost = {brokers[broker].rack for broker in was} - {None}
         assert len(racks) >= min(len(lost), len(now)), "fewer racks"

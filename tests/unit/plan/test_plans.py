@@ -305,13 +305,14 @@ def test_replicas_are_raised_into_new_racks_and_lowered_without_their_leader(tmp
 
 
 def test_replicas_are_lowered_into_no_fewer_racks_than_needed(tmp_path: Path) -> None:
-    """It removed the only replica in rack y: of t because it lagged, of u because the other one, in no rack, was not
-    the last. All that t kept was in one rack."""
+    """It removed the only replica in rack y, as the other one, in no rack, was not the last. One that lags goes first:
+    what stays holds every write."""
     cluster = Cluster({1: Broker(1, "x"), 2: Broker(1, "x"), 3: Broker(1, "y"), 4: Broker(1)})
-    cluster.put("t-0", {1: 0, 2: 0, 3: 0}).put("u-0", {1: 0, 4: 0, 3: 0})
-    cluster.out_of_sync["t", 0] = (3,)
-    placements = targets(made(tmp_path, cluster, lambda it: replicas(it, {"t": 2, "u": 2})))
-    assert {name: {*placed} for name, placed in placements.items()} == {"t-0": {1, 3}, "u-0": {1, 3}}
+    cluster.put("t-0", {1: 0, 2: 0, 3: 0}).put("u-0", {1: 0, 4: 0, 3: 0}).put("v-0", {1: 0, 2: 0, 3: 0})
+    cluster.out_of_sync["v", 0] = (3,)
+    placements = targets(made(tmp_path, cluster, lambda it: replicas(it, {"t": 2, "u": 2, "v": 2})))
+    wanted = {"t-0": {1, 3}, "u-0": {1, 3}, "v-0": {1, 2}}
+    assert {name: {*placed} for name, placed in placements.items()} == wanted
 
 
 def test_undo_that_may_fill_a_disk_says_which_and_what_to_do(tmp_path: Path) -> None:
