@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Literal, TypeVar
 
 from jbod_model.controller.cluster import MIN_ISR
+from jbod_model.errors import UsageError
 from jbod_model.formats.metadata_version import ELR_FEATURE
 from jbod_model.ids import Uuid
 from jbod_model.loss.copies import Loss
@@ -149,10 +150,16 @@ def next_starts(
     ``blank`` and ``gone`` name directories of the broker by their ids, the beginning of one, a path or a label. Without
     them the directories in question are those that the broker does not list. A directory that it does not list, and
     that is not named, counts as taken out of log.dirs, because then its replicas are recreated, too. ``data``: what
-    ``losses`` says, if it was asked already. Raises UsageError if the broker or a directory does not exist.
+    ``losses`` says, if it was asked already. Raises UsageError if the broker or a directory does not exist,
+    or one is named in both.
     """
     ways: Sequence[tuple[How, Sequence[str]]] = (("blank", blank), ("gone", gone))
-    named = {find_place(lake, f"{broker}:{text}").directory_id or "": how for how, texts in ways for text in texts}
+    named: dict[str, How] = {}
+    for how, texts in ways:
+        for text in texts:
+            directory = find_place(lake, f"{broker}:{text}").directory_id or ""
+            if named.setdefault(directory, how) != how:
+                raise UsageError(f"{directory}: --blank and --gone: give one of them")
     data = data or losses(lake, default_min_isr)
     disks = _disks(lake, broker, data)
     choices: list[Mapping[str, How]]

@@ -67,8 +67,10 @@ def show_verdict(out: Screen, answer: RestartVerdict, chosen: Chosen, every: boo
         if answer.quorum is not None and not answer.quorum.safe:
             say(out, f"  {answer.quorum.finding}", hang=4)
     show_steps(out, (step.text for step in answer.steps))
-    say(out)
-    for line in _around(answer):
+    around = _around(answer)
+    if around:
+        say(out)
+    for line in around:
         say(out, line)
     every = every or bool(chosen.line)
     rows = chosen.rows if every else [stake for stake in chosen.rows if stake.reason]

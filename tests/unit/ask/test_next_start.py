@@ -175,6 +175,8 @@ def test_unknown_broker_and_directory_are_bad_usage(tmp_path: Path) -> None:
         next_starts(lake, 9)
     with pytest.raises(UsageError, match="no such directory"):
         next_starts(lake, 1, blank=["nowhere"])
+    with pytest.raises(UsageError, match=f"^{A}: --blank and --gone: give one of them"):
+        next_starts(lake, 1, blank=[A], gone=[A])  # was gone: the last one counted
 
 
 def test_text_says_the_case_the_cost_and_the_steps(tmp_path: Path) -> None:

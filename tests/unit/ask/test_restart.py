@@ -430,6 +430,9 @@ def test_command_says_the_verdict_first_and_leaves_with_its_code(tmp_path: Path)
     assert output.startswith("Not decidable: whether broker 3 can be restarted in order")
     assert "older than --max-age 60 s; replay first or ask the log (--log)" in output
     assert "As of then: not safe." in output
+    code, output = run("9", *path, "--at-offset", "6")
+    assert code == 2
+    assert output.endswith("no broker and no controller has the id 9; known: 1, 2, 3, 4\n")  # and an empty line
 
 
 def test_ids_with_blanks_between_restart_at_once_as_with_commas(tmp_path: Path) -> None:
