@@ -263,7 +263,7 @@ def output(stream: TextIO | None) -> TextIO:
         return Path(os.devnull).open("w", encoding="utf-8")
     if not isinstance(stream, io.TextIOWrapper):
         return stream
-    if stream.errors == "strict":
+    if stream.errors in ("strict", "surrogateescape"):  # the latter in the locale C
         stream.reconfigure(errors="backslashreplace")
     if stream.isatty():
         return stream
