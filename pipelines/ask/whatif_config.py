@@ -156,6 +156,8 @@ def whatif_config(
         raise UsageError(f"--config {text}: write NAME=VALUE, with one of {', '.join(KNOWN)}")
     if name != UNCLEAN_ELECTION and not (value.isascii() and value.isdecimal() and len(value) < 10):
         raise UsageError(f"--config {text}: {name} is a number")
+    if name == UNCLEAN_ELECTION and value.lower() not in ("true", "false"):
+        raise UsageError(f"--config {text}: {name} is true or false")
     if (name == ELR_FEATURE and (topics or brokers)) or (name == UNCLEAN_ELECTION and brokers) or (topics and brokers):
         where = {MIN_ISR: "either --topic or --broker", UNCLEAN_ELECTION: "--topic or neither", ELR_FEATURE: "neither"}
         raise UsageError(f"--config {name}: give {where[name]}")

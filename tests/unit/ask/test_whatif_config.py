@@ -140,6 +140,7 @@ def test_level_1_of_the_feature_removes_values_of_single_brokers(tmp_path: Path)
         (f"{MIN_ISR}=2", ["nowhere"], []),
         (f"{MIN_ISR}=2", ["pair"], [1]),
         (f"{UNCLEAN}=true", [], [1]),
+        (f"{UNCLEAN}=yes", [], []),  # no partition would lose anything
         (f"{ELR_FEATURE}=1", ["pair"], []),
     ],
 )
