@@ -31,7 +31,7 @@ from pipelines.check.findings import FINDINGS
 from pipelines.cli import main
 from pipelines.lake.names import Name, Names
 from pipelines.lake.reader import Lake
-from pipelines.lake.tables import ASSIGNMENT_REQUESTS
+from pipelines.lake.tables import ASSIGNMENT_REQUESTS, BY_NAME
 from pipelines.show.columns import CHECK, DIRECTORIES, REQUESTS
 from pipelines.show.rows import RowTable, Wanted
 from tests.docs.columns import TABLES
@@ -260,7 +260,8 @@ def test_one_thing_has_one_name_in_answers_and_tables(lake: str, capsys: pytest.
     """A finding had ``offset`` and ``message`` in an answer, and ``cause_offset`` in the table; an incident had
     ``replicas_taken`` in a list, and ``replicas`` alone."""
     of_answer = {column.name for column in CHECK.columns} - {"subject"}
-    assert of_answer <= {*FINDINGS.schema.names}
+    assert of_answer <= {*FINDINGS.schema.names, "from_snapshot"}
+    assert "from_snapshot" in BY_NAME["offline_replicas"].schema.names
     assert {"first_requested_time", "requested_time", "attempt"} <= {*ASSIGNMENT_REQUESTS.schema.names}
     assert all("asked" not in answer_column.name for table in TABLES for answer_column in table.columns)
 
