@@ -174,10 +174,14 @@ def as_json(families: Iterable[GaugeMetricFamily]) -> dict[str, Any]:
 
 
 def write(families: Iterable[GaugeMetricFamily], out: Path) -> None:
-    """Writes the same to a file in one step: a reader sees the old or the new content."""
+    """Writes the same to a file in one step: a reader sees the old or the new content.
+
+    Creates its folder, as that of the first run of a job, but none above it: the path may be mistyped.
+    """
     if out.exists() and not out.is_file():  # it would be replaced, for root even /dev/null
         raise UsageError(f"--out {out}: that is no file: name one")
     try:
+        out.parent.mkdir(exist_ok=True)
         write_to_textfile(str(out.resolve()), _Measured(families))
     except OSError as problem:
         raise UsageError(f"--out {out}: cannot be written: {problem.strerror}") from None

@@ -151,12 +151,17 @@ def test_metrics_in_json_are_the_same_samples(lake: Path) -> None:
     assert all(family["help"] for family in answer.values())
 
 
+def test_folder_of_the_file_is_made(lake: Path, tmp_path: Path) -> None:
+    metrics("--lake", lake, "--out", tmp_path / "out" / "jbod.prom")
+    assert (tmp_path / "out" / "jbod.prom").is_file()
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (["--lake", "nowhere"], "nowhere: no lake there"),
-        (["--lake", "LAKE", "--out", "file/jbod.prom"], "--out file/jbod.prom: cannot be written: Not a directory"),
-        (["--lake", "LAKE", "--out", "mistyped/a.prom"], "--out mistyped/a.prom: cannot be written: No such file or"),
+        (["--lake", "LAKE", "--out", "file/jbod.prom"], "--out file/jbod.prom: cannot be written: File exists"),
+        (["--lake", "LAKE", "--out", "mis/typed/a.prom"], "--out mis/typed/a.prom: cannot be written: No such file or"),
         (["--lake", "LAKE", "--out", "pipe"], "--out pipe: that is no file: name one"),
         (["--lake", "LAKE", "--out", "jbod.prom", "--json"], "--out and --json: give one of them"),
         (["--lake", "LAKE", "--log", "missing"], "missing is not a directory"),
