@@ -268,7 +268,8 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
             "restart the brokers that run in ZooKeeper mode under KRaft, then the controllers without "
             "zookeeper.metadata.migration.enable"
         )
-        blockers.append(Blocker(MIGRATION, None, ALIVE, None, None, None, (), advice, None))
+        # The first: Kafka 4.0 and later cannot run in ZooKeeper mode.
+        blockers.insert(0, Blocker(MIGRATION, None, ALIVE, None, None, None, (), advice, None))
     names = {name for feature_level in at for name in feature_level.blocked_by}
     level = most.get(METADATA_VERSION)
     return UpgradeCheck(

@@ -240,6 +240,13 @@ def test_migration_from_zookeeper_that_is_not_finished_blocks_every_metadata_ver
     assert answer.ready == (not blocks)
 
 
+def test_migration_from_zookeeper_is_finished_before_any_node_starts_with_a_kafka_without_it(tmp_path: Path) -> None:
+    """The first step was to start the nodes with Kafka 4.0, which cannot run in ZooKeeper mode."""
+    story = Story(LEVELS["3.9-IV0"]).append(r.ZkMigrationStateRecord(zk_migration_state=2), 0)
+    answer = upgrade_check(story.supporting(1, LEVELS["3.9-IV0"]).lake(tmp_path), "4.0")
+    assert [blocker.kind for blocker in answer.blockers] == ["migration", "broker"]
+
+
 def test_level_that_is_reached_is_not_blocked_by_a_migration_from_zookeeper(tmp_path: Path) -> None:
     story = Story(LEVELS["3.9-IV0"]).append(r.ZkMigrationStateRecord(zk_migration_state=1), 0)
     lake = story.supporting(1, LEVELS["3.9-IV0"]).lake(tmp_path)
