@@ -20,10 +20,11 @@ from jbod_model.formats.requests import (
     SessionExpired,
     UpdateFeaturesRequest,
 )
-from jbod_model.formats.responses import IncrementalAlterConfigsResponse, InvalidConfig
+from jbod_model.formats.responses import ControllerFault, IncrementalAlterConfigsResponse, InvalidConfig
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA, Profile
 from jbod_model.replay.image import Image, Partition
+from jbod_model.replay.registrations import IllegalRecord
 
 BEFORE_EVERY_SHUTDOWN = -2
 """A lowest active offset at which no shutdown is complete: a heartbeat that only reports does not end one."""
@@ -105,13 +106,21 @@ def configured(
 
 
 def applied(image: Image, written: Sequence[VersionedRecord], profile: Profile = KAFKA) -> Image:
-    """The image after the records of one answer: the same as `Image.apply` for each record, without a copy for each."""
+    """The image after the records of one answer: the same as `Image.apply` for each record, without a copy for each.
+
+    ControllerFault for one that cannot be applied: below 3.7-IV2 it names no directories for new replicas, and the
+    partition has some.
+    """
     changed: dict[Uuid, dict[int, Partition]] = {}
     records = [versioned.record for versioned in written]
     for record in records:
         if isinstance(record, PartitionChangeRecord):
             partitions = changed.setdefault(record.topic_id, dict(image.topics[record.topic_id].partitions))
-            partitions[record.partition_id] = partitions[record.partition_id].merge(record, image.ids, profile)
+            try:
+                partitions[record.partition_id] = partitions[record.partition_id].merge(record, image.ids, profile)
+            except IllegalRecord as problem:
+                name = image.topics[record.topic_id].name
+                raise ControllerFault(f"{name}-{record.partition_id}: {problem}") from None
     topics = {
         topic_id: replace(image.topics[topic_id], partitions=partitions) for topic_id, partitions in changed.items()
     }

@@ -32,7 +32,7 @@ from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.removal import needing
 from pipelines.ask.starting import lost_directories
-from pipelines.ask.whatif_places import as_repaired, find_place, image_of, metadata_directories
+from pipelines.ask.whatif_places import as_repaired, find_place, image_of, metadata_directories, with_partition_0
 from pipelines.lake.reader import Lake
 
 _uuid = cache(Uuid.parse)
@@ -379,7 +379,7 @@ def _player(lake: Lake, broker: int, directories: Iterable[str], disks: _Disks, 
     table = f"next_start_{lake.offset}_{broker}"
     lake.query(f"CREATE OR REPLACE TEMP TABLE {table} AS {_wanted(lake, broker, directories)}")
     alone = f"SELECT topic_id, partition FROM {table} WHERE alone"
-    image = image_of(lake, f"(topic_id, partition) IN (SELECT (topic_id, partition) FROM {table})")
+    image = with_partition_0(image_of(lake, f"(topic_id, partition) IN (SELECT (topic_id, partition) FROM {table})"))
     keys = {(topic_id, number) for topic_id, topic in image.topics.items() for number in topic.partitions}
     shapes = (
         ((_uuid(partition.topic_id), partition.partition), partition.shape)

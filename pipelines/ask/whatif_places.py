@@ -238,11 +238,13 @@ _uuid = cache(Uuid.parse)
 
 def touched(lake: Lake, brokers: Sequence[int], directories: Sequence[Place]) -> Image:
     """Every broker, and the partitions with a replica on one of ``brokers``, in one of ``directories``, or on a broker
-    of these where no record has placed it.
+    of these where no record has placed it."""
+    return with_partition_0(image_of(lake, _condition(lake, brokers, directories)))
 
-    A topic of which partition 0 is not written yet, as in a migration from ZooKeeper, has one that nobody can lead.
-    """
-    image = image_of(lake, _condition(lake, brokers, directories))
+
+def with_partition_0(image: Image) -> Image:
+    """The image, where a topic of which partition 0 is not written yet, as in a migration from ZooKeeper, has one that
+    nobody can lead."""
     topics = {}
     for topic_id, topic in image.topics.items():
         replicas = len(next(iter(topic.partitions.values())).replicas)

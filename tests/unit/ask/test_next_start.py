@@ -18,8 +18,11 @@ from pipelines.ask.next_start import NextStarts, next_starts
 from pipelines.ask.restart import safe_to_restart
 from pipelines.ask.restart_waits import LAST_COPY
 from pipelines.cli.main import application
+from pipelines.run.log_lake import LogLake
 from pipelines.show.restart import show_next_starts
 from pipelines.show.text import Screen
+from pipelines.source.log_options import LogOptions
+from tests.support.paths import metadata_dir
 from tests.unit.check.story import Story, disk
 
 A, B = str(disk("a")), str(disk("b"))
@@ -269,3 +272,10 @@ def test_command_asks_about_directories_that_are_named(tmp_path: Path) -> None:
         application(["safe-to-restart"]), ["safe-to-restart", "1,2", "--lake", str(tmp_path), "--blank", A]
     )
     assert isinstance(run.exception, UsageError)
+
+
+def test_start_before_partition_0_of_a_topic_was_written_is_answered() -> None:
+    """R-CFG-3: in the migration from ZooKeeper partition 4 comes first, and the answer was UNKNOWN_SERVER_ERROR."""
+    log = LogLake.of(LogOptions(str(metadata_dir("kafka-3.9.2-zk-migration"))), 31)
+    (start,) = next_starts(log, 3, blank=["sB1-es-FkYRTM_NdDtAlgQ"]).starts
+    assert [(given.topic, given.partition) for given in start.gives_up] == [("zksolo", 0), ("zksolo", 3)]

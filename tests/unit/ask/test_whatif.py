@@ -17,6 +17,7 @@ from jbod_model.controller import Context, Controller
 from jbod_model.errors import UsageError
 from jbod_model.formats.records import ConfigRecord
 from jbod_model.formats.requests import SessionExpired
+from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import Uuid
 from jbod_model.profiles import KAFKA
 from jbod_model.replay.image import BrokerRegistration, Image
@@ -495,3 +496,11 @@ def test_failure_before_partition_0_of_a_topic_was_written_is_answered() -> None
     assert answer.exit_code == 0, answer.output
     changes = json.loads(answer.stdout)["changes"]
     assert [change["partition"] for change in changes if change["topic"] == "zkold" and change["without_leader"]] == [4]
+
+
+def test_reassignment_that_the_metadata_version_cannot_record_is_a_fault_of_the_controller(tmp_path: Path) -> None:
+    """It was a traceback. Below 3.7-IV2 the record that ends it names no directories, and the partition has some."""
+    story = Story(17).broker(1, "ab").broker(2, "cd").topic("t", {1: "a", 2: "c"})
+    lake = story.change("t", 0, removing_replicas=(1,)).version(16).lake(tmp_path)
+    with pytest.raises(ControllerFault, match="t-0: 1 replicas keep 2 directories"):
+        whatif(lake, ["1"])
