@@ -160,7 +160,9 @@ def _open_or_create(location: str) -> DeltaTable:
     except TableNotFoundError:
         return _create(location)
     except (DeltaError, OSError) as problem:
-        raise UsageError(f"{location}: cannot be opened ({first_line_of(problem)})") from None
+        raise UsageError(
+            f"{location}: cannot be opened ({first_line_of(problem)}): --no-keep checks without writing findings"
+        ) from None
     if [field.name for field in table.schema().fields] != FINDINGS.schema.names:
         raise UsageError(f"{location}: findings of another version of jbod: move that folder away, and check again")
     return table
