@@ -369,7 +369,7 @@ class _Watch:
             if self.added_suffice and {*story.now.adding} & {*story.now.removing}:
                 also = [reason] if stuck and reason != ENDS_WITH_A_CHANGE else []
                 reason, stuck = "; ".join([NEVER_ENDS, *also]), True
-            if reason != ENDS_WITH_A_CHANGE and leaves_none_in_sync(story.now.isr, story.now.adding):
+            if leaves_none_in_sync(story.now.isr, story.now.adding):
                 reason = "; ".join(filter(None, (reason, NO_WAY_BACK)))
             return Work(STUCK if stuck else UNDER_WAY, now.offset, now.time, waits, reason, begun=now.time)
         # Replicas that are only removed, or have another order, are so with one record.

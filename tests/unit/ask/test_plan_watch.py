@@ -141,13 +141,13 @@ def test_partition_without_leader_is_stuck(tmp_path: Path) -> None:
 
 def test_reassignment_that_nothing_ends_although_all_its_replicas_are_in_sync_is_stuck(tmp_path: Path) -> None:
     """R-REASSIGN-4: its source died, the copy was elected uncleanly, and kafka-reassign-partitions --list had it until
-    the file was executed again."""
+    the file was executed again. A cancellation gave up what the copy has acknowledged since (R-REASSIGN-3)."""
     story = begin(cluster(), "u", 0, [3], "d").fence(1).change("u", 0, leader=3, isr=(3,), leader_recovery_state=1)
     partition = of(tmp_path / "1", story, u_0=[3])
     assert (partition.state, partition.waits_for) == ("stuck", [])
     assert partition.reason == (
         "all its replicas are in sync, and the controller ends it with the next change of the partition only: execute "
-        "the file again, with --additional"
+        f"the file again, with --additional; {NO_WAY_BACK}"
     )
     output = run(file(tmp_path, u_0=[3]), "--lake", str(tmp_path / "1" / "lake")).output
     assert "1 stuck" in output and "Bring back what they wait for" not in output
