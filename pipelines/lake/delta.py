@@ -115,8 +115,6 @@ def is_table(location: str) -> bool:
 def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
-    from pipelines.lake.tables import way_back
-
     try:
         if version is not None:
             refuse_empty_commits(lake, name, version)
@@ -136,6 +134,8 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
                 f"{lake}/ledger: is gone or cannot be read ({what}), and the other tables are there: restore it from "
                 "a backup, or replay the log into another --lake"
             ) from None
+        from pipelines.lake.tables import way_back  # a question loads no Arrow unless it fails
+
         which = "" if version is None else f" at version {version}, which the ledger names"
         raise UsageError(
             f"{lake}/{name}: cannot be opened{which} ({what}): jbod optimize searches for a newer one with the same "
