@@ -343,6 +343,14 @@ def test_broker_that_is_down_only_comes_back() -> None:
 # WHAT IS KNOWN
 
 
+def test_unregistered_broker_is_no_unknown_node(tmp_path: Path) -> None:
+    """It said that no broker had the id, where jbod offline says to start it again."""
+    story = Story().broker(1, "a").broker(2, "b").topic("t", {1: "a", 2: "b"}).unregister(2)
+    lake = story.lake(tmp_path)
+    since = f"broker 2 is not registered since offset {lake.offset}: see jbod offline"
+    assert since in safe_to_restart(lake, [2]).undecided
+
+
 def test_unknown_node_is_not_decidable() -> None:
     answer = ask(image(partition((1, A), (2, B))), 9)
     assert (answer.verdict, answer.as_known, answer.exit_code) == ("not decidable", "not decidable", 2)
