@@ -105,9 +105,11 @@ class MetadataLog:
             raise UsageError(f"{directory} holds no segment and no snapshot: is it a {PARTITION_DIRECTORY}?")
         return cls(directory, segments, snapshots)
 
-    def newest_snapshot(self) -> SnapshotFile | None:
-        """The newest complete snapshot; incomplete ones are skipped, as by Kafka's loader (R-LOG-3)."""
-        return next((snapshot for snapshot in reversed(self.snapshots) if _is_complete(snapshot)), None)
+    def newest_snapshot(self, after: int = -1) -> SnapshotFile | None:
+        """The newest complete snapshot that ends after the offset ``after``; incomplete ones are skipped, as by Kafka's
+        loader (R-LOG-3), and others are not read."""
+        later = (snapshot for snapshot in reversed(self.snapshots) if snapshot.end_offset > after)
+        return next(filter(_is_complete, later), None)
 
 
 class LogReader:
@@ -138,9 +140,8 @@ class LogReader:
         if self.snapshot is not None:
             yield from self._read_snapshot(self.snapshot)
         yield from self._read_segments(self.next_offset)
-        beyond = any(snapshot.end_offset > self.next_offset for snapshot in self.log.snapshots)
-        newest = self.log.newest_snapshot() if beyond else None  # a snapshot that is not needed is not read
-        if newest is not None and newest.end_offset > self.next_offset and newest.epoch >= self._epoch:
+        newest = self.log.newest_snapshot(after=self.next_offset)
+        if newest is not None and newest.epoch >= self._epoch:
             self.snapshot, self.next_offset = newest, newest.end_offset
             yield from self._read_snapshot(newest)
 

@@ -298,12 +298,11 @@ def elected(copy: Copy, offset: int, broker: Registration | None, *, led: int) -
     return replace(recreated, places=broker.directories), copy.give_up("recreated", offset)
 
 
-def measure(copy: Copy, broker: Registration | None, was: Level | None) -> Copy:
-    """The copy of a leader, which is complete by definition from now on (R-LOSS-6). ``was``: as ``Copy.measured``.
+def measure(copy: Copy, broker: Registration | None) -> Copy:
+    """The copy of a leader, which is complete by definition from now on (R-LOSS-6).
 
     If no record names its directory, it can lie in a failed one: the controller counts it as online.
     """
-    copy = replace(copy, measured=was)
     if copy.directory is not None:
         return replace(copy, level="complete", places=frozenset())
     if broker is None or not copy.places:

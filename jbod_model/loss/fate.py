@@ -315,7 +315,7 @@ def _lead(fate: Fate, version: Version, before: Partition | None) -> Fate:
             for broker, copy in fate.copies.items()
             if copy.measured and copy.holds_everything and broker not in version.state.isr
         }
-        fate = replace(fate, copies={**fate.copies, **lesser}) if lesser else fate
+        fate = replace(fate, copies={**fate.copies, **lesser})
     if not fate.led:  # R-LOSS-7
         fate = replace(_follow_leader(fate), led=True)
     elif leader.level != "complete":
@@ -370,7 +370,7 @@ def _follow_leader(fate: Fate) -> Fate:
     was = fate.copies[fate.state.leader].level if fate.led else None
     for broker_id, copy in fate.copies.items():
         if broker_id in {fate.state.leader, *fate.state.isr} and copy.given_up is None:
-            copies[broker_id] = measure(copy, fate.brokers.get(broker_id), was)
+            copies[broker_id] = replace(measure(copy, fate.brokers.get(broker_id)), measured=was)
         else:
             level: Level = copy.level if copy.holds_everything else "partial"
             copies[broker_id] = replace(copy, level=level, measured=None)

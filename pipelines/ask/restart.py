@@ -43,8 +43,6 @@ class Nodes:
     """Controllers that are registered. Empty before metadata.version 3.7-IV0."""
     fenced: Sequence[int]
     """Brokers that are fenced. A node that is a controller, too, is down as both."""
-    unregistered: Mapping[int, int]
-    """Brokers that are not registered any more -> the offset since which they are not."""
 
     def role(self, node: int) -> str:
         """broker, controller or both."""
@@ -58,13 +56,17 @@ class Nodes:
         known = {*self.brokers, *self.voters, *self.controllers}
         return [node for node in ids if node not in known]
 
-    def unknown(self, missing: Sequence[int]) -> list[str]:
+    def unknown(self, lake: Lake, missing: Sequence[int]) -> list[str]:
         """A sentence for each of ``missing``."""
+        if not missing:
+            return []
         known = sorted({*self.brokers, *self.voters, *self.controllers})
         listed = ", ".join(map(str, known)) or "none"
+        ended = f"SELECT broker_id, max(to_offset) FROM {lake.until('brokers')} GROUP BY broker_id"
+        unregistered = dict(lake.query(ended))
         return [
-            f"broker {node} is not registered since offset {self.unregistered[node]}: see jbod offline"
-            if node in self.unregistered
+            f"broker {node} is not registered since offset {unregistered[node]}: see jbod offline"
+            if node in unregistered
             else f"no broker and no controller has the id {node}; known: {listed}"
             for node in missing
         ]
@@ -75,17 +77,12 @@ def nodes(lake: Lake) -> Nodes:
     voters = lake.query(f"SELECT node_id, role = 'leader' FROM {lake.at('voters')} WHERE voter ORDER BY node_id")
     brokers = lake.query(f"SELECT broker_id, fenced FROM {lake.at('brokers')} ORDER BY broker_id")
     controllers = lake.query(f"SELECT controller_id FROM {lake.at('controllers')} ORDER BY controller_id")
-    ended = lake.query(
-        f"SELECT broker_id, max(to_offset) FROM {lake.until('brokers')} GROUP BY broker_id "
-        "HAVING count(*) = count(to_offset)"
-    )
     return Nodes(
         brokers=[broker for broker, _ in brokers],
         voters=[voter for voter, _ in voters],
         leader=next((voter for voter, leads in voters if leads), None),
         controllers=[controller for (controller,) in controllers],
         fenced=[broker for broker, fenced in brokers if fenced],
-        unregistered=dict(ended),
     )
 
 
@@ -307,7 +304,7 @@ def safe_to_restart(
     effect = quorum_effect(known, ids)
     now = now or datetime.now(UTC)
     missing = known.missing(ids)
-    undecided = [*known.unknown(missing), *too_old(lake, now, max_age)]
+    undecided = [*known.unknown(lake, missing), *too_old(lake, now, max_age)]
     if lake.incomplete_since is not None:
         undecided.append(f"{lake.incomplete_since}")
     if named:

@@ -150,7 +150,7 @@ def restart_plan(
     known = nodes(lake)
     every = list(dict.fromkeys(node_ids)) or sorted({*known.brokers, *known.voters, *known.controllers})
     if missing := known.missing(every):
-        raise UsageError("; ".join(known.unknown(missing)))
+        raise UsageError("; ".join(known.unknown(lake, missing)))
     done = set() if since is None else _restarted(lake, since)
     wanted = [node_id for node_id in every if node_id not in done]
     state = columns(lake, default_min_isr)

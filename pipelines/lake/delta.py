@@ -129,13 +129,13 @@ def open_table(lake: LakeUri, name: str, version: int | None) -> DeltaTable:
                 raise no_lake(lake) from None
             if not _has_records(lake):
                 raise unpublished(lake) from None
-        if name == "ledger":
-            raise UsageError(
-                f"{lake}/ledger: is gone or cannot be read ({what}), and the other tables are there: restore it from "
-                "a backup, or replay the log into another --lake"
-            ) from None
         from pipelines.lake.tables import way_back  # a question loads no Arrow unless it fails
 
+        if name == "ledger":
+            raise UsageError(
+                f"{lake}/ledger: is gone or cannot be read ({what}), and the other tables are there: "
+                f"{way_back(lake, name)}"
+            ) from None
         which = "" if version is None else f" at version {version}, which the ledger names"
         raise UsageError(
             f"{lake}/{name}: cannot be opened{which} ({what}): jbod optimize searches for a newer one with the same "
@@ -417,13 +417,14 @@ def _damaged(lake: LakeUri) -> tuple[str, str]:
 
     from pipelines.lake.tables import BY_NAME
 
+    connection = connect(lake)
     for name in BY_NAME:
         with suppress(DeltaError, OSError):
             table = delta_at(uri_of(f"{lake}/{name}"))
             for file in data_files(table):
                 rows = read_parquet(lake, name, table, [file["path"]])
                 try:
-                    connect(lake).execute(f"SELECT bit_xor(hash(t)) FROM {rows} t")
+                    connection.execute(f"SELECT bit_xor(hash(t)) FROM {rows} t")
                 except duckdb.Error:
                     return name, f"{name}/{file['path']}"
     return "", ""

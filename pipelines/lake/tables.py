@@ -384,7 +384,7 @@ BY_NAME: Mapping[str, Table] = {table.name: table for table in (*TABLES, *REQUES
 def way_back(lake: LakeUri, table: str) -> str:
     """What to do about a damaged table. ``table``: empty if it is not known which one."""
     folder = quote(f"{lake}/{table}")
-    if any(table == derived.name for derived in DERIVED):
+    if BY_NAME.get(table) in DERIVED:
         return f"jbod rebuild recreates the tables from the records, once {folder} is moved away"
     if table and table not in BY_NAME:
         return f"restore it from a backup, or move {folder} away: no other table needs it"
