@@ -67,7 +67,7 @@ def find_place(lake: Lake, text: str, *, listed: bool = False) -> Place:
     """
     number, colon, prefix = text.partition(":")
     if not (number.isascii() and number.isdigit() and len(number) < 11):
-        raise UsageError(f"{text}: no broker: write BROKER or BROKER:DIRECTORY, for instance 1 or 1:r60J")
+        raise UsageError(f"{text}: no broker: write one BROKER or BROKER:DIRECTORY at a time, for instance 1 or 1:r60J")
     broker = int(number)
     registered = {
         row[0]: row[1:] for row in lake.query(f"SELECT broker_id, fenced, log_dirs FROM {lake.at('brokers')}")

@@ -248,7 +248,7 @@ def test_risk_with_nothing_at_stake_reports_it(tmp_path: Path) -> None:
         (["safe-to-remove", "9:a"], "jbod: 9:a: broker 9 never had a directory, up to offset"),
         (["safe-to-remove", "9:"], "jbod: 9: broker 9 never had a directory, up to offset"),  # of 9::
         (["safe-to-remove", "1"], "jbod: 1: no directory: write BROKER:DIRECTORY"),
-        (["whatif", "--fail", "one"], "jbod: one: no broker: write BROKER or BROKER:DIRECTORY"),
+        (["whatif", "--fail", "1,2"], "jbod: 1,2: no broker: write one BROKER or BROKER:DIRECTORY at a time"),
         (["incidents", "1"], "jbod: incident 1: no such incident"),
         (["risk", "--at-offset", "99"], "offset 99 is after the newest published one"),
     ],

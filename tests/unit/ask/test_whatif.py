@@ -308,8 +308,8 @@ def test_whatif_where_kafka_itself_would_fail_says_so_and_answers_as_if_repaired
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("x", "write BROKER or BROKER:DIRECTORY"),
-        ("-1", "write BROKER or BROKER:DIRECTORY"),
+        ("x", "write one BROKER or BROKER:DIRECTORY"),
+        ("-1", "write one BROKER or BROKER:DIRECTORY"),
         ("9", "broker 9 is not registered at offset 250; registered: 1, 2, 3, 4"),
         ("1:zz", "has no such directory; it has, or had: KowJ"),
         ("1:", "several directories match: KowJ"),

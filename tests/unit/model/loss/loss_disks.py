@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from jbod_model.ids import ZERO, Uuid
 
 
 class Unsound(AssertionError):
     """What the model says and what happened differ."""
+
+
+class Lack(NamedTuple):
+    """What a log lacked, and the doubts about it, at one time."""
+
+    writes: set[int]
+    doubt: bool
+    unplaced: bool
+    either: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -19,9 +29,8 @@ class Log:
     """Writes that are there, acknowledged or not."""
     sure: set[int] = field(default_factory=set)
     """Presumed writes that it had to hold when they were acknowledged."""
-    was: tuple[set[int], bool, bool, bool] | None = None
-    """Before it, or its leader's log, was the measure of the last loss: the presumed writes that it lacked, ``doubt``,
-    ``unplaced`` and ``either``."""
+    was: Lack | None = None
+    """What it, or its leader's log, lacked before it was the measure of the last loss."""
     doubt: bool = False
     """Its broker died since: what was not flushed may be gone."""
     synced: bool = False
@@ -43,6 +52,10 @@ class Log:
     unplaced: bool = False
     """Its broker restarted without one of its directories before the metadata said in which the log was: nobody who
     reads the metadata can tell whether it was recreated (R-COPY-5)."""
+
+    def lack(self, presumed: set[int]) -> Lack:
+        """What it lacks of ``presumed``."""
+        return Lack(presumed - self.sure, self.doubt, self.unplaced, self.either)
 
 
 @dataclass(slots=True, eq=False)

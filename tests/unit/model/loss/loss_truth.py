@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def in_reach(world: World, broker_id: int) -> bool:
-    """Whether the copy can still come back by itworld."""
+    """Whether the copy can still come back by itself."""
     return broker_id in world.at and broker_id not in world.parted
 
 
@@ -57,12 +57,12 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
         if alarm and leader.was is None:
             fall_back(world, [leader], surely=False)
         if alarm and not starting(world, partition.leader):
-            leader.was = world.presumed - leader.sure, leader.doubt, leader.unplaced, leader.either
+            leader.was = leader.lack(world.presumed)
             leader.sure |= world.presumed  # what is left of them
         presume(world, partition, leader)  # it leads, and acknowledges, before it reports
         return
-    missing = world.presumed - leader.sure
-    was = missing, leader.doubt, leader.unplaced, leader.either
+    was = leader.lack(world.presumed)
+    missing = was.writes
     really = world.acked - set(leader.entries) if world.serving(partition.leader) else set()
     world.tell(
         f"  led by {partition.leader} isr {partition.isr} elr {partition.eligible_leader_replicas}"
@@ -97,7 +97,7 @@ def judge(world: World, first: int, left: set[int], returned: set[int]) -> None:
     if pending:
         raise Unsound("a loss is pending while a leader misses nothing")
     members = [log for log in (leader, *map(world.copy, partition.isr)) if log]
-    if leader.was is None and (not missing or was[2]):
+    if leader.was is None and (not missing or was.unplaced):
         fall_back(world, members, surely=not missing and alarm is None)
     if alarm:
         for log in map(world.copy, world.at):
@@ -120,11 +120,10 @@ def fall_back(world: World, members: Sequence[Log], *, surely: bool) -> None:
     for log in map(world.copy, world.at):
         if log is None or log in members or log.was is None:
             continue
-        lacked, doubt, unplaced, either = log.was
-        log.sure -= lacked if surely else set()
-        log.doubt |= doubt
-        log.unplaced |= unplaced or not surely
-        log.either |= either
+        log.sure -= log.was.writes if surely else set()
+        log.doubt |= log.was.doubt
+        log.unplaced |= log.was.unplaced or not surely
+        log.either |= log.was.either
 
 
 def starting(world: World, broker_id: int) -> bool:
