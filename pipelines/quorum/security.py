@@ -141,6 +141,8 @@ def _context(file: str, settings: Mapping[str, str]) -> ssl.SSLContext:
     path = None if text else settings.get("ssl.truststore.location")
     try:
         context = ssl.create_default_context(cafile=path, cadata=text)
+        # From Python 3.13 on, it refuses certificates without extensions that Java does not ask for.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         context.check_hostname = settings.get("ssl.endpoint.identification.algorithm", "https") != ""
         if path := settings.get("ssl.keystore.location"):
             context.load_cert_chain(path, password=settings.get("ssl.key.password", ""))

@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """Signs certificates of its own."""
+    """Signs certificates of its own. They lack the identifier of its key, for which Python asks from 3.13 on."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         folder.mkdir(parents=True, exist_ok=True)
