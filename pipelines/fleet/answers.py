@@ -324,22 +324,24 @@ class Patience:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._threads: dict[str, threading.Thread] = {}
+        self._asking: set[str] = set()
 
     def ask(self, where: str, question: Callable[[], T]) -> T:
         """What ``question`` returns or raises; JbodError if the storage at ``where`` hangs."""
         answers: queue.SimpleQueue[tuple[T | None, Exception | None]] = queue.SimpleQueue()
 
         def run() -> None:
+            answer: tuple[T | None, Exception | None]
             try:
-                answers.put((question(), None))
+                answer = question(), None
             except Exception as problem:
-                answers.put((None, problem))
+                answer = None, problem
+            self._asking.discard(where)
+            answers.put(answer)
 
-        before = self._threads.get(where)
-        if before is None or not before.is_alive():
-            self._threads[where] = threading.Thread(target=run, daemon=True)
-            self._threads[where].start()
+        if where not in self._asking:
+            self._asking.add(where)
+            threading.Thread(target=run, daemon=True).start()
             try:
                 answer, problem = answers.get(timeout=self._seconds)
             except queue.Empty:

@@ -29,6 +29,7 @@ from pipelines.fleet.answers import (
     UNREACHABLE,
     WRONG,
     FleetAnswer,
+    Patience,
     ask_all,
     fleet_page,
 )
@@ -411,6 +412,22 @@ def test_metrics_of_a_lake_that_hangs_are_that_it_cannot_be_read(lakes: Path, mo
     while not all(of_each(fleet).values()):
         assert time.monotonic() - began < 60
         time.sleep(0.05)
+
+
+def test_storage_that_has_answered_is_asked_again_while_the_thread_of_its_answer_ends() -> None:
+    """Cause: on Python 3.13 a lake was said to hang if a scrape followed at once on another."""
+
+    class Left:
+        def __del__(self) -> None:
+            time.sleep(0.5)
+
+    left, patience = threading.local(), Patience(10.0)
+
+    def question() -> int:
+        left.until_the_thread_ends = Left()
+        return 1
+
+    assert [patience.ask("lake", question) for _ in range(2)] == [1, 1]
 
 
 def test_misspelt_question_is_named_and_not_taken_for_a_file_of_clusters() -> None:
