@@ -61,7 +61,7 @@ _PARTITION = """json_object(
     'topic', p.topic, 'topicId', p.topic_id, 'partition', p.partition, 'replicas', p.replicas, 'isr', p.isr,
     'elr', p.elr, 'adding', p.adding, 'removing', p.removing, 'leader', p.leader, 'leaderEpoch', p.leader_epoch,
     'partitionEpoch', p.partition_epoch, 'directories', p.directories,
-    'offlineReplicas', coalesce(o.brokers, []::INTEGER[]))"""
+    'offlineReplicas', coalesce(o.down, []::INTEGER[]))"""
 _BROKER = """json_merge_patch(json_object(
     'brokerId', broker_id, 'epoch', broker_epoch, 'incarnationId', incarnation_id, 'fenced', fenced,
     'inControlledShutdown', in_controlled_shutdown, 'logDirs', log_dirs),
@@ -97,13 +97,10 @@ def _partitions(lake: Lake) -> Iterator[list[tuple[Any, ...]]]:
     topics = lake.query(f"SELECT DISTINCT topic FROM {lake.at('partitions')}")
     return lake.stream(
         f"""
-        WITH o AS (
-            SELECT topic_id, partition, list(broker_id ORDER BY replica_index) AS brokers
-            FROM {lake.at("offline_replicas")} GROUP BY ALL
-        ),
-        t AS (SELECT unnest($1::VARCHAR[]) AS topic, unnest(range(len($1::VARCHAR[]))) AS place)
+        WITH t AS (SELECT unnest($1::VARCHAR[]) AS topic, unnest(range(len($1::VARCHAR[]))) AS place)
         SELECT {_PARTITION}
-        FROM {lake.at("partitions")} p JOIN t ON p.topic = t.topic LEFT JOIN o USING (topic_id, partition)
+        FROM {lake.at("partitions")} p JOIN t ON p.topic = t.topic
+        LEFT JOIN {lake.offline_brokers()} o USING (topic_id, partition)
         ORDER BY t.place, p.partition
         """,
         [sorted((topic for (topic,) in topics), key=java_order)],

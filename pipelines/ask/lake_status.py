@@ -347,9 +347,9 @@ class Troubled(NamedTuple):
 
 _TROUBLE = {
     "without_leader": "p.leader = -1",
-    "led_from_offline": "list_contains(o.brokers, p.leader)",
-    "all_offline": "len(o.brokers) = len(p.replicas)",
-    "under_min_isr": "len(p.isr) - coalesce(len(list_intersect(p.isr, o.brokers)), 0) < "
+    "led_from_offline": "list_contains(o.down, p.leader)",
+    "all_offline": "len(o.down) = len(p.replicas)",
+    "under_min_isr": "len(p.isr) - coalesce(len(list_intersect(p.isr, o.down)), 0) < "
     "least(coalesce(m.min_isr, $3), len(p.replicas))",
 }
 """The properties of Troubled in SQL."""
@@ -359,10 +359,7 @@ def _with_offline(lake: Lake, default_min_isr: int) -> tuple[str, str, list[obje
     """SQL for WITH and for FROM, and its parameters: p, the partitions; o, their offline replicas; m, min ISRs set."""
     values = min_isr(lake, default_min_isr)
     names = f"""
-        WITH o AS (
-            SELECT topic_id, partition, list(broker_id ORDER BY replica_index) AS brokers
-            FROM {lake.at("offline_replicas")} GROUP BY topic_id, partition
-        ),
+        WITH o AS {lake.offline_brokers()},
         m AS (SELECT unnest($1::VARCHAR[]) AS topic, unnest($2::INT[]) AS min_isr)
     """
     joined = f"{lake.at('partitions')} p LEFT JOIN o USING (topic_id, partition) LEFT JOIN m USING (topic)"
@@ -375,7 +372,7 @@ def troubled(lake: Lake, default_min_isr: int = 1) -> list[Troubled]:
     rows = lake.query(
         f"""
         {names}
-        SELECT p.topic, p.partition, p.replicas, p.isr, p.leader, coalesce(o.brokers, []),
+        SELECT p.topic, p.partition, p.replicas, p.isr, p.leader, coalesce(o.down, []),
                least(coalesce(m.min_isr, $3), len(p.replicas))
         FROM {joined} WHERE {" OR ".join(_TROUBLE.values())}
         """,

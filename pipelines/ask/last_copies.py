@@ -378,12 +378,11 @@ class LastCopies:
         """Broker -> partitions whose only online replica among the in-sync and eligible ones is its own."""
         rows = self.lake.query(
             f"""
-            WITH o AS (
-                SELECT topic_id, partition, list(broker_id) AS down FROM {self.lake.at("offline_replicas")} GROUP BY ALL
-            ), p AS (
+            WITH p AS (
                 SELECT p.topic, p.partition, list_filter(p.replicas, lambda b: NOT list_contains(
                            coalesce(o.down, []), b)) AS up, list_concat(p.isr, p.elr) AS named
-                FROM {self.lake.at("partitions")} p LEFT JOIN o USING (topic_id, partition)
+                FROM {self.lake.at("partitions")} p
+                LEFT JOIN {self.lake.offline_brokers()} o USING (topic_id, partition)
             )
             SELECT list_intersect(up, named)[1], topic, partition FROM p
             WHERE len(list_intersect(up, named)) = 1 AND len(up) > 1 ORDER BY topic, partition

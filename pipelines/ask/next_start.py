@@ -395,9 +395,7 @@ def _wanted(lake: Lake, broker: int, directories: Iterable[str]) -> str:
     is in sync or eligible is online."""
     ids = ", ".join(f"'{directory}'" for directory in sorted(directories))
     return f"""
-        WITH o AS (
-            SELECT topic_id, partition, list(broker_id) AS down FROM {lake.at("offline_replicas")} GROUP BY ALL
-        ), p AS (
+        WITH o AS {lake.offline_brokers()}, p AS (
             SELECT p.topic_id, p.partition, a.kind, a.directory_id,
                    len(list_filter(list_concat(p.isr, p.elr), lambda b: b <> {int(broker)}
                        AND NOT list_contains(coalesce(o.down, []), b))) = 0 AS alone

@@ -469,32 +469,28 @@ def _held(lake: Lake, place: Place, default_min_isr: int) -> list[Held]:
     """Replicas in the directory, and those of its broker whose directory is unknown."""
     rows = lake.query(
         f"""
-        WITH o AS (
-            SELECT topic_id, partition, list(broker_id) AS down FROM {lake.at("offline_replicas")} GROUP BY ALL
-        )
         SELECT p.topic, p.partition, p.replicas, a.kind, p.leader = a.broker_id,
-               list_filter(p.replicas, lambda b: b <> a.broker_id AND NOT list_contains(coalesce(o.down, []), b)) = [],
                list_contains(p.adding, a.broker_id), list_contains(p.removing, a.broker_id), p.topic_id,
                list_filter(p.replicas, lambda b: b <> a.broker_id AND NOT list_contains(coalesce(o.down, []), b)),
                list_concat(p.isr, p.elr)
         FROM {lake.at("assignments")} a JOIN {lake.at("partitions")} p USING (topic_id, partition)
-        LEFT JOIN o USING (topic_id, partition)
+        LEFT JOIN {lake.offline_brokers()} o USING (topic_id, partition)
         WHERE a.broker_id = $1 AND (a.directory_id = $2 OR a.kind <> 'assigned')
         ORDER BY p.topic, p.partition
         """,
         [place.broker_id, place.directory_id],
     )
     # The partition's lists name the complete copies, unless a copy was damaged. The model knows these cases.
-    doubtful = [(row[8], row[1]) for row in rows if not set(row[9]) & set(row[10])]
+    doubtful = [(row[7], row[1]) for row in rows if not set(row[8]) & set(row[9])]
     complete = complete_copies(lake, doubtful, default_min_isr)
     held_replicas = []
     tiered = tiered_topics(lake)
-    for topic, partition, replicas, kind, leads, only_online, arriving, leaving, topic_id, online, named in rows:
+    for topic, partition, replicas, kind, leads, arriving, leaving, topic_id, online, named in rows:
         copies = complete.get((topic_id, partition))
         mine = copies is None or place.broker_id in copies
         others = set(online) & set(named if copies is None else copies)
         last = mine and not others
         held_replicas.append(
-            Held(topic, partition, replicas, kind, leads, only_online, last, arriving, leaving, topic in tiered)
+            Held(topic, partition, replicas, kind, leads, not online, last, arriving, leaving, topic in tiered)
         )
     return held_replicas

@@ -320,15 +320,12 @@ def _partitions(lake: Lake, rules: RiskRules) -> str:
     unclean = {topic: str(is_true(value)) for topic, value in rules.unclean.topics.items()}
     stopping = "".join(f", {broker}" for broker in rules.stopping)
     return f"""
-        o AS (
-            SELECT topic_id, partition, list(replica_index + 1) AS down FROM {lake.at("offline_replicas")} GROUP BY ALL
-        ),
         p AS (
             SELECT p.*, complete, perhaps, least({wanted}, len(replicas)) AS wanted,
                    {_by_topic(unclean, str(is_true(rules.unclean.cluster)))} AS unclean,
                    CASE WHEN down IS NULL THEN replicas
-                        ELSE list_filter(replicas, lambda b, i: NOT list_contains(down, i)) END AS online
-            FROM {lake.at("partitions")} p LEFT JOIN o USING (topic_id, partition)
+                        ELSE list_filter(replicas, lambda b: NOT list_contains(down, b)) END AS online
+            FROM {lake.at("partitions")} p LEFT JOIN {lake.offline_brokers()} o USING (topic_id, partition)
                  LEFT JOIN risk_complete USING (topic_id, partition)
                  LEFT JOIN risk_perhaps USING (topic_id, partition)
         ),

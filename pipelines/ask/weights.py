@@ -49,17 +49,14 @@ def alone(lake: Lake, partitions: Mapping[tuple[str, int], int]) -> Mapping[tupl
     """(broker, directory) -> the partitions whose only online replica is there, and their bytes."""
     rows = lake.query(
         f"""
-        WITH o AS (
-            SELECT topic_id, partition, list(replica_index + 1) AS down
-            FROM {lake.at("offline_replicas")} GROUP BY ALL
-        ), online AS (
+        WITH online AS (
             SELECT topic, partition, replicas, directories,
-                   list_filter(range(1, len(replicas) + 1), lambda i: NOT list_contains(coalesce(down, []), i)) AS up
-            FROM {lake.at("partitions")} LEFT JOIN o USING (topic_id, partition)
+                   list_filter(replicas, lambda b: NOT list_contains(coalesce(down, []), b)) AS up
+            FROM {lake.at("partitions")} LEFT JOIN {lake.offline_brokers()} o USING (topic_id, partition)
         ), sized AS (
             SELECT unnest($1::VARCHAR[]) AS topic, unnest($2::INTEGER[]) AS partition, unnest($3::BIGINT[]) AS bytes
         )
-        SELECT replicas[up[1]], directories[up[1]], count(*), sum(coalesce(bytes, 0))::BIGINT
+        SELECT up[1], directories[list_position(replicas, up[1])], count(*), sum(coalesce(bytes, 0))::BIGINT
         FROM online LEFT JOIN sized USING (topic, partition) WHERE len(up) = 1 GROUP BY ALL
         """,
         [[topic for topic, _ in partitions], [number for _, number in partitions], [*partitions.values()]],

@@ -202,8 +202,7 @@ def _unplaced(lake: Lake, places: Sequence[Place], default_min_isr: int) -> list
         SEMI JOIN {lake.at("assignments")} a ON a.topic_id = p.topic_id AND a.partition = p.partition
              AND a.broker_id IN ({", ".join(str(place.broker_id) for place in single)})
              AND a.kind IN ('unassigned', 'migrating')
-        LEFT JOIN (SELECT topic_id, partition, list(broker_id) AS down FROM {lake.at("offline_replicas")} GROUP BY ALL)
-             USING (topic_id, partition)
+        LEFT JOIN {lake.offline_brokers()} o USING (topic_id, partition)
         WHERE len(list_filter(list_concat(p.isr, p.elr), lambda b: b NOT IN ({brokers})
                   AND NOT list_contains(coalesce(down, []), b))) = 0
     """

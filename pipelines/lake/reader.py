@@ -166,6 +166,12 @@ class Lake:
             return self.until(table)
         return f"(SELECT * FROM {self._begun(table)} WHERE from_offset <= {self.offset})"
 
+    def offline_brokers(self) -> str:
+        """SQL: topic_id, partition and ``down``, the brokers of its offline replicas, in the order of the replicas."""
+        rows = self.at("offline_replicas")
+        down = f"SELECT topic_id, partition, list(broker_id ORDER BY replica_index) AS down FROM {rows}"
+        return f"({down} GROUP BY topic_id, partition)"
+
     def since(self, table: str, *same: str, of: str = "true") -> str:
         """SQL for the rows of ``at``, of replicas, each from where it begins if the replica's position did not count.
 
