@@ -67,6 +67,17 @@ def steps_in_words(steps: Sequence[Advice]) -> str:
     return "; ".join(dict.fromkeys(step.text for step in steps))
 
 
+class Advised:
+    """What has steps to take, in order."""
+
+    steps: Sequence[Advice]
+
+    @property
+    def advice(self) -> str:
+        """The steps as one line."""
+        return steps_in_words(self.steps)
+
+
 def few(names: Sequence[str], most: int = MOST_NAMES) -> str:
     """``a-0, a-1, a-2, a-3 and 5 more``"""
     rest = f" and {len(names) - most:,} more" if len(names) > most else ""

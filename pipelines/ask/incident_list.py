@@ -9,11 +9,11 @@ from datetime import datetime, timedelta
 from jbod_model.errors import UsageError
 from pipelines.ask.advice import (
     Advice,
+    Advised,
     compare_and_mount,
     mount_or_reassign,
     repair_or_replace,
     see_if_back,
-    steps_in_words,
     wait_for_registration,
 )
 from pipelines.ask.incidents_effects import NO_LEADER, Effects, LeaderLoss, Outage, effects, leader_losses, outages
@@ -38,7 +38,7 @@ from pipelines.lake.reader import Lake
 
 
 @dataclass(frozen=True)
-class Incident:
+class Incident(Advised):
     """One failure, from its beginning to its end."""
 
     number: int
@@ -96,11 +96,6 @@ class Incident:
     def cause(self) -> str:
         """The cause according to the records."""
         return CAUSES[self.kind]
-
-    @property
-    def advice(self) -> str:
-        """What to do while it lasts."""
-        return steps_in_words(self.steps)
 
     @property
     def what(self) -> str:

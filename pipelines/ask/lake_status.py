@@ -13,7 +13,7 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import NamedTuple
 
-from pipelines.ask.advice import Advice, few, look, restart_to_elect, steps_in_words
+from pipelines.ask.advice import Advice, Advised, few, look, restart_to_elect, steps_in_words
 from pipelines.ask.advice_last_copies import elect_any
 from pipelines.ask.configs import features, min_isr
 from pipelines.ask.json_values import NamedPartition
@@ -215,18 +215,13 @@ class LeaderlessPartition(NamedPartition):
 
 
 @dataclass(frozen=True)
-class Leaderless:
+class Leaderless(Advised):
     """These partitions with the same steps: thousands can wait for one broker, whose steps name them all."""
 
     finding: str
     steps: Sequence[Advice]
     partitions: Sequence[LeaderlessPartition]
     also_in_json = ("advice",)
-
-    @property
-    def advice(self) -> str:
-        """The steps as one line."""
-        return steps_in_words(self.steps)
 
 
 def shutting_down(lake: Lake) -> set[int]:

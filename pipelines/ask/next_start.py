@@ -24,7 +24,7 @@ from jbod_model.loss.fate import Fate, is_online
 from jbod_model.next_start import BLANK, Key, NextStart, ReportTime, Started, start
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image
-from pipelines.ask.advice import Advice, bring_home, steps_in_words
+from pipelines.ask.advice import Advice, Advised, bring_home
 from pipelines.ask.advice_last_copies import add_replica, keep_in_use, start_holder, wait_until_in_sync
 from pipelines.ask.configs import tiered_topics
 from pipelines.ask.json_values import NamedPartition
@@ -106,7 +106,7 @@ class StartOutcome:
 
 
 @dataclass(frozen=True)
-class NextStarts:
+class NextStarts(Advised):
     """The answer."""
 
     offset: int
@@ -129,11 +129,6 @@ class NextStarts:
     def gives_up(self) -> Sequence[str]:
         """The partitions whose last complete copy one of the starts gives up."""
         return sorted({partition.name for start in self.starts for partition in start.gives_up})
-
-    @property
-    def advice(self) -> str:
-        """The steps as one line."""
-        return steps_in_words(self.steps)
 
 
 def next_starts(

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from pipelines.ask.advice import (
     Action,
     Advice,
+    Advised,
     compare_ids,
     few,
     find_failed,
@@ -48,7 +49,7 @@ class OfflineReplica(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cause:
+class Cause(Advised):
     """The common cause of several offline replicas."""
 
     reason: str
@@ -73,11 +74,6 @@ class Cause:
     def copy_seconds(self) -> int | None:
         """How long that takes at COPY_RATE."""
         return None if self.bytes is None else self.bytes // COPY_RATE
-
-    @property
-    def advice(self) -> str:
-        """The steps as one line."""
-        return steps_in_words(self.steps)
 
 
 @dataclass(frozen=True)

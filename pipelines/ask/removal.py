@@ -12,13 +12,13 @@ from jbod_model.loss.fate import OperatorAction
 from pipelines.ask.advice import (
     Action,
     Advice,
+    Advised,
     bring_home,
     drain,
     look,
     reassign_or_start,
     reassign_or_take_out,
     restart_costs,
-    steps_in_words,
 )
 from pipelines.ask.advice_last_copies import wait_until_in_sync
 from pipelines.ask.configs import tiered_topics, zookeeper_brokers
@@ -55,7 +55,7 @@ class Held(NamedPartition):
 
 
 @dataclass(frozen=True)
-class Reason:
+class Reason(Advised):
     """A reason against the removal, or a fact that the log does not know."""
 
     blocks: bool
@@ -64,11 +64,6 @@ class Reason:
     """What to do, in order."""
     partitions: Sequence[str] = ()
     also_in_json = ("advice",)
-
-    @property
-    def advice(self) -> str:
-        """The steps as one line."""
-        return steps_in_words(self.steps)
 
 
 def _reasons(lake: Lake, place: Place, held: Sequence[Held], data: Losses) -> list[Reason]:
@@ -113,24 +108,20 @@ def _about_lost(place: Place, lost: Sequence[DataLoss]) -> Iterator[Reason]:
         yield Reason(True, f"it held {held} whose data is lost or lacks writes", saved, names)
 
 
-def _about_perhaps(place: Place, perhaps: Sequence[AtRisk]) -> list[Reason]:
+def _about_perhaps(place: Place, perhaps: Sequence[AtRisk]) -> Iterator[Reason]:
     """The last copies of replicas that may be in it, and may have been recreated empty in another directory. The disk
     may be in another broker by now: its id counts."""
     hit = [
         at for at in perhaps if any(copy.may_be_away and place.directory_id in copy.directories for copy in at.copies)
     ]
-    names = tuple(dict.fromkeys(at.name for at in hit))
-    if not names:
-        return []
-    return [
-        Reason(
+    if names := tuple(dict.fromkeys(at.name for at in hit)):
+        yield Reason(
             True,
             f"it may hold the last complete copy of {_count(names, 'partition')}: a broker started without it while no "
             "record said in which directory they were, and may have recreated them empty",
             look(f"do not wipe {place.name}: save these partitions from it first"),
             names,
         )
-    ]
 
 
 def _about_recreated(place: Place, data: Losses, named: Collection[str]) -> Iterator[Reason]:
@@ -164,37 +155,32 @@ def _keep(place: Place, last: LastCopies) -> list[Advice]:
     return last.steps(place.broker_id, running=place.broker == "online")
 
 
-def _about_last_offline(place: Place, last: LastCopies) -> list[Reason]:
+def _about_last_offline(place: Place, last: LastCopies) -> Iterator[Reason]:
     """The last copies that the removal gives up while they are offline, or online and in no list (R-ACT-1)."""
-    names = _gives_up(place, last)
-    if not names:
-        return []
-    what = _count(names, "partition")
-    finding = f"without it broker {place.broker_id} gives up the last complete copy of {what}, which is not in use"
-    steps = _keep(place, last) or look("keep it: jbod offline says what brings a complete copy into use again")
-    return [Reason(True, finding, steps, tuple(names))]
+    if names := _gives_up(place, last):
+        what = _count(names, "partition")
+        finding = f"without it broker {place.broker_id} gives up the last complete copy of {what}, which is not in use"
+        steps = _keep(place, last) or look("keep it: jbod offline says what brings a complete copy into use again")
+        yield Reason(True, finding, steps, tuple(names))
 
 
-def _about_last(place: Place, held: Sequence[Held], known: set[str]) -> list[Reason]:
+def _about_last(place: Place, held: Sequence[Held], known: set[str]) -> Iterator[Reason]:
     """The last complete copies, except of partitions already reported.
 
     A reassignment that removes a replica waits until another one is complete.
     """
     last = [replica for replica in held if replica.kind == "assigned" and replica.last_complete and not replica.leaving]
     last = [replica for replica in last if not (replica.only_online and place.online) and replica.name not in known]
-    if not last:
-        return []
     in_use = " until they have left it, or another replica of each is in sync"
     kept = in_use if place.online else ": bring it back, or another complete copy"
-    return [
-        Reason(
+    if last:
+        yield Reason(
             True,
             f"it holds the last complete copy of {_count(last, 'partition')}: no other replica that is online has "
             f"every acknowledged write{_only_local(last)}",
             look(f"do not wipe {place.name}{kept}"),
             tuple(replica.name for replica in last),
         )
-    ]
 
 
 def _count(things: Sequence[object], what: str) -> str:
@@ -308,43 +294,33 @@ def _only_local(last: Sequence[Held]) -> str:
     return f" (of {tiered:,} only the local part, which was not copied to remote storage yet)" if tiered else ""
 
 
-def _about_broker(place: Place, last: LastCopies) -> list[Reason]:
+def _about_broker(place: Place, last: LastCopies) -> Iterator[Reason]:
     broker = place.broker_id
     if place.broker == "fenced":
-        return [
-            Reason(
-                True,
-                f"broker {broker} is fenced: what it does with its directories now is not known",
-                _start_and_ask(broker, last),
-            )
-        ]
+        finding = f"broker {broker} is fenced: what it does with its directories now is not known"
+        yield Reason(True, finding, _start_and_ask(broker, last))
+        return
     first = [*last.before_start(broker, running=True)] if place.broker == "online" else []
     if place.online:
         at = f"{broker} --gone {place.directory_id}"
         first += look(f"ask jbod safe-to-restart {at} first, or --blank for a blank disk in its place")
-    before = [Reason(False, f"without it broker {broker} has to restart", first)] if first else []
+    if first:
+        yield Reason(False, f"without it broker {broker} has to restart", first)
     if place.metadata:
-        return [
-            *before,
-            Reason(
-                True,
-                f"it has the metadata log of node {broker}: the process stops without it, and does not start again",
-                look(
-                    f"move the controller first: remove voter {broker} from the quorum, change metadata.log.dir, "
-                    "format it, and add the voter again (kafka-metadata-quorum remove-controller, add-controller)"
-                ),
+        yield Reason(
+            True,
+            f"it has the metadata log of node {broker}: the process stops without it, and does not start again",
+            look(
+                f"move the controller first: remove voter {broker} from the quorum, change metadata.log.dir, "
+                "format it, and add the voter again (kafka-metadata-quorum remove-controller, add-controller)"
             ),
-        ]
-    if place.only:
-        return [
-            *before,
-            Reason(
-                True,
-                f"it is the only directory that broker {broker} has online: the broker stops without it",
-                look("give the broker another directory first (log.dirs and a restart), or take the whole broker out"),
-            ),
-        ]
-    return before
+        )
+    elif place.only:
+        yield Reason(
+            True,
+            f"it is the only directory that broker {broker} has online: the broker stops without it",
+            look("give the broker another directory first (log.dirs and a restart), or take the whole broker out"),
+        )
 
 
 def _start_and_ask(broker: int, last: LastCopies) -> list[Advice]:
