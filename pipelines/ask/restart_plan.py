@@ -7,7 +7,7 @@ state by the model's controller, in order and by a kill, before it is shown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -151,7 +151,7 @@ def restart_plan(
     every = list(dict.fromkeys(node_ids)) or sorted({*known.brokers, *known.voters, *known.controllers})
     if missing := known.missing(every):
         raise UsageError("; ".join(known.unknown(lake, missing)))
-    done = set() if since is None else _restarted(lake, since)
+    done = set() if since is None else _restarted(lake, since, {*known.brokers} & {*known.controllers})
     wanted = [node_id for node_id in every if node_id not in done]
     state = columns(lake, default_min_isr)
     down = sorted(node_id for node_id, broker in state.registered.items() if broker.fenced and node_id in wanted)
@@ -185,8 +185,11 @@ def restart_plan(
     return RestartPlan(lake.offset, lake.time, batches, bound, rows, down, sorted(done & {*every}), following)
 
 
-def _restarted(lake: Lake, since: datetime) -> set[int]:
-    """Nodes whose process registered after a time, and that are not down. What only a snapshot says does not count."""
+def _restarted(lake: Lake, since: datetime, both: set[int]) -> set[int]:
+    """Nodes whose process registered after a time, and that are not down. What only a snapshot says does not count.
+
+    ``both``: nodes that are registered as a broker and as a controller: as both they have to have restarted.
+    """
     micros = micros_of(since)
     rows = lake.query(
         f"""
@@ -205,17 +208,7 @@ def _restarted(lake: Lake, since: datetime) -> set[int]:
         [micros],
     )
     counts = Counter(node for (node,) in rows)
-    both = {*_both(lake)}
     return {node for node, count in counts.items() if count == 2 or node not in both}
-
-
-def _both(lake: Lake) -> Iterable[int]:
-    """Nodes that are registered as a broker and as a controller."""
-    rows = lake.query(
-        f"SELECT broker_id FROM {lake.at('brokers')} WHERE broker_id IN "
-        f"(SELECT controller_id FROM {lake.at('controllers')})"
-    )
-    return (node for (node,) in rows)
 
 
 def _load(state: Columns) -> tuple[Mapping[int, int], Mapping[int, int]]:

@@ -147,13 +147,13 @@ class Blocker:
     node_id: int | None
     """None for what is no node."""
     state: str
-    state_since: Moment | None
-    registered: Moment | None
+    state_since: Moment | None = None
+    registered: Moment | None = None
     """The record with the levels that it supports."""
-    heard: Moment | None
-    missing: tuple[Missing, ...]
-    advice: str
-    command: str | None
+    heard: Moment | None = None
+    missing: tuple[Missing, ...] = ()
+    advice: str = ""
+    command: str | None = None
     """A command that can be run without changes; None if no command helps."""
 
     @property
@@ -269,7 +269,7 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
             "zookeeper.metadata.migration.enable"
         )
         # The first: Kafka 4.0 and later cannot run in ZooKeeper mode.
-        blockers.insert(0, Blocker(MIGRATION, None, ALIVE, None, None, None, (), advice, None))
+        blockers.insert(0, Blocker(MIGRATION, None, ALIVE, advice=advice))
     names = {name for feature_level in at for name in feature_level.blocked_by}
     level = most.get(METADATA_VERSION)
     return UpgradeCheck(
@@ -421,18 +421,11 @@ def _needs(missing: Sequence[Missing], most: Mapping[str, int]) -> str:
 
 def _unreadable(level: int) -> Blocker:
     missing = Missing(METADATA_VERSION, level, Levels(min(LEVEL_NAMES), STABLE))
-    return Blocker(
-        JBOD,
-        None,
-        ALIVE,
-        None,
-        None,
-        None,
-        (missing,),
+    advice = (
         f"install a jbod that knows metadata.version {named(METADATA_VERSION, level)} before the level is raised: "
-        f"this one knows the records up to {named(METADATA_VERSION, STABLE)}",
-        None,
+        f"this one knows the records up to {named(METADATA_VERSION, STABLE)}"
     )
+    return Blocker(JBOD, None, ALIVE, missing=(missing,), advice=advice)
 
 
 _RELEASE_OPTION = LEVELS["4.0-IV0"]

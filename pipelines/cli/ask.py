@@ -91,12 +91,12 @@ def directories(query: Inquiry) -> Reply:
     from pipelines.ask.lake_status import directories as ask
     from pipelines.show.answers import show_directories
 
-    answer = ask(query.lake)
-    chosen = query.choose(DIRECTORIES, answer)
-    return Reply(
-        chosen,
-        lambda: {**query.position, "directories": query.objects(chosen)},
-        lambda out: show_directories(out, query.lake.offset, query.lake.time, answer, chosen),
+    lake, answer = query.lake, ask(query.lake)
+    return query.listing(
+        DIRECTORIES,
+        answer,
+        "directories",
+        lambda out, chosen: show_directories(out, lake.offset, lake.time, answer, chosen),
     )
 
 

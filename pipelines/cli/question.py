@@ -213,6 +213,11 @@ class Inquiry:
         """The rows that the filters of the command line choose."""
         return self.wanted.choose(table, rows, self.lake)
 
+    def listing(self, table: RowTable, rows: Sequence[Any], key: str, show: Callable[[Screen, Chosen], None]) -> Reply:
+        """The reply that has nothing but rows: in its JSON they are at ``key``, after the position."""
+        chosen = self.choose(table, rows)
+        return Reply(chosen, lambda: {**self.position, key: self.objects(chosen)}, lambda out: show(out, chosen))
+
     def reply(self, table: RowTable, answer: Any, rows: str, show: Callable[..., None], exit_code: int = 0) -> Reply:
         """The reply whose rows are the attribute ``rows`` of the answer, and a key of its JSON."""
         chosen = self.choose(table, getattr(answer, rows))

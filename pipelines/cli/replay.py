@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pipelines.run.options import RunOutcome
     from pipelines.run.request_stream import RequestQuery
     from pipelines.run.runner import Runner
-    from pipelines.settings import RequestSettings as RequestSettings
 
 
 Rules = Literal["kafka", "kip858"]
@@ -407,11 +406,9 @@ def mirror(
     from pipelines.lake.times import parse_age
     from pipelines.mirror.folder import MirrorFolder
     from pipelines.mirror.follow import Mirror
-    from pipelines.quorum import KAFKA
     from pipelines.quorum.client import QuorumClient, addresses_of
     from pipelines.quorum.connection import Halted
     from pipelines.quorum.security import security_of
-    from pipelines.settings import load
 
     if not quorum.startswith(KAFKA):
         raise UsageError(f"{quorum}: write kafka://HOST:PORT[,HOST:PORT...], the controllers")

@@ -100,12 +100,9 @@ def moves(query: Inquiry) -> Reply:
     from pipelines.ask.moves import moves as ask
     from pipelines.show.incidents import show_moves
 
-    answer = ask(query.lake)
-    chosen = query.choose(MOVES, answer)
-    return Reply(
-        chosen,
-        lambda: {**query.position, "moves": query.objects(chosen)},
-        lambda out: show_moves(out, query.lake.offset, query.lake.time, answer, chosen),
+    lake, answer = query.lake, ask(query.lake)
+    return query.listing(
+        MOVES, answer, "moves", lambda out, chosen: show_moves(out, lake.offset, lake.time, answer, chosen)
     )
 
 
@@ -159,19 +156,11 @@ def assignments(
     if partition is not None and queue is not None:
         raise UsageError("--queue is about brokers, not about a partition: give one of them")
     if partition is not None:
-        chosen_requests = query.choose(REQUESTS, ask.requests_of(query.lake, *partition_named(query.lake, partition)))
-        return Reply(
-            chosen_requests,
-            lambda: {**query.position, "requests": query.objects(chosen_requests)},
-            lambda out: _show_requests(out, partition, chosen_requests),
-        )
+        requests = ask.requests_of(query.lake, *partition_named(query.lake, partition))
+        return query.listing(REQUESTS, requests, "requests", lambda out, chosen: _show_requests(out, partition, chosen))
     if queue is not None:
-        steps = query.choose(QUEUE, ask.queue(query.lake, timedelta(seconds=queue)))
-        return Reply(
-            steps,
-            lambda: {**query.position, "queue": query.objects(steps)},
-            lambda out: _show_queue(out, query.lake, steps),
-        )
+        steps = ask.queue(query.lake, timedelta(seconds=queue))
+        return query.listing(QUEUE, steps, "queue", lambda out, chosen: _show_queue(out, query.lake, chosen))
     check = query.settings.check
     answer = ask.assignments(query.lake, check.refusals, timedelta(hours=check.window_hours))
     chosen = query.choose(ASSIGNMENTS, answer.unassigned)
