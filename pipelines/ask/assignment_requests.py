@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from jbod_model.errors import UsageError
 from jbod_model.formats.responses import KafkaError
+from pipelines.ask.json_values import DatedAnswer
 from pipelines.lake.delta import read_parquet
 from pipelines.lake.ledger import micros_of, time_of
 from pipelines.lake.reader import Lake
@@ -158,11 +159,9 @@ class RetryLoop(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Assignments:
+class Assignments(DatedAnswer):
     """The answer."""
 
-    offset: int
-    time: datetime
     seen: bool
     """Whether the lake ever read requests."""
     outcomes: Mapping[str, int]

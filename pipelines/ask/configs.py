@@ -67,13 +67,8 @@ def min_isr(lake: Lake, default: int = 1) -> MinIsr:
 
 def forgotten(lake: Lake, topic: str) -> str:
     """What comes before a change of a topic's min.insync.replicas, which clears its eligible leaders (R-CFG-4)."""
-    key = ("eligible", topic)
-    if key not in lake.kept:
-        rows = lake.query(
-            f"SELECT partition FROM {lake.at('partitions')} WHERE topic = $1 AND len(elr) > 0 ORDER BY ALL", [topic]
-        )
-        lake.kept[key] = [f"{topic}-{number}" for (number,) in rows]
-    names = lake.kept[key]
+    sql = f"SELECT partition FROM {lake.at('partitions')} WHERE topic = $1 AND len(elr) > 0 ORDER BY ALL"
+    names = [f"{topic}-{number}" for (number,) in lake.once(("eligible", topic), lambda: lake.query(sql, [topic]))]
     return f", once the eligible leaders of {few(names)} are back in sync: it forgets them" if names else ""
 
 
@@ -211,8 +206,8 @@ def _values(lake: Lake, record_type: type[Record]) -> list[tuple[int, bytes]]:
 def _records(lake: Lake, record_type: type[Record]) -> list[tuple[int, bool, bytes]]:
     """Offset, whether a snapshot holds it, and value of every record of a type, in log order. Of configurations, at
     least those that a question reads: they are read together, as most of the time goes into finding them."""
-    name = TYPE_NAMES[record_type]
-    if name not in lake.setting_values:
+
+    def read() -> list[tuple[int, bool, bytes]]:
         # A condition on the value alone would be evaluated for the records of all types.
         condition = " OR ".join(f"contains(hex(value), '{text.encode().hex().upper()}')" for text in _SETTINGS)
         those = f"CASE WHEN record_type = $1 THEN {condition} END" if record_type is ConfigRecord else "true"
@@ -222,10 +217,11 @@ def _records(lake: Lake, record_type: type[Record]) -> list[tuple[int, bool, byt
             WHERE record_type = $1 AND {those}
             ORDER BY log_offset, snapshot_index
             """,
-            [name],
+            [TYPE_NAMES[record_type]],
         )
-        lake.setting_values[name] = [(offset, in_snapshot, bytes(value)) for offset, in_snapshot, value in rows]
-    return lake.setting_values[name]
+        return [(offset, in_snapshot, bytes(value)) for offset, in_snapshot, value in rows]
+
+    return lake.once(("records", record_type), read)
 
 
 def _removals(lake: Lake) -> list[tuple[int, str]]:

@@ -45,6 +45,14 @@ def members(answer: Any, *names: str) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True)
+class DatedAnswer:
+    """How an answer begins: the offset of the last record that it includes, and when that was appended."""
+
+    offset: int
+    time: datetime
+
+
+@dataclasses.dataclass(frozen=True)
 class NamedPartition:
     """How a row about a partition begins."""
 

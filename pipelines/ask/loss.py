@@ -83,20 +83,17 @@ def followed(lake: Lake, default_min_isr: int = 1, also: str = "") -> list[Follo
 
     ``default_min_isr``: min.insync.replicas if the log does not set it.
     """
-    key = ("followed", default_min_isr, also)
-    if key not in lake.kept:
-        few = f"loss_candidates_{lake.offset}"
-        if few not in lake.made:
-            lake.query(f"CREATE OR REPLACE TEMP TABLE {few} AS {candidates(lake)}")
-            lake.made.add(few)
+
+    def read() -> list[Followed]:
+        few = lake.keep("loss_candidates", lambda: candidates(lake))
         wanted = lake.query(f"SELECT * FROM {few}" + (f" UNION ({also})" if also else ""))
-        known: dict[tuple[str, int], Followed] = lake.kept.setdefault(("fates", default_min_isr), {})
+        known: dict[tuple[str, int], Followed] = lake.once(("fates", default_min_isr), dict)
         for partition in _follow(lake, default_min_isr, [row for row in wanted if row not in known]):
             known[partition.topic_id, partition.partition] = partition
         partitions = (known[row] for row in wanted if row in known)
-        lake.kept[key] = sorted(partitions, key=attrgetter("topic", "partition", "topic_id"))
-    fates: list[Followed] = lake.kept[key]
-    return fates
+        return sorted(partitions, key=attrgetter("topic", "partition", "topic_id"))
+
+    return lake.once(("followed", default_min_isr, also), read)
 
 
 def _follow(lake: Lake, default_min_isr: int, wanted: Sequence[tuple[str, int]]) -> list[Followed]:

@@ -105,11 +105,9 @@ def _select_moved(lake: Lake) -> None:
     the replica's position did not count. DuckDB knows that it is a small table, and reads nothing of the other
     assignments if it is empty. Also creates moved_twice_OFFSET: the partitions of replicas that moved more than once.
     Only these can be back."""
-    kept = f"moved_{lake.offset}"
-    if kept not in lake.made:
-        lake.query(
-            f"""
-            CREATE OR REPLACE TEMP TABLE {kept} AS
+
+    def stays() -> str:
+        return f"""
             WITH parts AS (
                 SELECT *, from_offset IS DISTINCT FROM lag(to_offset) OVER stay AS begins
                 FROM {lake.scan("assignments")}
@@ -122,15 +120,11 @@ def _select_moved(lake: Lake) -> None:
             FROM parts WINDOW stay AS (
                 PARTITION BY topic_id, partition, broker_id, directory_id ORDER BY parts.from_offset
             ) QUALIFY ended_by = 'moved'
-            """
-        )
-        lake.query(
-            f"""
-            CREATE OR REPLACE TEMP TABLE moved_twice_{lake.offset} AS
-            SELECT topic_id, partition FROM {kept} GROUP BY topic_id, partition, broker_id HAVING count(*) > 1
-            """
-        )
-        lake.made.add(kept)
+        """
+
+    moved = lake.keep("moved", stays)
+    twice = f"SELECT topic_id, partition FROM {moved} GROUP BY topic_id, partition, broker_id HAVING count(*) > 1"
+    lake.keep("moved_twice", lambda: twice)
 
 
 def _replaced(lake: Lake) -> list[int]:
@@ -226,12 +220,10 @@ def _select_single_moves(lake: Lake) -> str:
 
     ``alone``: the replica did not move within SOON before or after, so that the move is neither reverted nor a revert.
     """
-    name = f"single_moves_{lake.offset}"
-    if name not in lake.made:
-        soon, recent = SOON // timedelta(microseconds=1), micros_of(lake.time - SOON)
-        lake.query(
-            f"""
-            CREATE OR REPLACE TEMP TABLE {name} AS
+    soon, recent = SOON // timedelta(microseconds=1), micros_of(lake.time - SOON)
+
+    def single_moves() -> str:
+        return f"""
             WITH moved AS (SELECT *, epoch_us(at_time) AS accepted FROM {directory_changes(lake)})
             SELECT topic, topic_id, partition, broker_id, source, target, asked AS first_requested_time,
                    coalesce(requests, 0) AS requests, coalesce(refused, 0) AS refused,
@@ -243,10 +235,9 @@ def _select_single_moves(lake: Lake) -> str:
                    AND coalesce(lead(accepted) OVER replica - accepted > {soon}, true) AS alone
             FROM moved LEFT JOIN {_requests(lake)} USING (topic_id, partition, broker_id, at_offset)
             WINDOW replica AS (PARTITION BY topic_id, partition, broker_id ORDER BY at_offset)
-            """
-        )
-        lake.made.add(name)
-    return name
+        """
+
+    return lake.keep("single_moves", single_moves)
 
 
 def _combined_moves(lake: Lake) -> list[Move]:

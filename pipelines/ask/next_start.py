@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import cache
 from itertools import chain
 from typing import Literal, TypeVar
@@ -27,7 +26,7 @@ from jbod_model.replay.image import Image
 from pipelines.ask.advice import Advice, Advised, bring_home
 from pipelines.ask.advice_last_copies import add_replica, keep_in_use, start_holder, wait_until_in_sync
 from pipelines.ask.configs import tiered_topics
-from pipelines.ask.json_values import NamedPartition
+from pipelines.ask.json_values import DatedAnswer, NamedPartition
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import Losses, losses
 from pipelines.ask.removal import needing
@@ -106,11 +105,9 @@ class StartOutcome:
 
 
 @dataclass(frozen=True)
-class NextStarts(Advised):
+class NextStarts(DatedAnswer, Advised):
     """The answer."""
 
-    offset: int
-    time: datetime
     broker_id: int
     broker: str
     """online, fenced or missing."""

@@ -23,7 +23,7 @@ from pipelines.ask.advice import (
     wait_for_registration,
 )
 from pipelines.ask.configs import unseen_disks
-from pipelines.ask.json_values import jsonable
+from pipelines.ask.json_values import DatedAnswer, jsonable
 from pipelines.ask.lake_status import Leaderless, LeaderlessPartition, Troubled, leaderless, shutting_down, troubled
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import Losses, losses, perhaps_in
@@ -145,11 +145,9 @@ class PerhapsOffline:
 
 
 @dataclass(frozen=True)
-class Offline:
+class Offline(DatedAnswer):
     """The answer."""
 
-    offset: int
-    time: datetime
     replicas_in_all: int
     partitions_in_all: int
     replicas: Sequence[OfflineReplica]

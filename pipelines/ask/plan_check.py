@@ -9,7 +9,6 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from jbod_model.plan import Outcome, Target, can_join, outcomes
 from jbod_model.replay.image import BrokerRegistration, Image, Partition
 from pipelines.ask.advice import brokers_in_words
 from pipelines.ask.configs import MinIsr, forgotten, min_isr, oldest_rules
-from pipelines.ask.json_values import NamedPartition, members
+from pipelines.ask.json_values import DatedAnswer, NamedPartition, members
 from pipelines.ask.lost_data import losses, perhaps_offline
 from pipelines.ask.starting import not_taken_back, until_restart, without_a_disk
 from pipelines.ask.whatif_places import as_repaired, directories_by_path, image_of
@@ -112,11 +111,9 @@ class Planned(NamedPartition):
 
 
 @dataclass(frozen=True)
-class PlanCheck:
+class PlanCheck(DatedAnswer):
     """The answer."""
 
-    offset: int
-    time: datetime
     partitions: Sequence[Planned]
     """Those with findings that block first, then by topic and number."""
     notes: Sequence[str] = ()

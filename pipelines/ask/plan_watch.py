@@ -15,7 +15,7 @@ from typing import Any
 
 from pipelines.ask.advice import brokers_in_words
 from pipelines.ask.configs import oldest_rules
-from pipelines.ask.json_values import NamedPartition, members
+from pipelines.ask.json_values import DatedAnswer, NamedPartition, members
 from pipelines.ask.log_dirs import BrokerLogDir
 from pipelines.ask.lost_data import losses
 from pipelines.ask.plan_check import (
@@ -198,11 +198,9 @@ class Emptied:
 
 
 @dataclass(frozen=True)
-class PlanWatch:
+class PlanWatch(DatedAnswer):
     """The answer."""
 
-    offset: int
-    time: datetime
     partitions: Sequence[Watched]
     """In the order of STATES, then by topic and number."""
     left: timedelta | None

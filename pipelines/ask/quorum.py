@@ -22,6 +22,7 @@ from jbod_model.formats.records import (
     UnregisterBrokerRecord,
 )
 from jbod_model.formats.schema import TYPE_NAMES
+from pipelines.ask.json_values import DatedAnswer
 from pipelines.lake.delta import is_among
 from pipelines.lake.ledger import time_of
 from pipelines.lake.reader import Lake
@@ -108,11 +109,9 @@ class Gone:
 
 
 @dataclass(frozen=True)
-class QuorumAnswer:
+class QuorumAnswer(DatedAnswer):
     """The quorum at an offset."""
 
-    offset: int
-    time: datetime
     leader_id: int | None
     """The newest leader change; None if the log has none."""
     epoch: int

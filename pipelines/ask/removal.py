@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from shlex import quote
 
 from jbod_model.ids import Uuid
@@ -22,7 +21,7 @@ from pipelines.ask.advice import (
 )
 from pipelines.ask.advice_last_copies import wait_until_in_sync
 from pipelines.ask.configs import tiered_topics, zookeeper_brokers
-from pipelines.ask.json_values import NamedPartition
+from pipelines.ask.json_values import DatedAnswer, NamedPartition
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import AtRisk, DataLoss, Losses, complete_copies, losses
 from pipelines.ask.whatif_places import Place, already, find_directory, metadata_directories
@@ -399,11 +398,9 @@ def _not_listed(lake: Lake, place: Place, last: LastCopies, *, blocked: bool) ->
 
 
 @dataclass(frozen=True)
-class Removal:
+class Removal(DatedAnswer):
     """The answer."""
 
-    offset: int
-    time: datetime
     broker_id: int
     broker: str
     """online, fenced or missing."""

@@ -11,7 +11,7 @@ from jbod_model.errors import UsageError
 from jbod_model.restart import DECIDING, Harm
 from pipelines.ask.advice import Action, Advice
 from pipelines.ask.configs import unseen_disks
-from pipelines.ask.json_values import jsonable, members
+from pipelines.ask.json_values import DatedAnswer, jsonable, members
 from pipelines.ask.lost_data import losses, truncated
 from pipelines.ask.next_start import NextStarts, next_starts, starts_of
 from pipelines.ask.restart_columns import columns
@@ -181,11 +181,9 @@ _SHORT_TIME = 120
 
 
 @dataclass(frozen=True)
-class RestartVerdict:
+class RestartVerdict(DatedAnswer):
     """The answer."""
 
-    offset: int
-    time: datetime
     brokers: Sequence[int]
     kill: bool
     verdict: str

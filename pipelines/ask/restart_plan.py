@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jbod_model.errors import UsageError
-from pipelines.ask.json_values import jsonable, members
+from pipelines.ask.json_values import DatedAnswer, jsonable, members
 from pipelines.ask.next_start import starts_of
 from pipelines.ask.restart import (
     SAFE,
@@ -87,11 +87,9 @@ class Next:
 
 
 @dataclass(frozen=True)
-class RestartPlan:
+class RestartPlan(DatedAnswer):
     """The answer."""
 
-    offset: int
-    time: datetime
     batches: Sequence[Sequence[int]]
     bound: int
     """No plan has fewer batches."""

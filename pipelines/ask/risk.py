@@ -25,6 +25,7 @@ from pipelines.ask.configs import (
     setting,
     tiered_topics,
 )
+from pipelines.ask.json_values import DatedAnswer
 from pipelines.ask.lost_data import complete_copies, perhaps_offline
 from pipelines.ask.restart import nodes, quorum_effect
 from pipelines.ask.weights import COPY_RATE, Weights, alone
@@ -98,11 +99,9 @@ class Exposure:
 
 
 @dataclass(frozen=True)
-class Risk:
+class Risk(DatedAnswer):
     """The answer."""
 
-    offset: int
-    time: datetime
     partitions_in_all: int
     without_leader: int
     """Partitions that have no leader already."""

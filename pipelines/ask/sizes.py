@@ -19,7 +19,7 @@ from jbod_model.errors import UsageError
 from jbod_model.storage.problems import StorageProblem
 from jbod_model.storage.properties import FILE_NAME
 from pipelines.ask.configs import tiered_topics
-from pipelines.ask.json_values import members
+from pipelines.ask.json_values import DatedAnswer, members
 from pipelines.ask.log_dirs import (
     BrokerLogDir,
     held_in,
@@ -110,11 +110,9 @@ class DirectorySize:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class Sizes(DatedAnswer):
     """The answer."""
 
-    offset: int
-    time: datetime
     directories: Sequence[DirectorySize]
     """By broker, the fullest first."""
     notes: Sequence[str]

@@ -24,9 +24,8 @@ def starts(lake: Lake) -> list[Start]:
     All reports of an append are of one process, so it counts from the append's first record.
     """
     kept = f"starts_{lake.offset}"
-    if kept not in lake.made:
-        lake.make(kept, "broker_id INT, incarnation_id VARCHAR, start BIGINT", _starts(lake))
-        lake.made.add(kept)
+    columns = "broker_id INT, incarnation_id VARCHAR, start BIGINT"
+    lake.once((kept,), lambda: lake.make(kept, columns, _starts(lake)))
     return [Start(*row) for row in lake.query(f"SELECT * FROM {kept} ORDER BY start, broker_id")]
 
 
@@ -42,12 +41,9 @@ def select_brokers(lake: Lake) -> None:
     """Creates loss_brokers_OFFSET, once: the states of brokers. ``undecided`` holds while a report can be of a process
     that has not registered yet: the broker is fenced, or such a process has reported (R-COPY-12)."""
     starts(lake)
-    kept = f"loss_brokers_{lake.offset}"
-    if kept in lake.made:
-        return
-    lake.query(
-        f"""
-        CREATE OR REPLACE TEMP TABLE {kept} AS
+
+    def states() -> str:
+        return f"""
         WITH b AS (
             SELECT broker_id, incarnation_id, log_dirs, fenced, from_offset, to_offset, min(start) AS start
             FROM (SELECT broker_id, incarnation_id, log_dirs, fenced, from_offset, to_offset
@@ -63,8 +59,8 @@ def select_brokers(lake: Lake) -> None:
         SELECT broker_id, incarnation_id, log_dirs, true, start, to_offset FROM b
         WHERE start > from_offset AND (to_offset IS NULL OR to_offset > start)
         """
-    )
-    lake.made.add(kept)
+
+    lake.keep("loss_brokers", states)
 
 
 def _starts(lake: Lake) -> list[Start]:
@@ -158,22 +154,13 @@ def lost_directories(lake: Lake) -> dict[int, set[str]]:
 
     They are in its log.dirs, so the marks of a shutdown in order are not on every disk (R-RESTART-3).
     """
-    key = ("lost directories",)
-    if key in lake.kept:
-        kept: dict[int, set[str]] = lake.kept[key]
-        return kept
-    lost: dict[int, set[str]] = {}
-    for broker, directory in lake.query(
-        f"""
-        SELECT DISTINCT broker_id, directory_id FROM (
+    sql = f"""
+        SELECT broker_id, list(DISTINCT directory_id) FROM (
             SELECT b.broker_id, unnest(h.log_dirs) AS directory_id, b.log_dirs
             FROM {lake.at("brokers")} b JOIN {lake.until("brokers")} h USING (broker_id, incarnation_id)
-        ) WHERE NOT list_contains(log_dirs, directory_id)
-        """
-    ):
-        lost.setdefault(broker, set()).add(directory)
-    lake.kept[key] = lost
-    return lost
+        ) WHERE NOT list_contains(log_dirs, directory_id) GROUP BY broker_id
+    """
+    return {broker: {*lost} for broker, lost in lake.once(("lost directories",), lambda: lake.query(sql))}
 
 
 def without_a_disk(lake: Lake) -> Collection[int]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
 
 from jbod_model.errors import UsageError
@@ -32,6 +32,7 @@ from jbod_model.loss.fate import OperatorAction
 from pipelines.ask.advice import few
 from pipelines.ask.advice_last_copies import save_before_start
 from pipelines.ask.configs import features, migrates
+from pipelines.ask.json_values import DatedAnswer
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import losses
 from pipelines.ask.quorum import (
@@ -185,11 +186,9 @@ class FeatureLevel:
 
 
 @dataclass(frozen=True)
-class UpgradeCheck:
+class UpgradeCheck(DatedAnswer):
     """What blocks an upgrade at an offset."""
 
-    offset: int
-    time: datetime
     to: str | None
     """What was asked about: a metadata.version or ``FEATURE=LEVEL``; None for the next levels."""
     ready: bool

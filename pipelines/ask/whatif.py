@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from jbod_model.controller.cluster import MIN_ISR
@@ -17,7 +16,7 @@ from jbod_model.replay.image import Image, Partition
 from jbod_model.replay.offline import offline_replicas
 from jbod_model.whatif import Failures, after
 from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, MinIsr, is_true, min_isr, setting, tiered_topics
-from pipelines.ask.json_values import NamedPartition, members
+from pipelines.ask.json_values import DatedAnswer, NamedPartition, members
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import AtRisk, Losses, complete_copies, losses, perhaps_offline, places_of
 from pipelines.ask.restart import QuorumEffect, nodes, quorum_effect
@@ -77,11 +76,9 @@ class LeaderChange(NamedPartition):
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class WhatIf(DatedAnswer):
     """The answer."""
 
-    offset: int
-    time: datetime
     failing: Sequence[Place]
     replicas: int
     """Replicas that would go offline."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -32,7 +31,7 @@ from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image, Partition
 from jbod_model.whatif import configured
 from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, features, setting, tiered_topics
-from pipelines.ask.json_values import NamedPartition, members
+from pipelines.ask.json_values import DatedAnswer, NamedPartition, members
 from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.whatif_places import as_repaired, image_of
 from pipelines.lake.delta import literal
@@ -94,11 +93,9 @@ class ReconfiguredPartition(NamedPartition):
 
 
 @dataclass(frozen=True)
-class ConfigEffect:
+class ConfigEffect(DatedAnswer):
     """The answer."""
 
-    offset: int
-    time: datetime
     name: str
     value: str
     topics: Sequence[str]

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 Named = TypeVar("Named", bound=NamedTuple)
+Made = TypeVar("Made")
 
 ADVICE = "the record is kept as it is, and answers from there on say that they are incomplete; jbod rebuild by a later \
 jbod that knows it makes them complete"
@@ -291,25 +292,27 @@ class Lake:
         return Names.of([*self.kept_names(), *self.named])
 
     @cached_property
-    def setting_values(self) -> dict[str, list[tuple[int, bool, bytes]]]:
-        """Offset, whether a snapshot holds it, and value of records by type: parts of one answer need the same ones."""
+    def _kept(self) -> dict[tuple[object, ...], Any]:
         return {}
 
-    @cached_property
-    def kept(self) -> dict[tuple[object, ...], Any]:
-        """Results that several parts of one answer need, by what they are and of what."""
-        return {}
+    def once(self, key: tuple[object, ...], make: Callable[[], Made]) -> Made:
+        """What several parts of one answer need: ``make`` makes it for the first. ``key``: what it is, and of what."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        made: Made = self._kept[key]
+        return made
+
+    def keep(self, table: str, query: Callable[[], str]) -> str:
+        """Makes a temporary table of a query, once for the parts of one answer. Its name ends with the offset."""
+        name = f"{table}_{self.offset}"
+        self.once((name,), lambda: self.query(f"CREATE OR REPLACE TEMP TABLE {name} AS {query()}"))
+        return name
 
     @cached_property
     def snapshots(self) -> list[int]:
         """The offsets of the snapshots up to this offset, the oldest first."""
         rows = self.query(f"SELECT DISTINCT log_offset FROM {self.setting_records()} WHERE snapshot ORDER BY ALL")
         return [offset for (offset,) in rows]
-
-    @cached_property
-    def made(self) -> set[str]:
-        """Names of temporary tables of this connection that several parts of one answer read."""
-        return set()
 
     def kept_names(self) -> Sequence[Statement]:
         """What jbod label keeps in the lake."""
@@ -357,11 +360,7 @@ class Lake:
 
     def _files(self, table: str) -> list[dict[str, Any]]:
         """Path and statistics of the files of a table: an answer asks for them tens of times."""
-        key = ("files", table)
-        if key not in self.kept:
-            self.kept[key] = data_files(self.tables[table])
-        files: list[dict[str, Any]] = self.kept[key]
-        return files
+        return self.once(("files", table), lambda: data_files(self.tables[table]))
 
     def _begun(self, table: str) -> str:
         """SQL for at least the rows of a history table that began by this offset."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 from jbod_model.formats.metadata_version import METADATA_VERSION, cordons_supported
 from pipelines.ask import restart_columns
 from pipelines.ask.configs import features
-from pipelines.ask.json_values import jsonable, members
+from pipelines.ask.json_values import DatedAnswer, jsonable, members
 from pipelines.ask.plan_check import BLOCKING, read_plan
 from pipelines.lake.reader import Lake
 from pipelines.plan import files
@@ -32,11 +31,9 @@ CHOICE = "Kafka may first make the copy on a disk without room for it, {}: cordo
 
 
 @dataclass(frozen=True)
-class MovePlan:
+class MovePlan(DatedAnswer):
     """The answer."""
 
-    offset: int
-    time: datetime
     title: str
     """What it does, after the number of replicas: ``leave /data/a of broker 1``."""
     aim: str
@@ -208,11 +205,9 @@ class Back:
 
 
 @dataclass(frozen=True)
-class Undo:
+class Undo(DatedAnswer):
     """The answer to: what brings these partitions back to where they are now?"""
 
-    offset: int
-    time: datetime
     partitions: Sequence[Back]
     left_out: Sequence[str]
     """Partitions of the file that it lacks: there is none of that name, a broker or a disk of it is down, or it is
