@@ -345,23 +345,19 @@ def broker_rows(
     closed_dirs: list[dict[str, Any]] = []
     happened: list[dict[str, Any]] = []
     for change in changes:
-        if change.before is not None and change.after is not None and change.before == change.after:
-            state.brokers[change.broker_id] = change.after
-            continue
         at = RowStart(change.offset, change.time, change.snapshot)
         if change.before is not None:
             row = _broker_row(change.before, state.broker_since.pop(change.broker_id))
             closed.append({**row, **_end(at), "ended_by": change.cause})
         before = set(map(str, change.before.directories)) if change.before else set()
         after = set(map(str, change.after.directories)) if change.after else set()
-        for directory in sorted(before - after):
+        gone = {directory: _why_gone(state, change, directory) for directory in sorted(before - after)}
+        for directory, why in gone.items():
             epoch, since = state.directory_since.pop((change.broker_id, directory))
-            why = _why_gone(state, change, directory)
             closed_dirs.append(
                 {**_directory_row(change.broker_id, directory, epoch, since), **_end(at), "ended_by": why}
             )
         if generation is not None:
-            gone = {directory_id: _why_gone(state, change, directory_id) for directory_id in before - after}
             happened += broker_changes(change, gone, generation)
         if change.after is None:
             state.brokers.pop(change.broker_id, None)

@@ -7,7 +7,7 @@ or rebuilt, rows are appended that retract what no longer holds (R-EVENT-7), in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import duckdb
@@ -18,12 +18,12 @@ from pipelines.lake import files
 from pipelines.lake.delta import RowHash, connect, delta_at, read_parquet, reading, row_hash, run_query
 from pipelines.lake.files import DataFile
 from pipelines.lake.foreign import REBUILT, REWRITTEN, commit_info
+from pipelines.lake.ledger import EPOCH
 from pipelines.lake.tables import CHANGES
 from pipelines.lake.uris import LakeUri
 from pipelines.lake.written_lake import APPEND_ONLY, LiveFile, WrittenLake, live_files
 from pipelines.storage.filesystem import filesystem_of
 
-EPOCH = datetime.fromtimestamp(0, UTC)
 KEY = ("log_offset", "what", "topic_id", "partition", "broker_id", "directory_id")
 """What happened. The newest row of a key counts, by generation; in one generation a retraction comes first."""
 CONTENT = [name for name in CHANGES.schema.names if name not in ("retraction", "generation")]
@@ -71,54 +71,37 @@ def taken_back(lake: LakeUri, delta: DeltaTable, offset: int, before: int, at: d
     return [_write(lake, [_rollback_row(offset, before, offset, "rolled back", at, generation), rows])]
 
 
-def settled(lake: LakeUri, delta: DeltaTable, version: int | None, at: datetime, end_offset: int) -> list[DataFile]:
-    """Writes rows so that the rows in force are those of ``version`` (None: no rows). Writes none if they are already.
-
-    A run that died between its commit to this table and its row of the ledger leaves rows that do not count.
-    """
-    now = live_files(delta)
-    then = [] if version is None else live_files(delta_at(delta.table_uri, version))
-    known = {file.path for file in then}
-    new = [file for file in now if file.path not in known]
-    old = _all(lake, delta, then)
-    late = _all(lake, delta, new)
-    # Only keys that the new files name can differ.
-    touched = f"(SELECT DISTINCT {', '.join(KEY)} FROM {late} WHERE what <> '{HISTORY}')"
-    same = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in KEY)
-    before = f"(SELECT a.* FROM {old} a SEMI JOIN {touched} b ON {same})"
-    return _difference(
-        lake, delta, f"(SELECT * FROM {before} UNION ALL BY NAME SELECT * FROM {late})", before, end_offset,
-        "not published", at,
-    )  # fmt: skip
-
-
-def rebuilt(
-    lake: LakeUri, delta: DeltaTable, wanted: Sequence[DataFile], at: datetime, end_offset: int
-) -> list[DataFile]:
-    """Writes rows so that exactly the rows of the files ``wanted`` are in force, and one row about the rollback."""
-    listed = read_parquet(lake, CHANGES.name, delta, [file.path for file in wanted])
-    have = _all(lake, delta, live_files(delta))
-    return _difference(lake, delta, have, listed, end_offset, "rebuilt", at, always=True)
-
-
 def next_generation(lake: WrittenLake) -> int | None:
     """The generation of new rows, None for a lake without them."""
     return generation_of(lake.path, lake.tables[CHANGES.name]) if lake.keeps_changes else None
 
 
 def settle_changes(lake: WrittenLake) -> None:
-    """Retracts the rows that a dead run left. It appends rows for this, because a stream may have read the others."""
-    if lake.half is None:
-        version = None if lake.ledger is None else lake.ledger["versions"].get(CHANGES.name)
-        added = settled(lake.path, lake.tables[CHANGES.name], version, *_end(lake))
-        lake.commit(CHANGES, added, (), *2 * (_end(lake)[1],))
+    """Retracts the rows of a run that died between its commit to this table and its row of the ledger. It appends rows
+    for this, because a stream may have read the others."""
+    if lake.half is not None:
+        return
+    delta, version = lake.tables[CHANGES.name], lake.versions.get(CHANGES.name)
+    then = [] if version is None else live_files(delta_at(delta.table_uri, version))
+    known = {file.path for file in then}
+    old = _all(lake.path, delta, then)
+    late = _all(lake.path, delta, [file for file in live_files(delta) if file.path not in known])
+    # Only keys that the new files name can differ.
+    touched = f"(SELECT DISTINCT {', '.join(KEY)} FROM {late} WHERE what <> '{HISTORY}')"
+    same = " AND ".join(f"a.{name} IS NOT DISTINCT FROM b.{name}" for name in KEY)
+    before = f"(SELECT a.* FROM {old} a SEMI JOIN {touched} b ON {same})"
+    have = f"(SELECT * FROM {before} UNION ALL BY NAME SELECT * FROM {late})"
+    end = max(lake.end_offset, 0)
+    lake.commit(CHANGES, _difference(lake, have, before, "not published"), (), end, end)
 
 
 def rebuild_changes(lake: WrittenLake, wanted: Sequence[DataFile]) -> None:
-    """Appends rows so that the rows of ``wanted`` are in force, and deletes these files."""
+    """Appends rows so that exactly the rows of ``wanted`` are in force, and one row about the rollback. Deletes these
+    files."""
     delta = lake.tables[CHANGES.name]
     if lake.keeps_changes:
-        added = rebuilt(lake.path, delta, wanted, *_end(lake))
+        listed = read_parquet(lake.path, CHANGES.name, delta, [file.path for file in wanted])
+        added = _difference(lake, _all(lake.path, delta, live_files(delta)), listed, "rebuilt", always=True)
         if delta.metadata().configuration.get("delta.appendOnly") != "true":
             # Another engine changed it.
             info = commit_info({REWRITTEN: "true"}, "made the table append-only")
@@ -130,19 +113,15 @@ def rebuild_changes(lake: WrittenLake, wanted: Sequence[DataFile]) -> None:
         fs.delete_file(f"{root}/{CHANGES.name}/{file.path}")
 
 
-def _end(lake: WrittenLake) -> tuple[datetime, int]:
-    """Time of the lake's last record, and its end offset."""
-    return (EPOCH, 0) if lake.ledger is None else (lake.ledger["end_time"], lake.end_offset)
-
-
-def _difference(
-    lake: LakeUri, delta: DeltaTable, have: str, wanted: str, end: int, why: str, at: datetime, *, always: bool = False
-) -> list[DataFile]:
-    generation = generation_of(lake, delta) + 1
+def _difference(lake: WrittenLake, have: str, wanted: str, why: str, *, always: bool = False) -> list[DataFile]:
+    """Writes rows so that those in force are ``wanted``, not ``have``; none if they are, unless ``always``."""
+    path, end = lake.path, max(lake.end_offset, 0)
+    at = EPOCH if lake.ledger is None else lake.ledger["end_time"]
+    generation = generation_of(path, lake.tables[CHANGES.name]) + 1
     columns = ", ".join(CONTENT)
-    with reading(lake), connect(lake) as connection:
-        if same_changes(lake, connection, have, row_hash(lake, connection, CONTENT, wanted)):
-            return [_write(lake, [_rollback_row(end, end, end, why, at, generation)])] if always else []
+    with reading(path), connect(path) as connection:
+        if same_changes(path, connection, have, row_hash(path, connection, CONTENT, wanted)):
+            return [_write(path, [_rollback_row(end, end, end, why, at, generation)])] if always else []
         connection.execute(f"CREATE TEMP TABLE have AS SELECT {columns} FROM {in_force(have)}")
         connection.execute(f"CREATE TEMP TABLE due AS SELECT {columns} FROM {in_force(wanted)}")
         gone = connection.sql(_retractions("(FROM have EXCEPT ALL FROM due)", generation)).to_arrow_table()
@@ -153,7 +132,7 @@ def _difference(
     if not gone.num_rows and not made.num_rows and not always:
         return []
     firsts = [table["log_offset"][0].as_py() for table in (gone.slice(max(len(gone) - 1, 0)), made) if len(table)]
-    return [_write(lake, [_rollback_row(min(firsts, default=end), end, end, why, at, generation), gone, made])]
+    return [_write(path, [_rollback_row(min(firsts, default=end), end, end, why, at, generation), gone, made])]
 
 
 def _retractions(rows: str, generation: int) -> str:

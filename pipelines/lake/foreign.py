@@ -211,7 +211,7 @@ def _misfits(delta: DeltaTable, table: Table) -> Iterator[str]:
             yield f"there is a constraint that jbod does not check: {_plain(name.removeprefix('delta.constraints.'))}"
     if list(metadata.partition_columns) != table.partition_by:
         yield f"the table is partitioned by {', '.join(map(_plain, metadata.partition_columns)) or 'nothing'}"
-    if table.name == "ledger" and not _describes(metadata.description):
+    if table.name == "ledger" and description_of(delta) is None:
         yield "the description of the ledger, which identifies the lake, has changed"
     wanted = {column.name: column for column in Schema.from_arrow(table.delta_schema).fields}
     there = {column.name: column for column in delta.schema().fields}
@@ -226,11 +226,13 @@ def _misfits(delta: DeltaTable, table: Table) -> Iterator[str]:
             yield f"the column {name} has another rule"
 
 
-def _describes(description: str | None) -> bool:
+def description_of(ledger: DeltaTable) -> dict[str, Any] | None:
+    """The description of a ledger, which identifies the lake; None if another engine changed it."""
     try:
-        return "format" in json.loads(description or "")
-    except (ValueError, TypeError):
-        return False
+        description: dict[str, Any] = json.loads(ledger.metadata().description or "")
+    except ValueError:
+        return None
+    return description if isinstance(description, dict) and "format" in description else None
 
 
 def _same_files(lake: LakeUri, table: str, version: int, other: int) -> bool:

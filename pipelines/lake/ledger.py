@@ -19,7 +19,7 @@ import duckdb
 from jbod_model.errors import UsageError
 from pipelines.lake import FORMAT_VERSION
 from pipelines.lake.delta import data_files, open_table, read_parquet, run_query
-from pipelines.lake.foreign import last_own, since
+from pipelines.lake.foreign import description_of, last_own, since
 from pipelines.lake.uris import LakeUri, commit_path
 from pipelines.storage import objects
 
@@ -74,10 +74,7 @@ def open_ledger(lake: LakeUri) -> DeltaTable:
     Raises UsageError if there is no ledger, or if it has another format.
     """
     ledger = open_table(lake, "ledger", None)
-    try:
-        format_version = json.loads(ledger.metadata().description or "{}").get("format", FORMAT_VERSION)
-    except ValueError:
-        format_version = FORMAT_VERSION
+    format_version = (description_of(ledger) or {}).get("format", FORMAT_VERSION)
     if format_version != FORMAT_VERSION:
         raise UsageError(
             f"{lake}: lake of format {format_version}, this jbod reads {FORMAT_VERSION}: replay the log into a new lake"

@@ -85,9 +85,7 @@ class Names:
         labels: dict[str, Statement] = {}
         known = [statement for statement in listed if statement.label is not None]
         # A key with an id is more exact than a path with a broker, and that more than a path alone.
-        for statement in sorted(
-            known, key=lambda statement: (statement.directory_id is None, statement.broker_id is None)
-        ):
+        for statement in sorted(known, key=_key_of):
             for directory in _meant(statement, paths, brokers):
                 first = labels.setdefault(directory, statement)
                 if first.label != statement.label and _key_of(first) == _key_of(statement):

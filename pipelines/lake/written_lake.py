@@ -26,7 +26,7 @@ from jbod_model.errors import JbodError, Retriable, UsageError, first_line_of
 from pipelines.lake import FORMAT_VERSION, files
 from pipelines.lake.delta import DeltaTables, delta_at, is_newest, local_path, no_lake, refuse_misread
 from pipelines.lake.files import DataFile, partition_values
-from pipelines.lake.foreign import PUBLISHED, STARTED, VERSION, commit_info, last_own
+from pipelines.lake.foreign import PUBLISHED, STARTED, VERSION, commit_info, description_of, last_own
 from pipelines.lake.ledger import HEAD, read_head
 from pipelines.lake.lock import LOCK, RUN, check_held
 from pipelines.lake.tables import BY_NAME, CHANGES, LEDGER, OPEN_SHARD, REQUESTS, TABLES, Table, way_back
@@ -104,9 +104,9 @@ def described(lake: LakeUri, ledger: DeltaTable | None = None) -> dict[str, Any]
     uri = f"{lake}/{LEDGER.name}"
     try:
         ledger = ledger or delta_at(uri)
-        description = _parsed(ledger)
+        description = description_of(ledger)
         if description is None:
-            description = _parsed(delta_at(uri, last_own(lake, ledger) or 0))
+            description = description_of(delta_at(uri, last_own(lake, ledger) or 0))
     except (DeltaError, OSError) as problem:
         if fault := fault_of_disk(lake, problem):
             raise fault from None
@@ -116,14 +116,6 @@ def described(lake: LakeUri, ledger: DeltaTable | None = None) -> dict[str, Any]
     if description is None:
         raise UsageError(f"{lake}: the description of its ledger, which says what lake it is, is lost")
     return description
-
-
-def _parsed(ledger: DeltaTable) -> dict[str, Any] | None:
-    try:
-        description: dict[str, Any] = json.loads(ledger.metadata().description or "")
-    except ValueError:
-        return None
-    return description if isinstance(description, dict) and "format" in description else None
 
 
 def keeps_changes(description: Mapping[str, Any]) -> bool:

@@ -70,7 +70,8 @@ def checkpoint_fits(home: str, end_offset: int) -> bool:
     """
     try:
         logs = _logs(home, CHECKPOINT)
-        if (logs["offsets"] and not _has_version(home)) or not _seed_is_whole(home):
+        has_version = _read(home, f"{CHECKPOINT}/{_VERSION}") is not None
+        if (logs["offsets"] and not has_version) or not _seed_is_whole(home):
             return False
         began = seed_position(home)
         ends = {batch: int(plan[-1]["offset"]) for batch, plan in logs["offsets"].items()}
@@ -124,9 +125,8 @@ def is_stamped(lake: LakeWriter) -> bool:
     """Whether nothing was published since the checkpoint was last stamped. True for a checkpoint in the lake."""
     if lake.home == lake.path:
         return True
-    fs, root = filesystem_of(lake.home)
     try:
-        return bool(_lines(fs, f"{root}/{_STAMP}", 0)[0]["row"] == _row_of(lake))
+        return bool(_lines(lake.home, _STAMP, 0)[0]["row"] == _row_of(lake))
     except (ValueError, LookupError, TypeError):
         return False
 
@@ -134,11 +134,6 @@ def is_stamped(lake: LakeWriter) -> bool:
 def _row_of(lake: LakeWriter) -> str:
     row = lake.ledger
     return "" if row is None else f"{row['end_offset']} {row['published_time'].isoformat()}"
-
-
-def _has_version(home: str) -> bool:
-    fs, root = filesystem_of(home)
-    return bool(fs.get_file_info(f"{root}/{CHECKPOINT}/{_VERSION}").type == pafs.FileType.File)
 
 
 def is_readable(home: str, name: str) -> bool:
@@ -162,21 +157,18 @@ def _logs(home: str, name: str) -> dict[str, dict[int, list[Any]]]:
     for log, first in (("offsets", 2), ("commits", 1)):
         there = fs.get_file_info(pafs.FileSelector(f"{root}/{name}/{log}", allow_not_found=True))
         batches = sorted(int(info.base_name) for info in there if info.base_name.isdigit())
-        logs[log] = {batch: _lines(fs, f"{root}/{name}/{log}/{batch}", first) for batch in batches}
+        logs[log] = {batch: _lines(home, f"{name}/{log}/{batch}", first) for batch in batches}
         if there and not logs["offsets"]:
             raise LookupError(log)
-    if logs["offsets"] and "id" not in _lines(fs, f"{root}/{name}/metadata", 0)[0]:
+    if logs["offsets"] and "id" not in _lines(home, f"{name}/metadata", 0)[0]:
         raise LookupError("metadata")
     return logs
 
 
-def _lines(fs: pafs.FileSystem, path: str, first: int) -> list[Any]:
+def _lines(home: str, path: str, first: int) -> list[Any]:
     """The lines of JSON in a file, from line ``first`` on. Raises LookupError if there are none."""
-    if fs.get_file_info(path).type != pafs.FileType.File:
-        raise LookupError(path)
-    with fs.open_input_stream(path) as source:
-        lines = source.read().decode().splitlines()
-    documents = [json.loads(line) for line in lines[first:]]
+    content = _read(home, path) or b""
+    documents = [json.loads(line) for line in content.decode().splitlines()[first:]]
     if not documents:
         raise LookupError(path)
     return documents
@@ -184,7 +176,7 @@ def _lines(fs: pafs.FileSystem, path: str, first: int) -> list[Any]:
 
 def seed_position(home: str) -> Position | None:
     """The position of the checkpoint's seed, None if it has none."""
-    text = _read(home, _POSITION)
+    text = _read(home, f"{CHECKPOINT}/{_POSITION}")
     if text is None:
         return None
     fields = json.loads(text)
@@ -200,7 +192,7 @@ def _seed_is_whole(home: str) -> bool:
     fs, root = filesystem_of(home)
     folder = f"{root}/{CHECKPOINT}/seed"
     there = {info.base_name: info.size for info in fs.get_file_info(pafs.FileSelector(folder, allow_not_found=True))}
-    position = _read(home, _POSITION)
+    position = _read(home, f"{CHECKPOINT}/{_POSITION}")
     if not there and position is None:
         return True
     sizes: dict[str, int] = json.loads(position or "{}")["sizes"]
@@ -209,15 +201,15 @@ def _seed_is_whole(home: str) -> bool:
 
 def seed_state(home: str, shard: int) -> bytes | None:
     """The state of a shard in the checkpoint's seed, None if it has none."""
-    return _read(home, f"seed/{shard:04d}")
+    return _read(home, f"{CHECKPOINT}/seed/{shard:04d}")
 
 
-def _read(home: str, name: str) -> bytes | None:
+def _read(home: str, path: str) -> bytes | None:
+    """The content of a file, None if there is none."""
     fs, root = filesystem_of(home)
-    path = f"{root}/{CHECKPOINT}/{name}"
-    if fs.get_file_info(path).type != pafs.FileType.File:
+    if fs.get_file_info(f"{root}/{path}").type != pafs.FileType.File:
         return None
-    with fs.open_input_stream(path) as source:
+    with fs.open_input_stream(f"{root}/{path}") as source:
         content: bytes = source.read()
     return content
 
