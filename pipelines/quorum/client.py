@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import crc32c
 
@@ -25,6 +25,7 @@ from pipelines.quorum.connection import Address, Connection, Fault, Halted
 from pipelines.quorum.messages import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, FETCH, FETCH_SNAPSHOT, Message
 from pipelines.quorum.security import Security
 
+Answered = TypeVar("Answered")
 Data = bytes | memoryview
 _HEAD = struct.Struct(">qiibIhiqq")
 _BEFORE_LENGTH_ENDS = 12
@@ -232,8 +233,7 @@ class QuorumClient:
             answer = _only(response["topics"], connection)
             return _fetched(answer) if self._may_use(connection, response, answer) else None
 
-        leader_answer: Fetched = self._ask(ask)
-        return leader_answer
+        return self._ask(ask)
 
     def fetch_snapshot(self, snapshot: SnapshotId, position: int) -> SnapshotPiece:
         """A piece of a snapshot. Raises SnapshotGone, Fault and Halted.
@@ -266,8 +266,7 @@ class QuorumClient:
                 raise Fault(str(connection.address), "answers with another piece of a snapshot than asked for")
             return SnapshotPiece(answer["records"], answer["size"])
 
-        piece: SnapshotPiece = self._ask(ask)
-        return piece
+        return self._ask(ask)
 
     def describe(self) -> Message:
         """DescribeQuorum: the partition, as the leader has it. Raises Fault and Halted."""
@@ -284,8 +283,7 @@ class QuorumClient:
             answer["leader"] = {"id": answer["leader_id"], "epoch": answer["leader_epoch"]}
             return answer if self._may_use(connection, response, answer) else None
 
-        partition: Message = self._ask(ask)
-        return partition
+        return self._ask(ask)
 
     def learn_cluster_id(self) -> str | None:
         """The cluster id, which DescribeCluster tells who may ALTER the cluster; None for all others."""
@@ -294,7 +292,7 @@ class QuorumClient:
 
     # -- the leader -----------------------------------------------------------------------------------------------
 
-    def _ask(self, ask: Callable[[Connection], Any]) -> Any:
+    def _ask(self, ask: Callable[[Connection], Answered | None]) -> Answered:
         """Asks the leader, and each later one, until one answers. Raises Fault with all answers after ``patience``."""
         began = time.monotonic()
         answers: dict[str, str] = {}

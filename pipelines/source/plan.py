@@ -93,11 +93,6 @@ class Planner:
         """The snapshots at the last refresh."""
         return self._listed()[1]
 
-    @property
-    def damage(self) -> MalformedLog | None:
-        """What is wrong after the last batch that was scanned."""
-        return self.scan.damage
-
     def _listed(self) -> _Listing:
         if self._listing is None:
             raise RuntimeError("a planner was asked before begin, advance or refresh read the disk")
@@ -205,10 +200,10 @@ class Planner:
     @property
     def problem(self) -> JbodError | None:
         """The error to raise after all that may be read was read, None if the log is sound so far."""
-        error = self.scan.transactions.violation or self.damage
+        error = self.scan.transactions.violation or self.scan.damage
         if error is None:
             return None
-        at = self.scan.next_offset if error is self.damage else error.offset
+        at = self.scan.next_offset if error is self.scan.damage else error.offset
         return self._with_a_way_out(error) if self.limit is None or self.limit > at else None
 
     def _with_a_way_out(self, error: JbodError) -> JbodError:
@@ -225,8 +220,8 @@ class Planner:
 
     def check(self, offset: int) -> None:
         """Raises the error of the log if it is below ``offset``."""
-        if self.damage is not None and self.scan.next_offset < offset:
-            raise self._with_a_way_out(self.damage)
+        if self.scan.damage is not None and self.scan.next_offset < offset:
+            raise self._with_a_way_out(self.scan.damage)
 
     def ends_with(self, end: int, epoch: int, crc: int) -> bool:
         """Whether nothing after ``end`` may be read yet, and the batch before it has this epoch and checksum.
@@ -270,7 +265,7 @@ class Planner:
                     raise
                 self._forget()
                 continue
-            if self.damage is None or not known:
+            if self.scan.damage is None or not known:
                 return
 
     def _refresh(self, position: Position) -> None:

@@ -15,7 +15,7 @@ from jbod_model.formats.json_values import record_as_json
 from jbod_model.formats.records import ClearElrRecord, NoOpRecord, RemoveTopicRecord, TopicRecord
 from jbod_model.formats.schema import API_KEY_OF
 from jbod_model.replay.registrations import KEEP_RECOVERY_STATE, NO_LEADER_CHANGE
-from pipelines.formats.arrow_arrays import id_texts
+from pipelines.formats.arrow_arrays import column, id_texts
 from pipelines.formats.kernels import take_lists
 from pipelines.formats.partitions import (
     DIRECTORIES,
@@ -28,7 +28,7 @@ from pipelines.formats.partitions import (
     PartitionRows,
 )
 from pipelines.formats.programs import programs
-from pipelines.formats.records import CONTROL_BASE, Records, type_name
+from pipelines.formats.records import CONTROL_BASE, Records, type_names
 from pipelines.lake.tables import IDS, INTS, TIME
 
 _INT_COLUMNS = ("replicas", "isr", "removing_replicas", "adding_replicas", "eligible_leader_replicas", "last_known_elr")
@@ -137,21 +137,21 @@ def _batch(records: Records, rows: slice, part: _PartitionRows, snapshot: int | 
     leader, recovery = part.spread(part.scalar(LEADER)), part.spread(part.scalar(RECOVERY))
     return pa.record_batch(
         [
-            _plain(pa.int64(), records.offsets[rows] if snapshot is None else np.full(n, snapshot, np.int64)),
-            _plain(pa.int32(), headers["epoch"].repeat(sizes)),
-            _plain(TIME, (headers["timestamp"] * 1000).repeat(sizes)),
-            _plain(pa.int64(), headers["base_offset"].repeat(sizes)),
-            _types(types),
-            _plain(pa.int16(), records.versions[rows]),
+            column(records.offsets[rows] if snapshot is None else np.full(n, snapshot, np.int64)),
+            column(headers["epoch"].repeat(sizes)),
+            column((headers["timestamp"] * 1000).repeat(sizes)).view(TIME),
+            column(headers["base_offset"].repeat(sizes)),
+            type_names(types).dictionary_decode(),
+            column(records.versions[rows]),
             pa.repeat(pa.scalar(snapshot is not None), n),
             _topic_ids(records, rows, part, hits),
             _names(records, rows),
-            _plain(pa.int32(), part.spread(columns.partitions[part.first : part.last]), hits),
-            _plain(pa.int32(), brokers, brokers >= 0),
-            _plain(pa.int32(), leader, hits & (whole | (leader != NO_LEADER_CHANGE))),
-            _plain(pa.int32(), part.spread(part.scalar(LEADER_EPOCH)), whole),
-            _plain(pa.int32(), part.spread(part.scalar(PARTITION_EPOCH)), whole),
-            _plain(pa.int32(), recovery, hits & (whole | (recovery != KEEP_RECOVERY_STATE))),
+            column(part.spread(columns.partitions[part.first : part.last]), hits),
+            column(brokers, brokers >= 0),
+            column(leader, hits & (whole | (leader != NO_LEADER_CHANGE))),
+            column(part.spread(part.scalar(LEADER_EPOCH)), whole),
+            column(part.spread(part.scalar(PARTITION_EPOCH)), whole),
+            column(recovery, hits & (whole | (recovery != KEEP_RECOVERY_STATE))),
             *(_ints(part, slot) for slot in range(INT_LISTS)),
             part.list_of(
                 DIRECTORIES, columns.directory_ends, IDS, lambda start, end: id_texts(columns.directory_ids[start:end])
@@ -162,26 +162,13 @@ def _batch(records: Records, rows: slice, part: _PartitionRows, snapshot: int | 
     )
 
 
-def _plain(kind: pa.DataType, values: np.ndarray, given: np.ndarray | None = None) -> pa.Array:
-    """A column of numbers that shares the array's memory, null where not ``given``."""
-    bits = None if given is None else _bits(given)
-    return pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(np.ascontiguousarray(values))])
-
-
-def _types(types: np.ndarray) -> pa.Array:
-    numbers = pa.array(types).dictionary_encode()
-    return pa.array([type_name(number) for number in numbers.dictionary.to_pylist()]).take(numbers.indices)
-
-
 def _bits(given: np.ndarray) -> pa.Buffer | None:
     return None if given.all() else pa.py_buffer(np.packbits(given, bitorder="little"))
 
 
 def _ints(part: _PartitionRows, slot: int) -> pa.Array:
     values = part.columns.ints[slot]
-    return part.list_of(
-        slot, part.columns.int_ends[slot], INTS, lambda start, end: _plain(pa.int32(), values[start:end])
-    )
+    return part.list_of(slot, part.columns.int_ends[slot], INTS, lambda start, end: column(values[start:end]))
 
 
 def _topic_ids(records: Records, rows: slice, part: _PartitionRows, hits: np.ndarray) -> pa.Array:

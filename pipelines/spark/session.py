@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jbod_model.errors import JbodError, UsageError
+from jbod_model.errors import JbodError, UsageError, first_line_of
 from pipelines.java import Java, use_java
 from pipelines.spark.jvm import Jvm, exit_code, session_of, start_jvm, user_has_entry
 from pipelines.spark.versions import NOT_FETCHED, with_delta
@@ -330,7 +330,7 @@ def connected(remote: str, options: dict[str, str]) -> SparkSession:
         import pyspark.sql.connect.session  # noqa: F401
     except (PySparkException, ImportError) as problem:
         raise UsageError(
-            f"spark.remote: Spark Connect needs more packages: pip install 'jbod[connect]' ({_line(problem)})"
+            f"spark.remote: Spark Connect needs more packages: pip install 'jbod[connect]' ({first_line_of(problem)})"
         ) from None
     from pyspark.sql import SparkSession
 
@@ -345,7 +345,7 @@ def connected(remote: str, options: dict[str, str]) -> SparkSession:
         session = SparkSession.builder.remote(remote).getOrCreate()
         session.version  # noqa: B018  the first request
     except PySparkException as problem:
-        raise UsageError(f"spark.remote: {shown}: no session can start there: {_line(problem)}") from None
+        raise UsageError(f"spark.remote: {shown}: no session can start there: {first_line_of(problem)}") from None
     return session
 
 
@@ -357,7 +357,7 @@ def _check_answers(remote: str, shown: str) -> None:
     try:
         channel = DefaultChannelBuilder(remote).toChannel()
     except PySparkException as problem:
-        raise UsageError(f"spark.remote: {shown}: {_line(problem)}") from None
+        raise UsageError(f"spark.remote: {shown}: {first_line_of(problem)}") from None
     try:
         grpc.channel_ready_future(channel).result(timeout=PATIENCE)
     except grpc.FutureTimeoutError:
@@ -393,7 +393,7 @@ def fault_of_connect(problem: BaseException) -> JbodError | None:
         )
     if is_of_client(problem) and _GONE.search(text):
         return JbodError(
-            f"the Spark Connect server does not answer any more ({_line(problem)[:200]}): run again; what was "
+            f"the Spark Connect server does not answer any more ({first_line_of(problem)[:200]}): run again; what was "
             "published is whole and stays"
         )
     return None
@@ -404,7 +404,3 @@ def is_of_client(problem: BaseException) -> bool:
     return type(problem).__module__ == "pyspark.errors.exceptions.connect" or type(problem).__module__.startswith(
         "grpc"
     )
-
-
-def _line(problem: BaseException) -> str:
-    return (str(problem).splitlines() or [type(problem).__name__])[0]

@@ -94,7 +94,7 @@ def test_segment_of_the_same_size_with_other_bytes_is_read_again(requests: Reque
     put(SEGMENTS[-1], bytes(content))
     other = Planner(log)
     assert other.advance(Position(0)).offset < 630
-    assert other.damage is not None
+    assert other.scan.damage is not None
 
 
 def test_no_more_is_kept_than_the_limit(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
