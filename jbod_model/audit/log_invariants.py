@@ -172,12 +172,13 @@ def _record_breaches(image: Image, record: Record, begun: Image) -> Iterator[tup
         if broker is not None and not set(record.log_dirs) <= set(broker.directories):
             yield 8, f"broker {record.broker_id} got directories without registering"
     elif isinstance(record, PartitionChangeRecord):
-        before = _partition(image, record)
+        before = image.partition(record.topic_id, record.partition_id)
         if before is not None:
             name = f"{image.topics[record.topic_id].name}-{record.partition_id}"
             for number, problem in _change(image, record, before):
                 yield number, f"{name}: {problem}"
-            if _silently_unclean(record, before) and _silently_unclean(record, _partition(begun, record) or before):
+            begun_as = begun.partition(record.topic_id, record.partition_id) or before
+            if _silently_unclean(record, before) and _silently_unclean(record, begun_as):
                 yield 12, f"{name}: leader {record.leader} was not in sync and is not recovering"
 
 
@@ -226,11 +227,6 @@ def _silently_unclean(record: PartitionChangeRecord, before: Partition) -> bool:
     return not known and RECOVERING not in (record.leader_recovery_state, before.leader_recovery_state)
 
 
-def _partition(image: Image, record: PartitionChangeRecord) -> Partition | None:
-    topic = image.topics.get(record.topic_id)
-    return None if topic is None else topic.partitions.get(record.partition_id)
-
-
 def _default_dir(image: Image, broker_id: int) -> Uuid:
     return Cluster(image, KAFKA, Context()).default_dir(broker_id)
 
@@ -247,15 +243,13 @@ def _after_batch(batch: _Batch, image: Image) -> Iterator[LogBreach]:
         for place in _in_directories(image, broker_id, batch.failed.get(broker_id, set())):
             touched.setdefault(place, offset)
     for (topic_id, number), offset in touched.items():
-        topic = image.topics.get(topic_id)
-        after = None if topic is None else topic.partitions.get(number)
-        if topic is None or after is None:
+        after = image.partition(topic_id, number)
+        if after is None:
             continue
-        old_topic = batch.before.topics.get(topic_id)
-        before = None if old_topic is None else old_topic.partitions.get(number)
+        before, name = batch.before.partition(topic_id, number), image.topics[topic_id].name
         for check in PARTITION_CHECKS:
             for invariant, problem in check(batch, image, before, after):
-                yield LogBreach(invariant, offset, f"{topic.name}-{number}: {problem}")
+                yield LogBreach(invariant, offset, f"{name}-{number}: {problem}")
 
 
 Breaches = Iterator[tuple[int, str]]

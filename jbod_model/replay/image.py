@@ -138,6 +138,11 @@ class Image:
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 
+    def partition(self, topic_id: Uuid, partition_id: int) -> Partition | None:
+        """A partition of the topic with this id."""
+        topic = self.topics.get(topic_id)
+        return None if topic is None else topic.partitions.get(partition_id)
+
 
 # BROKERS
 

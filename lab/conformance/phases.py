@@ -14,7 +14,7 @@ from jbod_model.formats.requests import (
     UnregisterBrokerRequest,
 )
 from jbod_model.ids import Uuid
-from jbod_model.replay.image import BrokerRegistration, Image, Partition
+from jbod_model.replay.image import BrokerRegistration, Image
 
 NOWHERE = -1
 """The group of a partition that is in none of the broker's directories: its record has another cause."""
@@ -63,15 +63,10 @@ def _changes_state(versioned: VersionedRecord) -> bool:
     )
 
 
-def _partition(image: Image, topic_id: Uuid, partition_id: int) -> Partition | None:
-    topic = image.topics.get(topic_id)
-    return None if topic is None else topic.partitions.get(partition_id)
-
-
 def _directory_index(image: Image, record: PartitionChangeRecord, broker: BrokerRegistration) -> int:
     """The broker's directory that the partition is in; `NOWHERE` if there are several, as a directory may change
     brokers."""
-    partition = _partition(image, record.topic_id, record.partition_id)
+    partition = image.partition(record.topic_id, record.partition_id)
     if partition is None or broker.broker_id not in partition.replicas:
         return NOWHERE
     if len(set(partition.directories) & set(broker.directories)) > 1:
@@ -81,10 +76,10 @@ def _directory_index(image: Image, record: PartitionChangeRecord, broker: Broker
 
 
 def _out_of_sync(image: Image, record: PartitionChangeRecord, broker_id: int) -> int:
-    partition = _partition(image, record.topic_id, record.partition_id)
+    partition = image.partition(record.topic_id, record.partition_id)
     return int(partition is None or broker_id not in partition.isr)
 
 
 def _stale(image: Image, broker_id: int, topic_id: Uuid, partition_id: int) -> bool:
-    partition = _partition(image, topic_id, partition_id)
+    partition = image.partition(topic_id, partition_id)
     return partition is None or broker_id not in partition.eligible_leader_replicas

@@ -72,8 +72,7 @@ def replicas_are_where_they_are_said(image: Image, machine: Machine) -> Iterator
         if hosted and current[replica] != each.directory(machine.broker_id):
             yield f"broker {machine.broker_id}: partition {number} is elsewhere, and nobody tells"
     for replica in current:
-        topic = image.topics.get(replica.topic_id)
-        partition = None if topic is None else topic.partitions.get(replica.partition)
+        partition = image.partition(replica.topic_id, replica.partition)
         if partition is None or machine.broker_id not in partition.replicas:
             yield f"broker {machine.broker_id}: partition {replica.partition} is not its any more, and its log stays"
 
@@ -138,8 +137,7 @@ def check_swap(image: Image, before: Machine, after: Machine) -> tuple[Breach, .
         return ()
     breaches = []
     for replica, move in before.broker.replicas.moves.items():
-        topic = image.topics.get(replica.topic_id)
-        partition = None if topic is None else topic.partitions.get(replica.partition)
+        partition = image.partition(replica.topic_id, replica.partition)
         if partition is None or before.broker_id not in partition.replicas:
             continue
         swapped = after.broker.replicas.disks.current.get(replica) == move.target != move.original
