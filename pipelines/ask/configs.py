@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -26,6 +26,8 @@ TIERED = "remote.storage.enable"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 _SETTINGS = (MIN_ISR, TIERED, UNCLEAN_ELECTION)
 _TOPIC, _BROKER = 2, 4
+_PRE_MIGRATION = 2
+"""The state of a migration from ZooKeeper that waits for its brokers (``ZkMigrationState``)."""
 _Record = TypeVar("_Record", bound=Record)
 
 
@@ -168,10 +170,24 @@ def zookeeper_brokers(lake: Lake) -> frozenset[int]:
 
 def migrates(lake: Lake) -> bool:
     """Whether a migration from ZooKeeper is in progress, or is waited for (``ZkMigrationState.inProgress``)."""
+    return _migration(lake) in (1, _PRE_MIGRATION)
+
+
+def in_zookeeper(lake: Lake) -> Sequence[str]:
+    """Why the log lacks the topics, if a migration has not copied them from ZooKeeper yet (R-ZK-4); else nothing."""
+    if _migration(lake) != _PRE_MIGRATION:
+        return ()
+    return (
+        "the topics are not in the log yet: the migration from ZooKeeper copies them when all brokers have registered",
+    )
+
+
+def _migration(lake: Lake) -> int:
+    """The state of the migration from ZooKeeper; 0 if there is none."""
     state = 0
     for record in _decoded(lake, ZkMigrationStateRecord):
         state = record.zk_migration_state
-    return state in (1, 2)
+    return state
 
 
 def unseen_disks(lake: Lake) -> str:

@@ -20,7 +20,7 @@ from pipelines.ask.advice import (
     restart_costs,
 )
 from pipelines.ask.advice_last_copies import wait_until_in_sync
-from pipelines.ask.configs import tiered_topics, zookeeper_brokers
+from pipelines.ask.configs import in_zookeeper, tiered_topics, zookeeper_brokers
 from pipelines.ask.json_values import DatedAnswer, NamedPartition
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import AtRisk, DataLoss, Losses, complete_copies, losses
@@ -71,6 +71,7 @@ def _reasons(lake: Lake, place: Place, held: Sequence[Held], data: Losses) -> li
     offline = set(_gives_up(place, last))
     known = {replica.name for replica in held} | offline
     reasons = [
+        *(Reason(True, finding, look("ask again then")) for finding in in_zookeeper(lake)),
         *_about_last_offline(place, last),
         *_about_unused(place, data, offline, known),
         *_about_replicas(lake, place, held, last),
@@ -461,8 +462,7 @@ def _held(lake: Lake, place: Place, default_min_isr: int) -> list[Held]:
     for topic, partition, replicas, kind, leads, arriving, leaving, topic_id, online, named in rows:
         copies = complete.get((topic_id, partition))
         mine = copies is None or place.broker_id in copies
-        others = set(online) & set(named if copies is None else copies)
-        last = mine and not others
+        last = mine and not set(online) & set(named if copies is None else copies)
         held_replicas.append(
             Held(topic, partition, replicas, kind, leads, not online, last, arriving, leaving, topic in tiered)
         )

@@ -10,7 +10,7 @@ from typing import Any
 from jbod_model.errors import UsageError
 from jbod_model.restart import DECIDING, Harm
 from pipelines.ask.advice import Action, Advice
-from pipelines.ask.configs import unseen_disks
+from pipelines.ask.configs import in_zookeeper, unseen_disks
 from pipelines.ask.json_values import DatedAnswer, jsonable, members
 from pipelines.ask.lost_data import losses, truncated
 from pipelines.ask.next_start import NextStarts, next_starts, starts_of
@@ -305,6 +305,7 @@ def safe_to_restart(
     undecided = [*known.unknown(lake, missing), *too_old(lake, now, max_age)]
     if lake.incomplete_since is not None:
         undecided.append(f"{lake.incomplete_since}")
+    undecided += (absent := in_zookeeper(lake))
     if named:
         if len(ids) > 1:
             raise UsageError("--blank and --gone name directories of one broker: ask about one broker at a time")
@@ -323,8 +324,8 @@ def safe_to_restart(
     if named:
         against += _needed_disks(starts[0])
     as_known = verdict_of(judgement, effect)
-    if missing or against:
-        as_known = NOT_DECIDABLE if missing else NOT_SAFE
+    if missing or absent or against:
+        as_known = NOT_DECIDABLE if missing or absent else NOT_SAFE
     return RestartVerdict(
         offset=lake.offset,
         time=lake.time,

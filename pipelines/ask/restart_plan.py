@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jbod_model.errors import UsageError
+from pipelines.ask.configs import in_zookeeper
 from pipelines.ask.json_values import DatedAnswer, jsonable, members
 from pipelines.ask.next_start import starts_of
 from pipelines.ask.restart import (
@@ -160,6 +161,7 @@ def restart_plan(
     undecided = [*too_old(lake, now or datetime.now(UTC), max_age)]
     if lake.incomplete_since is not None:
         undecided.append(f"{lake.incomplete_since}")
+    undecided += in_zookeeper(lake)
     following = _next(judge, known, batches, reasons, down, undecided)
     number = {node: at for at, batch in enumerate(batches, 1) for node in batch}
     replicas, leaders = _load(state)

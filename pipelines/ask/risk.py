@@ -24,6 +24,7 @@ from pipelines.ask.configs import (
     min_isr,
     setting,
     tiered_topics,
+    zookeeper_brokers,
 )
 from pipelines.ask.json_values import DatedAnswer
 from pipelines.ask.lost_data import complete_copies, perhaps_offline
@@ -69,8 +70,8 @@ class Exposure:
     unplaced_at_risk: int = 0
     """Partitions of these that the failure would harm if they are in it: as many as of the harm that hits most."""
     stops_broker: bool = False
-    """The broker's last online directory, or that of its metadata log: Kafka stops when it fails, so that the whole
-    broker is lost with it."""
+    """The broker's last online directory, that of its metadata log, or one of a broker in ZooKeeper mode: Kafka stops
+    when it fails (R-ZK-2), so that the whole broker is lost with it."""
     bytes: int | None = None
     """Log segments in it: what has to be copied again if the disk is dead. None if no size is known."""
     last_bytes: int | None = None
@@ -145,8 +146,9 @@ def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -
     directories = []
     if directories_supported(levels.get(METADATA_VERSION, LEVELS["3.7-IV2"])):
         elsewhere, metadata = _stray(lake, rules, alive, places), metadata_directories(lake)
+        halting = zookeeper_brokers(lake).union(broker for broker, listed in alive.items() if len(listed) == 1)
         directories = [
-            _directory(brokers[broker], at, places, elsewhere, len(listed) == 1 or at == metadata.get(broker))
+            _directory(brokers[broker], at, places, elsewhere, broker in halting or at == metadata.get(broker))
             for broker, listed in alive.items()
             for at in listed
         ]

@@ -135,7 +135,9 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     before = touched(lake, wholly, single)
     failures = Failures(
         directories=_by_broker(single),
-        brokers=tuple(place.broker_id for place in places if place.directory_id is None or place.metadata),
+        brokers=tuple(
+            place.broker_id for place in places if place.directory_id is None or place.metadata or place.zookeeper
+        ),
     )
     stopped = failures.noticed(before).brokers
     if set(stopped) - set(wholly):

@@ -19,7 +19,7 @@ from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.profiles import Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
-from pipelines.ask.configs import UNCLEAN_ELECTION, features, setting
+from pipelines.ask.configs import UNCLEAN_ELECTION, features, setting, zookeeper_brokers
 from pipelines.ask.lake_status import ended_as
 from pipelines.ask.loss import partition_of
 from pipelines.lake.kept_sizes import kept_sizes
@@ -42,6 +42,8 @@ class Place:
     """Whether it is the only online directory of its broker."""
     metadata: bool = False
     """Whether a record says that it has the node's metadata log."""
+    zookeeper: bool = False
+    """Whether its broker runs in ZooKeeper mode."""
 
     @property
     def name(self) -> str:
@@ -51,8 +53,8 @@ class Place:
 
     @property
     def halts(self) -> bool:
-        """Whether the broker stops when it fails (R-PROC-2)."""
-        return self.directory_id is None or self.only or self.metadata
+        """Whether the broker stops when it fails (R-PROC-2, R-ZK-2)."""
+        return self.directory_id is None or self.only or self.metadata or self.zookeeper
 
     @property
     def online(self) -> bool:
@@ -82,7 +84,9 @@ def find_place(lake: Lake, text: str, *, listed: bool = False) -> Place:
     directory = _find_directory(lake, text.removesuffix(":"), broker, prefix, online if listed else ())
     here = directory in online
     metadata = metadata_directories(lake).get(broker) == directory
-    return Place(broker, state, directory, here, here and len(online) == 1, metadata)
+    return Place(
+        broker, state, directory, here, here and len(online) == 1, metadata, here and broker in zookeeper_brokers(lake)
+    )
 
 
 def metadata_directories(lake: Lake) -> dict[int, str]:

@@ -159,7 +159,11 @@ RISK = RowTable(
         Column("leaders", "int", "partitions that it leads"),
         Column("unplaced", "int", "replicas of the broker whose directory is not known"),
         Column("unplaced_at_risk", "int", "partitions of these that would be harmed if they are in it"),
-        Column("stops_broker", "bool", "true if it is its broker's last directory, or that of the metadata log"),
+        Column(
+            "stops_broker",
+            "bool",
+            "true if it is its broker's last directory, that of the metadata log, or one of a broker in ZooKeeper mode",
+        ),
         Column("bytes", "int", "log segments in it, null if no size is known"),
         Column("last_bytes", "int", "data of partitions with no other replica online, null without --sizes"),
         Column("copy_seconds", "int", "seconds to copy bytes again at 50 MB/s"),

@@ -234,7 +234,8 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
         say(out, f"Nothing changes with what has failed already: {_already(failure)}", "yellow")
     for place in answer.failing:
         if place.online and place.directory_id is not None and place.halts:
-            why = "is the only one its broker has" if place.only else "has the metadata log of its node"
+            why = "has the metadata log of its node" if place.metadata else "is of a broker in ZooKeeper mode"
+            why = "is the only one its broker has" if place.only else why
             say(out, f"{place.name} {why}: the whole broker stops.", "yellow")
     if answer.quorum is not None and not answer.quorum.safe:
         say(out, f"Nobody elects leaders or changes in-sync sets: {answer.quorum.finding}.", "bold red")

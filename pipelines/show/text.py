@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich.console import Console
 from rich.text import Text
 
+from pipelines.ask.configs import in_zookeeper
 from pipelines.ask.weights import COPY_RATE
 from pipelines.lake.names import Name, Names
 from pipelines.lake.reader import TODO
@@ -95,9 +96,11 @@ def with_names(answer: Any, names: Names) -> Any:
 
 
 def show_incomplete(out: Screen, lake: Lake) -> None:
-    """The first line of every answer if the log has unknown records (R-REC-4)."""
+    """The first line of every answer if the log has unknown records (R-REC-4), or has no topics yet."""
     if lake.incomplete_since is not None:
         say(out, f"{lake.incomplete_since}: {TODO}", "bold red")
+    for text in in_zookeeper(lake):
+        say(out, f"{text}.", "bold red")
 
 
 def not_known(first: int) -> str:
