@@ -206,11 +206,12 @@ def refuse_replicas(lake: Lake, wanted: Mapping[str, int]) -> None:
 
 def _dropped(it: Problem, fewer: Numbers) -> Flags:
     """The replicas to remove: first those that are not online, then those that are not in sync, then one of two in a
-    rack or one in none, then the last; no leader."""
+    rack or one in none, then a leader in none, then the last; no other leader."""
     state = it.state
     drops = np.zeros(it.place.shape, bool)
     rack = np.where(state.there, it.racks[state.replicas], -1)
     slots = np.arange(it.place.shape[1])
+    leads = np.where(rack < 0, 1.5, -1.0)
     for _ in range(int(fewer.max(initial=0))):
         left = state.there & ~drops
         twice = rack < 0
@@ -219,7 +220,8 @@ def _dropped(it: Problem, fewer: Numbers) -> Flags:
                 same = rack[:, slot] == rack[:, other] if slot != other else False
                 twice[:, slot] |= same & left[:, other] & left[:, slot]
         score = 8 * ~state.online + 4 * ~state.isr + 2 * twice + (slots + 1) / (len(slots) + 1)
-        score = np.where(left & (slots != state.leader[:, None]), score, -1.0)
+        score = np.where(slots == state.leader[:, None], leads, score)
+        score = np.where(left, score, -1.0)
         rows = np.flatnonzero(fewer > drops.sum(axis=1))
         drops[rows, score[rows].argmax(axis=1)] = True
     return drops

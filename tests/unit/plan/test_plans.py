@@ -315,6 +315,16 @@ def test_replicas_are_lowered_into_no_fewer_racks_than_needed(tmp_path: Path) ->
     assert {name: {*placed} for name, placed in placements.items()} == wanted
 
 
+def test_leader_in_no_rack_is_removed_before_the_last_replica_of_a_rack(tmp_path: Path) -> None:
+    """All that was left could be in one rack. A follower in no rack goes first, and one that lags."""
+    cluster = Cluster({1: Broker(1), 2: Broker(1, "x"), 3: Broker(1, "y"), 4: Broker(1)})
+    cluster.put("t-0", {1: 0, 2: 0, 3: 0}).put("u-0", {1: 0, 4: 0, 3: 0}).put("v-0", {1: 0, 2: 0, 3: 0})
+    cluster.out_of_sync["v", 0] = (3,)
+    placements = targets(made(tmp_path, cluster, lambda it: replicas(it, dict.fromkeys("tuv", 2))))
+    wanted = {"t-0": {2, 3}, "u-0": {1, 3}, "v-0": {1, 2}}
+    assert {name: {*placed} for name, placed in placements.items()} == wanted
+
+
 def test_undo_that_may_fill_a_disk_says_which_and_what_to_do(tmp_path: Path) -> None:
     """The replica that broker 2 loses would come back to it by way of its full disk, which has the fewest replicas."""
     cluster = Cluster({1: Broker(1), 2: Broker(2)}).put("t-0", {1: 0, 2: 1}, 150).put("u-0", {2: 0}, 800)
