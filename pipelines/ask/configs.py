@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from jbod_model.formats.codec import decode
@@ -58,13 +58,22 @@ class MinIsr:
 def min_isr(lake: Lake, default: int = 1) -> MinIsr:
     """The values for topics and for the whole cluster. ``default`` applies if neither is set.
 
-    The log does not contain the brokers' static server.properties.
+    A value of one broker counts for what it leads, and any broker may lead: the largest of the brokers' counts. The log
+    does not contain the brokers' static server.properties.
     """
     values = setting(lake, MIN_ISR)
-    return MinIsr(
-        {topic: int(value) for topic, value in values.topics.items()},
-        default if values.cluster is None else int(values.cluster),
-    )
+    of_all = default if values.cluster is None else int(values.cluster)
+    brokers = lake.query(f"SELECT broker_id FROM {lake.at('brokers')}") if values.brokers else []
+    of_each = [int(values.brokers.get(broker, of_all)) for (broker,) in brokers]
+    return MinIsr({topic: int(value) for topic, value in values.topics.items()}, max(of_each, default=of_all))
+
+
+def unclean_elections(lake: Lake) -> ConfigValues:
+    """unclean.leader.election.enable. A value of the active controller itself comes before that of all (R-CFG-1)."""
+    values = setting(lake, UNCLEAN_ELECTION)
+    active = lake.query(f"SELECT node_id FROM {lake.at('voters')} WHERE role = 'leader'") if values.brokers else []
+    own = [values.brokers[node] for (node,) in active if node in values.brokers]
+    return replace(values, cluster=own[0]) if own else values
 
 
 def forgotten(lake: Lake, topic: str) -> str:

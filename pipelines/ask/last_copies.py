@@ -30,7 +30,7 @@ from pipelines.ask.advice_last_copies import (
     wait_and_keep,
     wait_until_in_sync,
 )
-from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, is_true, setting
+from pipelines.ask.configs import ConfigValues, is_true, unclean_elections
 from pipelines.ask.loss import Followed
 from pipelines.ask.loss_sql import left_elsewhere
 from pipelines.lake.reader import Lake
@@ -293,7 +293,7 @@ class LastCopies:
 
     @cached_property
     def _unclean(self) -> ConfigValues:
-        return setting(self.lake, UNCLEAN_ELECTION)
+        return unclean_elections(self.lake)
 
     def _may_elect(self, topic: str) -> bool:
         return is_true(self._unclean.topics.get(topic, self._unclean.cluster))

@@ -22,7 +22,7 @@ from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.profiles import PROFILES, Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
 from jbod_model.replay.offline import has_online_dir
-from pipelines.ask.configs import UNCLEAN_ELECTION, features, is_true, min_isr, setting
+from pipelines.ask.configs import UNCLEAN_ELECTION, features, is_true, min_isr, unclean_elections
 from pipelines.ask.lost_data import perhaps_offline
 from pipelines.ask.whatif_places import registrations, stand_in
 from pipelines.lake.delta import reading
@@ -417,7 +417,7 @@ def _settings(
     lake: Lake, table: pa.Table, replicas: Numbers, default_min_isr: int
 ) -> tuple[list[TopicSettings], Numbers]:
     """The distinct settings of topics, and the index of each partition's."""
-    wanted, unclean = min_isr(lake, default_min_isr), setting(lake, UNCLEAN_ELECTION)
+    wanted, unclean = min_isr(lake, default_min_isr), unclean_elections(lake)
     coded = pc.dictionary_encode(table["topic"].combine_chunks())
     topic = _numbers(coded.indices)
     names = coded.dictionary.to_pylist()

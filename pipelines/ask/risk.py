@@ -16,14 +16,13 @@ from datetime import datetime
 from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION, directories_supported
 from jbod_model.ids import ID_TABLES
 from pipelines.ask.configs import (
-    UNCLEAN_ELECTION,
     ConfigValues,
     MinIsr,
     features,
     is_true,
     min_isr,
-    setting,
     tiered_topics,
+    unclean_elections,
     zookeeper_brokers,
 )
 from pipelines.ask.json_values import DatedAnswer
@@ -135,7 +134,7 @@ def risk(lake: Lake, default_min_isr: int = 1, weights: Weights | None = None) -
     no_quorum = {broker: effect.finding for broker, effect in effects.items() if effect is not None and not effect.safe}
     rules = RiskRules(
         min_isr=min_isr(lake, default_min_isr),
-        unclean=setting(lake, UNCLEAN_ELECTION),
+        unclean=unclean_elections(lake),
         elr=levels.get(ELR_FEATURE, 0) >= 1,
         stopping=tuple(broker for broker, _, leaving, _ in registered if leaving),
         majority=tuple(no_quorum),

@@ -15,7 +15,7 @@ from jbod_model.profiles import PROFILES, Profile
 from jbod_model.replay.image import Image, Partition
 from jbod_model.replay.offline import offline_replicas
 from jbod_model.whatif import Failures, after
-from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, MinIsr, is_true, min_isr, setting, tiered_topics
+from pipelines.ask.configs import ConfigValues, MinIsr, is_true, min_isr, tiered_topics, unclean_elections
 from pipelines.ask.json_values import DatedAnswer, NamedPartition, members
 from pipelines.ask.loss import followed
 from pipelines.ask.lost_data import AtRisk, Losses, complete_copies, losses, perhaps_offline, places_of
@@ -154,7 +154,7 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     judge = _Judge(before, then, elected, profile, min_isr(lake, default_min_isr), down, frozenset(stopped), frozen)
     complete = complete_copies(lake, judge.doubtful(), default_min_isr)
     perhaps = perhaps_offline(lake, default_min_isr)
-    unclean = setting(lake, UNCLEAN_ELECTION)
+    unclean = unclean_elections(lake)
     judge = replace(judge, complete=complete, perhaps_offline=perhaps, tiered=tiered_topics(lake), unclean=unclean)
     changes = sorted(judge.changes(), key=lambda change: (change.harmless, change.topic, change.partition))
     off = [offline_place for place in places if (offline_place := already(lake, place)) is not None]

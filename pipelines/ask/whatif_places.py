@@ -19,7 +19,7 @@ from jbod_model.formats.responses import ControllerFault
 from jbod_model.ids import ID_TABLES, Uuid
 from jbod_model.profiles import Profile
 from jbod_model.replay.image import BrokerRegistration, Image, Partition, Topic
-from pipelines.ask.configs import UNCLEAN_ELECTION, features, setting, zookeeper_brokers
+from pipelines.ask.configs import UNCLEAN_ELECTION, features, setting, unclean_elections, zookeeper_brokers
 from pipelines.ask.lake_status import ended_as
 from pipelines.ask.loss import partition_of
 from pipelines.lake.kept_sizes import kept_sizes
@@ -343,8 +343,7 @@ def registrations(lake: Lake) -> Iterable[BrokerRegistration]:
 def _configs(lake: Lake) -> dict[tuple[int, str], dict[str, str]]:
     """The configurations that elections read."""
     configs: dict[tuple[int, str], dict[str, str]] = {}
-    for name in (MIN_ISR, UNCLEAN_ELECTION):
-        values = setting(lake, name)
+    for name, values in ((MIN_ISR, setting(lake, MIN_ISR)), (UNCLEAN_ELECTION, unclean_elections(lake))):
         for topic, value in values.topics.items():
             configs.setdefault((TOPIC_RESOURCE, topic), {})[name] = value
         if values.cluster is not None:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from jbod_model.formats.codec import encode
 from jbod_model.formats.records import ConfigRecord, VersionedRecord
-from pipelines.ask.configs import MIN_ISR, TIERED, UNCLEAN_ELECTION, ConfigChange, changes, min_isr, setting
+from pipelines.ask.configs import (
+    MIN_ISR,
+    TIERED,
+    UNCLEAN_ELECTION,
+    ConfigChange,
+    changes,
+    is_true,
+    min_isr,
+    setting,
+    unclean_elections,
+)
+from pipelines.ask.restart import SAFE, safe_to_restart
+from pipelines.ask.risk import risk
+from pipelines.ask.whatif import whatif
 from pipelines.lake.reader import Lake
 from tests.support.lakes import write_lake
 from tests.support.logs import Entry
+from tests.unit.check.story import Story
 
 
 def config(
@@ -60,3 +75,33 @@ def test_min_isr_that_brokers_ignore_counts_as_none(value: str, tmp_path: Path) 
     assert (values.of("a", 9), values.of("b", 9)) == (3, 4)
     assert setting(lake, MIN_ISR).brokers == {}
     assert changes(lake, MIN_ISR)[1:] == [ConfigChange(1, "", "2"), ConfigChange(2, "", None)]
+
+
+def of_node(story: Story, node: str, name: str, value: str) -> Story:
+    return story.append(ConfigRecord(resource_type=4, resource_name=node, name=name, value=value), 0)
+
+
+@pytest.mark.parametrize(
+    ("values", "effective"),
+    [({"1": "2", "2": "2"}, 2), ({"1": "3"}, 3), ({"1": "1", "2": "1", "": "2"}, 1), ({"9": "3"}, 1)],
+)
+def test_largest_min_isr_of_the_brokers_counts(values: Mapping[str, str], effective: int, tmp_path: Path) -> None:
+    """Set for each broker, it was not read, and a restart was safe that made writes with acks=all fail. 9 is gone."""
+    story = Story().broker(1, "a").broker(2, "b").topic("t", {1: "a", 2: "b"})
+    for node, value in values.items():
+        of_node(story, node, MIN_ISR, value)
+    lake = story.lake(tmp_path)
+    assert min_isr(lake).of("t", 3) == effective
+    assert (safe_to_restart(lake, [2]).verdict == SAFE) is (effective == 1)
+
+
+@pytest.mark.parametrize(("node", "leader"), [("1", 2), ("2", -1)])
+def test_unclean_elections_of_the_active_controller_come_before_those_of_all(
+    node: str, leader: int, tmp_path: Path
+) -> None:
+    """R-CFG-1: it was not read, and a failure left a partition without a leader where Kafka elects uncleanly."""
+    story = of_node(Story().lead(1, 2).broker(1, "a").broker(2, "b"), node, UNCLEAN_ELECTION, "true")
+    lake = story.broker(3, "c").topic("t", {3: "c", 2: "b"}, isr=(3,)).lake(tmp_path)
+    assert is_true(unclean_elections(lake).cluster) is (leader == 2)
+    assert [(change.leader_after, change.unclean) for change in whatif(lake, ["3"]).changes] == [(leader, leader == 2)]
+    assert risk(lake).brokers[0].unclean == (leader == 2)
