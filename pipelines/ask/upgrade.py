@@ -31,7 +31,7 @@ from jbod_model.formats.metadata_version import (
 from jbod_model.loss.fate import OperatorAction
 from pipelines.ask.advice import few
 from pipelines.ask.advice_last_copies import save_before_start
-from pipelines.ask.configs import features, migrates
+from pipelines.ask.configs import features, in_zookeeper, migrates
 from pipelines.ask.json_values import DatedAnswer
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import losses
@@ -267,6 +267,11 @@ def upgrade_check(lake: Lake, to: str | None = None, ghost_after: timedelta = GH
             "restart the brokers that run in ZooKeeper mode under KRaft, then the controllers without "
             "zookeeper.metadata.migration.enable"
         )
+        if in_zookeeper(lake):  # until then the controller registers no broker that runs under KRaft
+            advice = (
+                "restart every broker in ZooKeeper mode with zookeeper.metadata.migration.enable=true, and wait until "
+                f"the topics are in the log; then {advice}"
+            )
         # The first: Kafka 4.0 and later cannot run in ZooKeeper mode.
         blockers.insert(0, Blocker(MIGRATION, None, ALIVE, advice=advice))
     names = {name for feature_level in at for name in feature_level.blocked_by}

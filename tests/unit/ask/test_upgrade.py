@@ -247,6 +247,16 @@ def test_migration_from_zookeeper_is_finished_before_any_node_starts_with_a_kafk
     assert [blocker.kind for blocker in answer.blockers] == ["migration", "broker"]
 
 
+@pytest.mark.parametrize(
+    ("state", "first"), [(1, "restart the brokers that run in"), (2, "restart every broker in ZooKeeper")]
+)
+def test_no_broker_starts_under_kraft_before_the_topics_are_copied(tmp_path: Path, state: int, first: str) -> None:
+    """The controller does not register it (ClusterControlManager.registerBroker): brokers went down one by one."""
+    story = Story(LEVELS["3.8-IV0"]).append(r.ZkMigrationStateRecord(zk_migration_state=state), 0)
+    (blocker,) = upgrade_check(story.supporting(1, LEVELS["3.9-IV0"]).lake(tmp_path), "3.9").blockers
+    assert blocker.advice.startswith(first)
+
+
 def test_level_that_is_reached_is_not_blocked_by_a_migration_from_zookeeper(tmp_path: Path) -> None:
     story = Story(LEVELS["3.9-IV0"]).append(r.ZkMigrationStateRecord(zk_migration_state=1), 0)
     lake = story.supporting(1, LEVELS["3.9-IV0"]).lake(tmp_path)
