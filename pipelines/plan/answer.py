@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from jbod_model.errors import UsageError
 from jbod_model.formats.metadata_version import METADATA_VERSION, cordons_supported
 from pipelines.ask import restart_columns
-from pipelines.ask.configs import features
+from pipelines.ask.configs import features, unseen_disks
 from pipelines.ask.json_values import DatedAnswer, jsonable, members
 from pipelines.ask.plan_check import BLOCKING, read_plan
 from pipelines.lake.reader import Lake
@@ -171,6 +172,8 @@ def plan(
 ) -> MovePlan:
     """The plan of a goal at the lake's offset. ``into``: the folder to write its files to, if there is a plan."""
     limits = limits or Limits()
+    if sources and (why := unseen_disks(lake)):
+        raise UsageError(f"{why.partition(': ')[0]}, so nothing is known of disks: leave out --sizes to count replicas")
     it = problem(lake, sources, default_min_isr, headroom)
     goal = goal_of(it)
     solution = solve(it, goal)

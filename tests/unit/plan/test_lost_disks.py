@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jbod_model.errors import UsageError
+from jbod_model.formats.metadata_version import LEVELS
 from jbod_model.formats.records import BrokerRegistrationChangeRecord
 from pipelines.lake.reader import Lake
 from pipelines.plan.answer import plan
@@ -110,3 +111,14 @@ def test_partition_whose_replica_is_not_taken_back_is_not_judged_by_another_that
     assert [(lack.reason.partition(":")[0], lack.replicas, lack.example) for lack in answer.lacks] == [
         ("never done", 1, "t-0")
     ]
+
+
+def test_plan_of_a_metadata_version_without_directories_counts_replicas(tmp_path: Path) -> None:
+    """With sizes, no broker had a disk: there was no plan, as "no disk of a broker without a replica can take it"."""
+    cluster = Cluster({1: Broker(1), 2: Broker(1)}).put("t-0", {1: 0}, 10)
+    lake = Story(LEVELS["3.6-IV2"]).broker(1).broker(2).topic("t", {1: "migrating"}).lake(tmp_path / "lake")
+    with pytest.raises(
+        UsageError, match=r"metadata.version 14 \(3.6-IV2\) records no directories, .* leave out --sizes"
+    ):
+        plan(lake, lambda it: drain(it, find(it, lake, "1")), [cluster.sizes(tmp_path / "sizes.txt")])
+    assert targets(plan(lake, lambda it: drain(it, find(it, lake, "1")))) == {"t-0": {2: "any"}}
