@@ -39,7 +39,7 @@ from pipelines.lake.delta import uri_of
 from pipelines.lake.ledger import open_ledger
 from pipelines.lake.tables import TIME, Table, column
 from pipelines.lake.uris import LakeUri
-from pipelines.storage.objects import storage_options
+from pipelines.storage.objects import fault_of_disk, storage_options
 
 AUDIT = Table(
     "audit",
@@ -104,7 +104,9 @@ def write_audit(lake: LakeUri, judged: Iterable[Judged]) -> int:
             storage_options=storage_options(location),
         )
     except (DeltaError, OSError) as problem:
-        raise UsageError(f"{lake}/{AUDIT.name}: cannot be written ({first_line_of(problem)})") from None
+        where = f"{lake}/{AUDIT.name}"
+        cannot = UsageError(f"{where}: cannot be written ({first_line_of(problem)})")
+        raise fault_of_disk(where, problem) or cannot from None
     return written
 
 

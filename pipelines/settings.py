@@ -14,6 +14,7 @@ from annotated_types import Ge, Gt, Le
 
 from jbod_model.errors import UsageError, first_line_of
 from pipelines.start.process import TRICKS, Trick
+from pipelines.storage.objects import to_read
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -351,7 +352,7 @@ def read_yaml(file: Path, what: str = "settings") -> dict[str, Any]:
     try:
         content = _parsed(file.read_text(encoding="utf-8"))
     except OSError as problem:
-        raise UsageError(f"{file}: cannot read the {what}: {problem.strerror}") from None
+        raise UsageError(f"{file}: cannot read the {what}: {problem.strerror}{to_read(problem)}") from None
     except (YAMLError, ValueError, OverflowError, AttributeError) as problem:  # ValueError: February 30
         mark = getattr(problem, "problem_mark", None)
         where = f" line {mark.line + 1}:" if mark else ""

@@ -28,6 +28,7 @@ from pipelines.quorum import KAFKA
 from pipelines.quorum.client import addresses_of
 from pipelines.quorum.live import describe_log_dirs, error_name
 from pipelines.quorum.security import security_of
+from pipelines.storage.objects import to_read
 
 _FOLDER = re.compile(r"(?P<partition>.+-\d{1,10})(?:\.[0-9A-Za-z_-]{22,32}-(?P<kind>future|delete|stray))?")
 
@@ -224,7 +225,7 @@ def read_sources(lake: Lake, sources: Iterable[str], known: Sequence[Statement] 
             else:
                 _read_file(lake, path, reading, now)
         except OSError as problem:
-            raise UsageError(f"{problem.filename or source}: {problem.strerror}") from None
+            raise UsageError(f"{problem.filename or source}: {problem.strerror}{to_read(problem)}") from None
     _eliminate(lake, reading, known, now)
     return reading
 

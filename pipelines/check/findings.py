@@ -25,7 +25,7 @@ from pipelines.lake.reader import Lake
 from pipelines.lake.tables import SQL_TYPES, TIME, Table, column
 from pipelines.lake.uris import LakeUri
 from pipelines.lake.written_lake import add_checks
-from pipelines.storage.objects import storage_options
+from pipelines.storage.objects import fault_of_disk, storage_options
 
 FINDINGS = Table(
     "findings",
@@ -180,9 +180,7 @@ def _create(location: str) -> DeltaTable:
         )
         add_checks(table, FINDINGS)
     except (DeltaError, OSError) as problem:
-        raise UsageError(
-            f"{location}: cannot be created ({first_line_of(problem)}): --no-keep checks without writing findings"
-        ) from None
+        raise _cannot_write(location, problem) from None
     return table
 
 
@@ -204,6 +202,9 @@ def _merge(location: str, table: DeltaTable, rows: pa.Table) -> None:
     except CommitFailedError:
         raise Retriable(f"{location}: another check was written at the same time: run again") from None
     except (DeltaError, OSError) as problem:
-        raise UsageError(
-            f"{location}: cannot be written ({first_line_of(problem)}): --no-keep checks without writing findings"
-        ) from None
+        raise _cannot_write(location, problem) from None
+
+
+def _cannot_write(location: str, problem: Exception) -> UsageError:
+    reason = fault_of_disk(location, problem) or f"{location}: cannot be written ({first_line_of(problem)})"
+    return UsageError(f"{reason}: --no-keep checks without writing findings")

@@ -183,6 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as problem:
         if (fault := _fault_of_s3(words, problem)) is not None:
             _refuse(str(fault), 3 if isinstance(fault, Retriable) else 2)
+        if "No usable temporary directory" in str(problem):
+            _refuse(f"{problem.strerror}: TMPDIR names a folder that this user can write")
         where = problem.filename or ("the answer could not be written" if problem.errno == errno.ENOSPC else "")
         _refuse(f"{where}: {problem.strerror}" if where else str(problem))
     except UnicodeEncodeError as problem:  # Arrow, delta-rs and Spark take no other path

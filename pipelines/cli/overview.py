@@ -59,23 +59,37 @@ def _find_places(places: Sequence[str]) -> Iterator[tuple[str, str]]:
         if _is_lake(Path(lake)):
             yield "--lake", lake
     for place in map(Path, places or ["."]):
-        if place.is_dir():
+        if _is_folder(place):
             here = [*_at(place)]
             yield from here
-            inside = [] if here else sorted(folder for folder in place.iterdir() if folder.is_dir())
-            for folder in inside:
+            for folder in [] if here else _folders(place):
                 yield from _at(folder)
 
 
 def _at(place: Path) -> Iterator[tuple[str, str]]:
     if _is_lake(place):
         yield "--lake", str(place)
-    elif place.name == LOG or (place / LOG).is_dir():
+    elif place.name == LOG or _is_folder(place / LOG):
         yield "--log", str(place)
 
 
 def _is_lake(place: Path) -> bool:
-    return (place / "ledger" / "_delta_log").is_dir()
+    return _is_folder(place / "ledger" / "_delta_log")
+
+
+def _is_folder(place: Path) -> bool:
+    """Whether there is a folder. One that this user may not look for is none: others beside it are shown."""
+    try:
+        return place.is_dir()
+    except PermissionError:
+        return False
+
+
+def _folders(place: Path) -> list[Path]:
+    try:
+        return sorted(filter(_is_folder, place.iterdir()))
+    except PermissionError:
+        return []
 
 
 def settings(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -41,6 +43,9 @@ def disks(
     """Show brokers' directories: ids, problems, and what to do next. Exit code 0: clean, 1: problems, 2: bad usage."""
     paths, metadata_dir, configured_node = _directories(directories, config, metadata_dir)
     ensemble = load_ensemble(paths, metadata_dir)
+    for state in ensemble.failed.values():
+        if os.strerror(errno.EACCES) in state.problem:  # the disk may be well
+            raise UsageError(f"{state}: run jbod disks as the user of the broker")
     expected_node = configured_node if node_id is None else node_id
     groups = [ensemble] if expected_node is not None or metadata_dir is not None else _by_node(ensemble)
     reports, any_problem = [], False

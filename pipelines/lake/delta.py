@@ -19,7 +19,7 @@ import duckdb
 from jbod_model.errors import JbodError, UsageError, first_line_of
 from pipelines.lake.uris import LakeUri, commit_path
 from pipelines.storage import objects
-from pipelines.storage.objects import fault_of_storage, is_object, storage_options
+from pipelines.storage.objects import fault_of_storage, is_object, storage_options, to_read
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -168,7 +168,7 @@ def _refuse_unreadable(lake: LakeUri, name: str) -> None:
                 if path.is_file():
                     path.open("rb").close()
     except OSError as problem:
-        raise UsageError(f"{lake}: cannot be read: {problem.strerror}") from None
+        raise UsageError(f"{lake}: cannot be read: {problem.strerror}{to_read(problem)}") from None
 
 
 def _has_records(lake: LakeUri) -> bool:

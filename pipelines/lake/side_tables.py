@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from jbod_model.errors import Retriable, UsageError, first_line_of
 from pipelines.lake.delta import delta_at, uri_of
 from pipelines.lake.uris import LakeUri
-from pipelines.storage.objects import storage_options
+from pipelines.storage.objects import fault_of_disk, storage_options
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -61,4 +61,5 @@ def write_side_table(
     except CommitFailedError:
         raise Retriable(f"{location}: {other} wrote at the same time: run again") from None
     except (DeltaError, OSError) as problem:
-        raise UsageError(f"{location}: cannot be written ({first_line_of(problem)})") from None
+        cannot = UsageError(f"{location}: cannot be written ({first_line_of(problem)})")
+        raise fault_of_disk(location, problem) or cannot from None

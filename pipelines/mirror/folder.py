@@ -22,6 +22,7 @@ from jbod_model.errors import MalformedLog, UsageError
 from jbod_model.formats.log import PARTITION_DIRECTORY, MetadataLog
 from jbod_model.storage.properties import parse_properties, render_properties
 from pipelines.quorum.client import EndOfLog, SnapshotId, sound_batches
+from pipelines.storage.objects import to_write
 
 ROLL_BYTES = 64 << 20
 ROLL_SECONDS = 24 * 3600
@@ -51,7 +52,7 @@ class MirrorFolder:
         except Timeout:
             raise UsageError(f"{folder}: another jbod writes this mirror: end it, or use another folder") from None
         except OSError as problem:
-            raise UsageError(f"{folder}: cannot be written ({problem.strerror})") from None
+            raise UsageError(f"{folder}: cannot be written ({problem.strerror}){to_write(problem)}") from None
         for part in (*self.log.glob("*.part"), *(self.folder / WAITING).glob("*.part")):
             part.unlink()
         self.end = self._cut()

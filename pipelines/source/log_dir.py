@@ -16,7 +16,7 @@ import pyarrow.fs as pafs
 from jbod_model.errors import LogChanged, MalformedLog, UsageError
 from jbod_model.formats.batch import read_batch, read_header
 from pipelines.storage.filesystem import ListedFolder, filesystem_of, read_at
-from pipelines.storage.objects import is_object
+from pipelines.storage.objects import is_object, to_read
 
 LOG_NAME = "__cluster_metadata-0"
 _SEGMENT = re.compile(r"([0-9]{20})\.log")
@@ -72,7 +72,7 @@ class LogDir:
                     + _what_folder(self._fs, self.root)
                 )
         except OSError as problem:
-            raise UsageError(f"{log_dir}: cannot be read ({problem})") from None
+            raise UsageError(f"{log_dir}: cannot be read ({problem}){to_read(problem)}") from None
         self._refuse_other_topics()
 
     def _root_of_objects(self, root: str) -> str:
@@ -197,7 +197,7 @@ def _read(there: ListedFolder | pafs.FileSystem, path: str, start: int, end: int
     except FileNotFoundError:
         raise LogChanged(path, -1, _GONE) from None
     except OSError as problem:
-        raise UsageError(f"{path}: cannot be read ({problem})") from None
+        raise UsageError(f"{path}: cannot be read ({problem}){to_read(problem)}") from None
 
 
 _HEAD = 4096

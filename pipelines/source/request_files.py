@@ -21,6 +21,7 @@ from typing import BinaryIO
 from jbod_model.errors import UsageError
 from pipelines.formats.requests import CHUNK
 from pipelines.source.log_dir import is_batch
+from pipelines.storage.objects import to_read
 
 _PACKED = b"\x1f\x8b"
 _PIECE = 1 << 12
@@ -180,7 +181,7 @@ class RequestFiles:
                     with Text(path) as source:
                         head = source.read(HEAD)
                 except OSError as problem:
-                    raise UsageError(f"{path}: cannot be read ({problem.strerror})") from None
+                    raise UsageError(f"{path}: cannot be read ({problem.strerror}){to_read(problem)}") from None
                 if is_batch(head):
                     raise UsageError(
                         f"{path}: is a segment of a metadata log, not a request log: name a request log with --requests"

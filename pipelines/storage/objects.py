@@ -98,6 +98,16 @@ def fault_of_disk(location: str, problem: BaseException) -> JbodError | None:
     return fault_of_storage(location, problem)
 
 
+def to_read(problem: OSError) -> str:
+    """What to do about a file that the system does not let this user read, to end a line with; else empty."""
+    return ": give this user the right to read it" if isinstance(problem, PermissionError) else ""
+
+
+def to_write(problem: OSError) -> str:
+    """What to do about a file that cannot be written, to end a line with; empty if it is not known."""
+    return f": {_ADVICE[problem.errno]}" if problem.errno in _ADVICE else ""
+
+
 SCHEME = "s3://"
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 _CREDENTIALS = (
