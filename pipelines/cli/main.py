@@ -154,6 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     set_volume(quiet=False, verbose=False)
     try:
         _settle_home()
+        _settle_width()
         _refuse_secrets(words)
         if len(words) == 1 and _is_place(words[0]):
             from pipelines.cli.overview import show_sight
@@ -259,6 +260,12 @@ def _settle_home() -> None:
         Path.home()
     except RuntimeError:
         os.environ["HOME"] = "/"
+
+
+def _settle_width() -> None:
+    """Forgets COLUMNS=0, of a terminal whose size is not known: rich takes it for a width, and prints no text."""
+    if os.environ.get("COLUMNS", "").strip("0") == "":
+        os.environ.pop("COLUMNS", None)
 
 
 def _refuse_secrets(words: Sequence[str]) -> None:

@@ -140,3 +140,14 @@ def test_command_without_a_temporary_folder_says_which_variable_names_one() -> N
     line = refusal("offline", "-", before=without_room)
     assert line.startswith("No usable temporary directory found in [")
     assert line.endswith("]: TMPDIR names a folder that this user can write")
+
+
+def test_terminal_of_no_width_gets_the_whole_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cause: with COLUMNS=0, only the table of an answer was printed, no help, and no refusal of an option."""
+    lake = broken_lake(tmp_path / "lake")
+    for words in (("offline", "--lake", lake), ("offline", "--no-such-option"), ("--help",)):
+        monkeypatch.delenv("COLUMNS", raising=False)
+        usual = run("-q", *words)
+        monkeypatch.setenv("COLUMNS", "0")
+        narrow = run("-q", *words)
+        assert (narrow.stdout, narrow.stderr) == (usual.stdout, usual.stderr)
