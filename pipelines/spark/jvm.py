@@ -6,6 +6,7 @@ it, with the output in a file, and the JVM runs while PySpark is imported.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import pwd
@@ -95,6 +96,8 @@ def start_jvm(options: Mapping[str, str], log: Path) -> Jvm:
     """Starts the JVM of a session with Spark's ``options``. Its output goes to ``log``."""
     home = os.environ.get("SPARK_HOME") or _installed_home()
     listens = Path(tempfile.mkdtemp(prefix="jbod-jvm-"), "listens")
+    # Of a command that is refused while the JVM starts, nobody reads the file.
+    atexit.register(shutil.rmtree, listens.parent, ignore_errors=True)
     settings = [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
     arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     with log.open("ab") as output:

@@ -86,6 +86,17 @@ def test_jvm_that_does_not_start_is_2_and_a_line_with_its_reason(tmp_path: Path)
     assert done.stderr.startswith("jbod: Spark's JVM did not start: Could not reserve enough space for")
 
 
+def test_replay_that_is_refused_while_the_jvm_starts_leaves_no_folder(tmp_path: Path) -> None:
+    """Cause: each left an empty folder where temporary files are, or one with the port and the secret of its JVM."""
+    temporary, file = tmp_path / "temporary", tmp_path / "file"
+    temporary.mkdir()
+    file.touch()
+    environment = os.environ | {"JBOD_REPLAY__LOAD_BYTES": "0", "TMPDIR": str(temporary)}
+    done = subprocess.run([*REPLAY, "-q", "--lake", f"{file}/lake"], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, f"jbod: {file}/lake: Not a directory\n")
+    assert [*temporary.glob("jbod-jvm-*")] == []
+
+
 def test_user_that_passwd_lacks_replays_through_spark() -> None:
     """Cause: a pod may run as any number, and Hadoop's login failed: a traceback of Python, and exit code 3."""
     clean = {name: text for name, text in os.environ.items() if name != "HOME"} | {"JBOD_REPLAY__LOAD_BYTES": "0"}
