@@ -165,6 +165,9 @@ SHOWN = 100
 KINDS = 100
 """The most kinds of the controller's own work that are counted separately, as a transaction may have any name."""
 
+FEW = 10
+"""Fewer requests than these do not show that the clock of a request log is another's."""
+
 
 @dataclass(slots=True)
 class Kind:
@@ -197,6 +200,12 @@ class Summary:
     """Requests that are not decidable because they, or the cluster, are newer than the reference controller."""
     newer_records: int = 0
     """Records without a decided cause for the same reason."""
+    caused: int = 0
+    """Requests that caused a record."""
+    idle: int = 0
+    """Requests that differ and caused no record."""
+    unexplained: int = 0
+    """Records whose request is not in the request log."""
     unknown: dict[int, Kind] = field(default_factory=dict)
     """Unknown record type -> its records, if the invariants were checked."""
 
@@ -206,8 +215,13 @@ class Summary:
             cause = result.cause if result.cause in self.own or len(self.own) < KINDS else "other"
             self.own.setdefault(cause, Kind(result.from_offset)).records += len(result.records)
             self.newer_records += len(result.records) if result.newer else 0
+            self.unexplained += len(result.records) if result.unexplained else 0
             return
         self.newer += result.newer
+        if result.verdict is Verdict.DIFFERS:
+            self.idle += result.from_offset is None
+        elif result.verdict is not Verdict.UNDECIDED:
+            self.caused += result.from_offset is not None
         self.verdicts.setdefault(result.line.api, Counter())[result.verdict.value] += 1
         if result.verdict is Verdict.QUIRK:
             self.quirks[result.quirk or ""] += 1
@@ -233,9 +247,19 @@ class Summary:
         return sum(counts[verdict.value] for counts in self.verdicts.values())
 
     @property
+    def mistimed(self) -> bool:
+        """Whether the clock of the request log seems to be another's.
+
+        More requests wrote nothing where they should have, and more records have no request, than requests caused a
+        record.
+        """
+        return self.idle >= FEW and min(self.idle, self.unexplained) > self.caused
+
+    @property
     def has_findings(self) -> bool:
-        """Whether a request differs or an invariant is broken."""
-        return bool(self.count(Verdict.DIFFERS) or self.count(Verdict.ORDER) or self.breach_counts)
+        """Whether a request differs, unless by a wrong clock, or an invariant is broken."""
+        differ = self.count(Verdict.DIFFERS) + self.count(Verdict.ORDER)
+        return bool(self.breach_counts or (differ and not self.mistimed))
 
     @property
     def undecided_because(self) -> str | None:
@@ -251,6 +275,11 @@ class Summary:
             return (
                 "not decidable: no request in the given logs: give what a controller's kafka.request.logger writes"
                 + why
+            )
+        if self.mistimed:
+            return (
+                f"not decidable: {self.idle:,} requests wrote nothing at their time where they should have, "
+                f"{self.caused:,} caused a record: if the controller's clock is not UTC, set --time-zone"
             )
         if self.judged and self.count(Verdict.UNDECIDED) == self.judged:
             (reason, _), *_ = self.undecided.most_common(1)

@@ -111,6 +111,8 @@ class Audit:
         self._unknown: str | None = None
         """The first record of an unknown type. What is expected after it may be wrong."""
         self._time: float | None = None
+        self._together: list[RequestLine] = []
+        """The latest requests, which arrived at one time."""
         self._begin: float | None = None
         self._strangers = 0
         self._confirmed = 0
@@ -153,11 +155,16 @@ class Audit:
                 continue
             if line.error_code == KafkaError.NOT_CONTROLLER:
                 continue
+            if self._together and self._together[0].received_ms != line.received_ms:
+                self._together = []
             if late_before is not None and line.received_ms <= late_before:
                 yield undecided(line, "its line is out of order")
+            elif line in self._together:
+                yield undecided(line, "its line is there twice")
             elif line.received_ms < self._begin:
                 yield undecided(line, "it is older than the log")
             else:
+                self._together.append(line)
                 self._pending.append(_Pending(line))
         self._time = now + SLACK_MS
         waiting: list[_Pending] = []

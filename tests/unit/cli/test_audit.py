@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import resource
 import shutil
 from dataclasses import replace
@@ -27,6 +28,10 @@ LOG_DIR = str(metadata_dir(KAFKA))
 REQUESTS = CLUSTERS / KAFKA / "requests-100.log.gz"
 NEWER_DIR = NEWER / "kafka-4.4.0"
 OLD = CLUSTERS / "kafka-3.7.2" / "requests-100.log.gz"
+
+
+def unpacked() -> bytes:
+    return gzip.decompress(REQUESTS.read_bytes())
 
 
 def run(*words: Any) -> int:
@@ -150,6 +155,20 @@ def test_a_clock_that_is_not_utc_is_said_and_given(tmp_path: Path, capsys: pytes
     for zone in ("Africa/Cairo", "+02:00")[: amount(1, 2)]:
         assert run("audit", LOG_DIR, "--requests", local, "--time-zone", zone, "--json") == 0
         assert json.loads(capsys.readouterr().out)["verdicts"]["same"] == 608
+
+
+def test_a_clock_that_is_off_within_the_logs_time_accuses_nobody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Regression: a log longer than the difference of the clocks had hundreds of requests that "wrote nothing"."""
+    local = tmp_path / "requests.log"
+    late = re.sub(rb"\[2026-11-21 02:(\d\d)", lambda time: b"[2026-11-21 02:%02d" % (int(time[1]) + 1), unpacked())
+    local.write_bytes(late)
+    assert run("audit", LOG_DIR, "--requests", local) == 2
+    assert capsys.readouterr().err.endswith(
+        "requests wrote nothing at their time where they should have, 0 caused a record: if the controller's clock is "
+        "not UTC, set --time-zone\n"
+    )
 
 
 def test_a_cluster_of_a_newer_kafka_is_not_decidable_and_nothing_differs(
@@ -276,6 +295,19 @@ def test_several_files_in_any_order_are_one_stream(tmp_path: Path, capsys: pytes
         "differs": 0,
         "not decidable": 0,
     }
+
+
+def test_lines_that_two_files_have_are_judged_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Regression: a log that was copied while it was rotated accused the controller of each line it had twice."""
+    lines = unpacked().splitlines(keepends=True)
+    early, late = tmp_path / "copied.log", tmp_path / "requests.log"
+    early.write_bytes(b"".join(lines[:1000]))
+    late.write_bytes(b"".join(lines[700:]))
+    assert run("audit", LOG_DIR, "--requests", late, "--requests", early, "--json") == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["verdicts"]["same"], answer["verdicts"]["explained by a known quirk"]) == (608, 3)
+    assert answer["not_decidable"] == {"its line is there twice": answer["requests"] - 611}
+    assert answer["requests"] > 611
 
 
 def test_a_glob_of_request_logs_is_the_same_as_their_names_and_a_log_includes_its_rotations(
