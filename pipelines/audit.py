@@ -166,7 +166,7 @@ KINDS = 100
 """The most kinds of the controller's own work that are counted separately, as a transaction may have any name."""
 
 FEW = 10
-"""Fewer requests than these do not show that the clock of a request log is another's."""
+"""A log whose clock is off has this many times more requests that wrote nothing than requests that caused a record."""
 
 
 @dataclass(slots=True)
@@ -250,10 +250,10 @@ class Summary:
     def mistimed(self) -> bool:
         """Whether the clock of the request log seems to be another's.
 
-        More requests wrote nothing where they should have, and more records have no request, than requests caused a
-        record.
+        Many requests wrote nothing where they should have, many records have no request, and hardly any request caused
+        a record.
         """
-        return self.idle >= FEW and min(self.idle, self.unexplained) > self.caused
+        return min(self.idle, self.unexplained) >= FEW * max(self.caused, 1)
 
     @property
     def has_findings(self) -> bool:

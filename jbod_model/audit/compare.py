@@ -142,7 +142,7 @@ def _unequal(
     left = list(only_ours.elements())
     for versioned in only_recorded.elements():
         where = f"records[{recorded.index(versioned)}]"
-        twin = next((other for other in left if _subject(other) == _subject(versioned)), None)
+        twin = next((other for other in left if subject(other) == subject(versioned)), None)
         if twin is None:
             yield where, _shown(versioned), None
             continue
@@ -165,13 +165,13 @@ def _order(op: str, recorded: Sequence[VersionedRecord], ours: Sequence[Versione
         yield "records.order", recorded_types, our_types
     by_subject: dict[Any, tuple[list[VersionedRecord], list[VersionedRecord]]] = defaultdict(lambda: ([], []))
     for versioned in recorded:
-        by_subject[_subject(versioned)][0].append(versioned)
+        by_subject[subject(versioned)][0].append(versioned)
     for versioned in ours:
-        by_subject[_subject(versioned)][1].append(versioned)
-    for subject, (theirs, own) in by_subject.items():
+        by_subject[subject(versioned)][1].append(versioned)
+    for about, (theirs, own) in by_subject.items():
         if theirs != own:
             yield (
-                f"records.order of {subject[1:]}",
+                f"records.order of {about[1:]}",
                 [_shown(versioned) for versioned in theirs],
                 [_shown(versioned) for versioned in own],
             )
@@ -197,15 +197,15 @@ def _same_assignments(recorded_moves: Sequence[VersionedRecord], granted: Sequen
     )
     if same is None:
         return len(recorded_moves) == len(granted)
-    before = {_subject(versioned) for versioned in recorded_moves[:same]}
-    return all(_subject(versioned) in before for versioned in (*recorded_moves[same:], *granted[same:]))
+    before = {subject(versioned) for versioned in recorded_moves[:same]}
+    return all(subject(versioned) in before for versioned in (*recorded_moves[same:], *granted[same:]))
 
 
 def _moves(versioned: VersionedRecord) -> bool:
     return isinstance(versioned.record, PartitionChangeRecord) and versioned.record.directories is not None
 
 
-def _subject(versioned: VersionedRecord) -> tuple[Any, ...]:
+def subject(versioned: VersionedRecord) -> tuple[Any, ...]:
     """The subject of a record: its type and, for a partition's record, the partition."""
     record = versioned.record
     if isinstance(record, (PartitionRecord, PartitionChangeRecord)):

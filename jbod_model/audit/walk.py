@@ -68,6 +68,8 @@ SLACK_MS = 500
 ROUNDING_MS = 2
 """Times in log lines are rounded to milliseconds."""
 
+OTHER_RECORDS = "other records than expected"
+
 HASH_ORDER = "in the order of a hash table"
 
 
@@ -86,6 +88,14 @@ class _Pending:
     """Unexplained records of its time that it could have caused, with their offsets."""
     instead: tuple[VersionedRecord, ...] = ()
     """What it should have written at the first of these records."""
+
+    def wrote_otherwise(self, following: tuple[VersionedRecord, ...] = ()) -> bool:
+        """Whether the suspects and the ``following`` records have the subjects of what it should have written.
+
+        Then one of them is wrong, even if after it the request expects just those that follow, or nothing.
+        """
+        written = (*(record for _, record in self.suspects), *following)
+        return Counter(map(compare.subject, written)) == Counter(map(compare.subject, self.instead))
 
 
 class Audit:
@@ -203,7 +213,7 @@ class Audit:
             return undecided(line, "another cluster's: like most requests")
         if pending.suspects:
             offset, records = pending.suspects[0][0], tuple(record for _, record in pending.suspects)
-            return self._differs(line, "other records than expected", pending.instead, records, offset)
+            return self._differs(line, OTHER_RECORDS, pending.instead, records, offset)
         if pending.idle is RIGHT:
             return Judged(line=line, verdict=Verdict.SAME)
         if pending.idle is not None:
@@ -277,8 +287,14 @@ class Audit:
             if judged is not None:
                 self._pending.remove(pending)
                 self._confirmed += 1
-                self._skip(len(judged.written))
                 yield judged
+                before = entry.offset - (judged.from_offset or 0)
+                """How many of its records are counted as unexplained."""
+                count = len(judged.written) - before
+                if before:
+                    yield self._unexplained(record, count, newer=judged.newer)
+                else:
+                    self._skip(count)
                 return
         for cause, request in own_work(self.known.image, record.record):
             count = self._written_by(request)
@@ -295,9 +311,8 @@ class Audit:
         newer = bool(self._newer or newer_record(record)) or any(
             may_have_caused(line, record.record) for line in self._unread
         )
-        cause = f"{'not decidable' if newer else 'unexplained'} {type(record.record).__name__}"
         nearest = next(((candidate.line, candidate.instead) for candidate in possible if candidate.instead), None)
-        yield self._own(cause, 1, newer=newer, unexplained=not newer, nearest=nearest)
+        yield self._unexplained(record, 1, newer=newer, nearest=nearest)
 
     def _caused_by(self, pending: _Pending, entry: LogEntry) -> Judged | None:
         """The verdict if the rules, or known other rules, explain the next records and the answer; else None."""
@@ -317,6 +332,10 @@ class Audit:
             return None
         rules, outcome, next_records = best
         self._hear(line, outcome)
+        begin = entry.offset - len(pending.suspects)
+        if pending.suspects and pending.suspects[0][0] == begin and pending.wrote_otherwise(next_records):
+            written = (*(record for _, record in pending.suspects), *next_records)
+            return self._differs(line, OTHER_RECORDS, pending.instead, written, begin)
         reasons = [PLACED] if placed else []
         verdict = Verdict.SAME if rules is RIGHT else Verdict.QUIRK
         if next_records != outcome.records:
@@ -367,6 +386,11 @@ class Audit:
         assert first is not None
         return OwnWork(cause=cause, from_offset=first.offset, records=self._skip(count), **more)
 
+    def _unexplained(self, record: VersionedRecord, count: int, *, newer: bool, **more: Any) -> OwnWork:
+        """The next ``count`` records, of which ``record`` is the first, without a request that caused them."""
+        cause = f"{'not decidable' if newer else 'unexplained'} {type(record.record).__name__}"
+        return self._own(cause, count, newer=newer, unexplained=not newer, **more)
+
     def _skip(self, count: int = 1) -> tuple[VersionedRecord, ...]:
         """Apply the next entries to `Knowledge`."""
         taken = []
@@ -386,8 +410,8 @@ class Audit:
         """Judge the requests that were in flight when the log ended, or came after it."""
         for pending in self._pending:
             self._ask_idle(pending)
-            idle = pending.idle is not None and not pending.suspects
-            yield self._judge_over(pending) if idle else undecided(pending.line, "the log ends before it was answered")
+            over = pending.wrote_otherwise() if pending.suspects else pending.idle is not None
+            yield self._judge_over(pending) if over else undecided(pending.line, "the log ends before it was answered")
         self._pending = []
         for line in self._arrivals.rest():
             newer = newer_line(line)

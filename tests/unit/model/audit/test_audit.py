@@ -250,6 +250,52 @@ def test_a_replica_written_to_another_directory_than_asked_differs() -> None:
     assert any(work.cause == "unexplained PartitionChangeRecord" for work in own)
 
 
+@pytest.mark.parametrize("which", sampled(range(3), 1))
+def test_a_wrong_record_between_right_ones_differs(which: int) -> None:
+    """Regression: the request counted as the cause of the right records that follow, and so as right."""
+    first = [
+        judgment
+        for judgment in _true("kafka-4.1.2")[0]
+        if len(judgment.written) > 2 and not judgment.quirk and judgment.line.api == "ASSIGN_REPLICAS_TO_DIRS"
+    ][which]
+    assert first.from_offset is not None
+    wrong_offset = first.from_offset + 1
+
+    def change(entry: LogEntry) -> LogEntry:
+        return _with_record(entry, leader_recovery_state=1) if entry.offset == wrong_offset else entry
+
+    judged, own = _audit("kafka-4.1.2", change=change)
+    (wrong,) = [judgment for judgment in judged if judgment.line == first.line]
+    assert (wrong.verdict, wrong.reason) == (Verdict.DIFFERS, "other records than expected")
+    assert wrong.from_offset == first.from_offset
+    assert wrong.expected == first.written
+    assert [
+        index for index, pair in enumerate(zip(wrong.written, first.written, strict=True)) if len(set(pair)) > 1
+    ] == [1]
+    unexplained = [work.from_offset + at for work in own if work.unexplained for at in range(len(work.records))]
+    assert set(unexplained) >= {first.from_offset + at for at in range(len(first.written))}
+
+
+def test_a_wrong_record_of_a_request_that_the_log_ends_with_differs() -> None:
+    """Regression: the request was not decidable, as if the log had ended before it."""
+    last = [
+        judgment
+        for judgment in _true("kafka-4.1.2")[0]
+        if len(judgment.written) > 1 and isinstance(judgment.written[-1].record, PartitionChangeRecord)
+    ][-1]
+    assert last.from_offset is not None
+    end = last.from_offset + len(last.written)
+
+    def change(entry: LogEntry) -> LogEntry | None:
+        if entry.offset >= end:
+            return None
+        return _with_record(entry, leader_recovery_state=1) if entry.offset == end - 1 else entry
+
+    (wrong,) = [judgment for judgment in _audit("kafka-4.1.2", change=change)[0] if judgment.line == last.line]
+    assert (wrong.verdict, wrong.from_offset) == (Verdict.DIFFERS, last.from_offset)
+    assert [ours != theirs for ours, theirs in zip(wrong.written, last.written, strict=True)][-1]
+
+
 @pytest.mark.parametrize("cordoned", [rare(None), rare(()), (ELSEWHERE,)])
 def test_a_cordon_written_other_than_the_heartbeat_said_differs(cordoned: tuple[Uuid, ...] | None) -> None:
     """R-CORDON-2: left out, lifted, and of another directory."""
