@@ -68,6 +68,8 @@ SLACK_MS = 500
 ROUNDING_MS = 2
 """Times in log lines are rounded to milliseconds."""
 
+OLDER_THAN_LOG = "it is older than the log"
+
 OTHER_RECORDS = "other records than expected"
 
 HASH_ORDER = "in the order of a hash table"
@@ -124,6 +126,8 @@ class Audit:
         self._together: list[RequestLine] = []
         """The latest requests, which arrived at one time."""
         self._begin: float | None = None
+        self._in_snapshot: float | None = None
+        """The time up to which records of a request can be in the snapshot that the log begins with."""
         self._strangers = 0
         self._confirmed = 0
         self._transaction: str | None = None
@@ -134,6 +138,7 @@ class Audit:
             if entry.in_snapshot:
                 self._skip()
                 self._begin = entry.timestamp
+                self._in_snapshot = entry.timestamp + SLACK_MS
                 continue
             if self._begin is None:
                 self._begin = entry.timestamp - SLACK_MS
@@ -172,7 +177,7 @@ class Audit:
             elif line in self._together:
                 yield undecided(line, "its line is there twice")
             elif line.received_ms < self._begin:
-                yield undecided(line, "it is older than the log")
+                yield undecided(line, OLDER_THAN_LOG)
             else:
                 self._together.append(line)
                 self._pending.append(_Pending(line))
@@ -220,6 +225,8 @@ class Audit:
             quirk = self._quirk(line)
             self._hear(line, expect(self.known.image, line.request, self.known.context(line), WITHOUT_LEAK))
             return Judged(line=line, verdict=Verdict.QUIRK, quirk=quirk, expected=expected.records)
+        if self._in_snapshot is not None and line.received_ms <= self._in_snapshot:
+            return undecided(line, OLDER_THAN_LOG)
         if expected.records:
             return self._differs(line, "nothing was written", expected.records)
         return replace(self._differs(line, "another answer than expected"), answer=other_answer(line, expected))

@@ -392,6 +392,21 @@ def test_a_line_outside_of_the_logs_time_or_out_of_order_is_not_decided() -> Non
     }
 
 
+def test_a_request_whose_record_is_in_the_snapshot_is_not_accused() -> None:
+    """Regression: a record can bear a time before its request, and so can the snapshot that has the record."""
+    change = next(judgment for judgment in _true("kafka-3.7.2")[0] if judgment.line.api == "ALTER_PARTITION")
+    assert change.from_offset is not None
+    end = change.from_offset + len(change.written)
+    time = change.line.received_ms - 100
+    entries = [
+        replace(entry, in_snapshot=True, timestamp=int(time)) if entry.offset < end else entry
+        for entry in _entries("kafka-3.7.2")
+        if isinstance(entry.record, VersionedRecord)
+    ]
+    (judged,) = [result for result in Audit(entries, [iter([change.line])]) if isinstance(result, Judged)]
+    assert (judged.verdict, judged.reason) == (Verdict.UNDECIDED, "it is older than the log")
+
+
 def test_a_controller_that_was_not_active_is_not_judged() -> None:
     lines = [replace(line, error_code=41) for line in _lines("kafka-4.1.2")]
     assert not _audit("kafka-4.1.2", lines)[0]
