@@ -46,13 +46,12 @@ class MirrorFolder:
         self._size = 0
         self._began = 0.0
         try:
-            self.log.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(self.folder / _LOCK)
-            self._lock.acquire(timeout=0)
+            with self._disk_faults():
+                self.log.mkdir(parents=True, exist_ok=True)
+                self._lock = FileLock(self.folder / _LOCK)
+                self._lock.acquire(timeout=0)
         except Timeout:
             raise UsageError(f"{folder}: another jbod writes this mirror: end it, or use another folder") from None
-        except OSError as problem:
-            raise UsageError(f"{folder}: cannot be written ({problem.strerror}){to_write(problem)}") from None
         for part in (*self.log.glob("*.part"), *(self.folder / WAITING).glob("*.part")):
             part.unlink()
         self.end = self._cut()
@@ -61,6 +60,16 @@ class MirrorFolder:
         """Closes the newest segment, and lets others write."""
         self._finish_segment()
         self._lock.release()
+
+    @contextmanager
+    def _disk_faults(self) -> Iterator[None]:
+        """Raises UsageError for a disk that takes no more: the thread that follows a quorum reports only JbodError."""
+        try:
+            yield
+        except Timeout:
+            raise
+        except OSError as problem:
+            raise UsageError(f"{self.folder}: cannot be written ({problem.strerror}){to_write(problem)}") from None
 
     # -- what is there --------------------------------------------------------------------------------------------
 
@@ -82,17 +91,19 @@ class MirrorFolder:
     def write_cluster_id(self, cluster_id: str) -> None:
         """Writes meta.properties, once."""
         part = self.folder / "meta.properties.part"
-        part.write_bytes(render_properties({"version": "1", "cluster.id": cluster_id}))
-        part.replace(self.folder / "meta.properties")
+        with self._disk_faults():
+            part.write_bytes(render_properties({"version": "1", "cluster.id": cluster_id}))
+            part.replace(self.folder / "meta.properties")
 
     # -- the end of the log ---------------------------------------------------------------------------------------
 
     def append(self, data: memoryview, first: int, end: EndOfLog) -> None:
         """Adds whole batches, from offset ``first`` on, which is the end so far, up to ``end``."""
-        if self._file is None or self._size >= ROLL_BYTES or time.time() - self._began >= ROLL_SECONDS:
-            self._finish_segment()
-            self._begin_segment(first)
-        self._write(data)
+        with self._disk_faults():
+            if self._file is None or self._size >= ROLL_BYTES or time.time() - self._began >= ROLL_SECONDS:
+                self._finish_segment()
+                self._begin_segment(first)
+            self._write(data)
         self.end = end
 
     def _begin_segment(self, offset: int) -> None:
@@ -143,12 +154,13 @@ class MirrorFolder:
     def snapshot_file(self, snapshot: SnapshotId, folder: str = PARTITION_DIRECTORY) -> Iterator[BinaryIO]:
         """A file for a snapshot, which gets its name if the block ends well and its batches are sound."""
         path = self.folder / folder / f"{snapshot.end_offset:020d}-{snapshot.epoch:010d}.checkpoint"
-        path.parent.mkdir(exist_ok=True)
         part = path.with_name(f"{path.name}.part")
-        with part.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
+        with self._disk_faults():
+            path.parent.mkdir(exist_ok=True)
+            with part.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
         data = part.read_bytes()
         size = max((batch.end for batch in sound_batches(data, str(path))), default=0)
         if size != len(data) or not size:
@@ -198,7 +210,8 @@ class MirrorFolder:
             size = max(there, default=0)
             if not size:
                 break
-            (self.log / f"{segment.base_offset:020d}.log").write_bytes(data[:size])
+            with self._disk_faults():
+                (self.log / f"{segment.base_offset:020d}.log").write_bytes(data[:size])
         self.end = self._cut()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import threading
 import time
@@ -16,7 +17,7 @@ from jbod_model.formats.batch import write_batch
 from jbod_model.formats.codec import encode
 from jbod_model.formats.records import NoOpRecord, VersionedRecord
 from pipelines.mirror.folder import MirrorFolder
-from pipelines.mirror.follow import Diverged, Mirror
+from pipelines.mirror.follow import Diverged, Mirror, mirrored
 from pipelines.quorum.client import QuorumClient, SnapshotId, addresses_of
 from pipelines.quorum.security import Security
 from pipelines.run.log_lake import LogLake
@@ -111,6 +112,26 @@ def test_mirror_holds_no_byte_beyond_the_high_watermark(peers: dict[int, Control
         log.high_watermark = mark
         caught_up(url_of(peers), tmp_path / "m")
         assert data_of(tmp_path / "m") == log.data(mark)
+
+
+def test_mirror_that_finds_no_room_ends_the_run_beside_it_with_the_reason(
+    peers: dict[int, Controller], log: Log, tmp_path: Path
+) -> None:
+    """Cause: a traceback of the thread that follows, and a run that waited for records ever after."""
+    folder, ended = tmp_path / "m", threading.Event()
+    reason = f"{folder}: cannot be written .File too large.: raise the limit on the size of files"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with pytest.raises(UsageError, match=reason):  # noqa: SIM117
+        with mirrored(url_of(peers), str(folder), "", str, failed=lambda: ended.set() or True):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (len(log.data()), limits[1]))
+            try:
+                log.append(noops(log, 1, log.epoch))
+                assert ended.wait(10)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    committed = log.data()
+    caught_up(url_of(peers), folder)
+    assert data_of(folder) == committed
 
 
 def test_records_that_an_election_takes_back_never_come_to_disk(
