@@ -267,8 +267,11 @@ def _kept(question: str, cluster: FleetCluster, stamp: str) -> dict[str, Any]:
     with suppress(OSError):  # without a cache, answers only take longer
         kept.parent.mkdir(parents=True, exist_ok=True)
         scratch = kept.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-        scratch.write_text(json.dumps(answer), encoding="utf-8")
-        scratch.replace(kept)
+        try:
+            scratch.write_text(json.dumps(answer), encoding="utf-8")
+            scratch.replace(kept)
+        finally:
+            scratch.unlink(missing_ok=True)
     return answer
 
 

@@ -74,8 +74,10 @@ def refuse_tilde(path: str) -> None:
 
 def refuse_misread(path: str) -> None:
     """Raises UsageError for a local path that means another one to delta-rs, which decodes the path of a log twice, and
-    takes ~ for the home folder."""
+    takes ~ for the home folder; and for the URI file:/PATH or file://PATH, which would be a folder below this one."""
     refuse_tilde(path)
+    if re.match("file:(?!//(localhost)?/)", path):
+        raise UsageError(f"{path}: write file:// and the whole path, file:///..., or only the path")
     match = None if "://" in path else _MISREAD.search(os.path.realpath(path))
     if match is not None:
         raise UsageError(

@@ -28,6 +28,7 @@ from pipelines.lake.delta import (
     is_among,
     local_path,
     read_parquet,
+    refuse_misread,
     run_query,
     stream_query,
     unpublished,
@@ -110,6 +111,7 @@ class Lake:
         Without either, after the newest published record. ``at_time`` may be a text, as --at-time takes it: ``-10m``.
         Raises UsageError if there is no lake, or if it does not know that offset or time.
         """
+        refuse_misread(os.fspath(path))
         uri = local_path(os.fspath(path)).rstrip("/")
         connection = connect(uri)
         ledger = open_ledger(uri)

@@ -187,6 +187,8 @@ def check_folder(lake: LakeUri) -> None:
     if objects.is_object(lake) and objects.head(f"{lake}/{HEAD}") is not None:
         return
     refuse_misread(lake)
+    if Path(lake).is_symlink() and not Path(lake).exists():
+        raise UsageError(f"{lake}: is a link to nothing: make the folder that it names, or remove the link")
     fs, root = filesystem_of(lake)
     info = fs.get_file_info(root)
     if info.type == pafs.FileType.File:

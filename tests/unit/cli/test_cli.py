@@ -202,6 +202,32 @@ def test_lake_below_a_tilde_that_no_shell_has_replaced_is_refused_and_makes_noth
     assert not [*Path.cwd().iterdir()]
 
 
+@pytest.mark.parametrize("words", [["offline"], ["rebuild"], ["replay", str(metadata_dir(KAFKA))]])
+@pytest.mark.parametrize("slashes", ["/", "//"])
+def test_lake_at_half_a_uri_is_refused_and_makes_nothing(
+    words: list[str], slashes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cause: file:/lake, as Hadoop prints it, became the folder file: in this one; file://lake was a lake without a
+    name."""
+    monkeypatch.chdir(tmp_path)
+    assert run(*words, f"--lake=file:{slashes}lake") == 2
+    error = capsys.readouterr().err
+    assert re.fullmatch(rf"jbod: file:{slashes}lake\S*: write file:// and the whole path, file:///..., .*\n", error)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("target", ["gone", "lake"])
+def test_lake_at_a_link_to_nothing_is_refused_with_what_to_do(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cause: "File exists" for a link whose folder is gone, "[Errno 40]" for a link to itself."""
+    lake = tmp_path / "lake"
+    lake.symlink_to(target)
+    assert run("replay", str(metadata_dir(KAFKA)), "--lake", str(lake)) == 2
+    what = "is a link to nothing: make the folder that it names, or remove the link"
+    assert capsys.readouterr().err == f"jbod: {lake}: {what}\n"
+
+
 @pytest.mark.parametrize(
     ("words", "wrong"),
     [

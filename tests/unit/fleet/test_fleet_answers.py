@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from errno import ENOSPC
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
@@ -152,6 +153,20 @@ def test_answer_is_kept_while_only_records_come_that_change_nothing(
     assert bool(questions) == (record is config or question == "check")
     rmtree(tmp_path / "jbod")
     assert [*ask_all(question, [mine])] == [second]
+
+
+def test_answer_that_finds_no_room_in_the_cache_leaves_no_file_there(
+    lakes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cause: with a full disk, each question left an empty file for each lake, for ever."""
+
+    def write_text(path: Path, *_: object, **__: object) -> int:
+        path.touch()
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", write_text)
+    assert [answer.state for answer in ask_all("offline", clusters(lakes, "broken"))] == [STALE]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_check_is_answered_anew_once_the_lake_keeps_other_sizes(lakes: Path, tmp_path: Path) -> None:
