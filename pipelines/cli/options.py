@@ -21,13 +21,12 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from jbod_model.errors import UsageError
-from pipelines.cli.progress import Stopped
+from pipelines.cli.progress import Stopped, listened
 from pipelines.quorum import KAFKA
 from pipelines.show.rows import Format
 
 PIPE = "-"
 _NAME = "stdin"
-_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 Given = TypeVar("Given", str, list[str] | None)
 
 
@@ -88,7 +87,7 @@ def _piped() -> Iterator[str]:
 def _ending_by_exception() -> Iterator[None]:
     """A signal that would end the process at once ends it after the block's own end."""
     main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.signal(number, _end) for number in _SIGNALS} if main else {}
+    before = {number: signal.signal(number, _end) for number in listened() if number != signal.SIGINT} if main else {}
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """The process as a shell sees it: signals that stop it, output whose reader may be gone, and standard error.
 
-The first Ctrl-C or SIGTERM asks a command to stop cleanly, the second one ends it at once. A reader may close standard
-output and error, as ``head`` does.
+The first Ctrl-C, SIGTERM or SIGHUP asks a command to stop cleanly, the second one ends it at once. A reader may close
+standard output and error, as ``head`` does.
 
 Standard error has progress, notices and decisions. Progress of long work is on a terminal one line that is replaced,
 otherwise a line every 10 s. Every command takes ``-q``, which prints neither progress nor notices, and ``-v``, which
@@ -153,7 +153,16 @@ def _tell_settings() -> None:
     decision(f"settings of {', '.join(files)}" if files else "no file of settings")
 
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, an order, and a terminal that is closed."""
+
+
+def listened() -> dict[signal.Signals, object]:
+    """SIGNALS with their handlers. Under nohup, SIGHUP is ignored and is not among them."""
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    if handlers[signal.SIGHUP] is signal.SIG_IGN:
+        del handlers[signal.SIGHUP]
+    return handlers
 
 
 def interrupt_by_exception() -> None:
@@ -180,7 +189,7 @@ def interruptible() -> Iterator[None]:
 
 
 class Stopped(SystemExit):
-    """The command ended because of a signal and reported it: exit code 130 for Ctrl-C, 143 for SIGTERM."""
+    """A signal ended the command, which reported it: exit code 129 for SIGHUP, 130 for Ctrl-C, 143 for SIGTERM."""
 
 
 class Interrupts:
@@ -194,7 +203,7 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.getsignal(number) for number in SIGNALS}
+            self._before = listened()
             self.listen()
         return self
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # Ctrl-C and systemd signal every process of a group. This process stops the query, then the JVM ends with it. A shell
 # ignores the signals, as a function of Python between fork and exec is not safe beside threads that import modules.
-_IGNORING_SIGNALS = 'trap "" INT TERM; exec "$0" "$@"'
+_IGNORING_SIGNALS = 'trap "" HUP INT TERM; exec "$0" "$@"'
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 
 

@@ -537,7 +537,7 @@ def test_log_rewritten_below_the_end_of_a_lake_is_replayed_whatever_is_at_that_e
 # SIGNALS
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_signal_while_spark_starts_ends_the_run_and_leaves_no_lake(
     run: Run, tmp_path: Path, log_dir: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
 ) -> None:
@@ -579,6 +579,15 @@ def test_signal_in_a_batch_ends_the_run_and_says_what_stands(
     assert (left, f"jbod: interrupted: {outcome}" in err) == (code, True)
     assert json.loads(out)["interrupted"]
     assert (tmp_path / "lake").exists() == (batches > 0)
+
+
+def test_signal_that_nohup_ignores_stays_ignored() -> None:
+    """Cause: a question to a pipe or a quorum ended with the terminal, in spite of nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert set(progress.listened()) == {signal.SIGINT, signal.SIGTERM}
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_ctrl_c_in_another_command_is_said(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
