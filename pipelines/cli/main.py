@@ -27,6 +27,7 @@ from jbod_model.errors import JbodError, Retriable, UsageError, first_line_of
 from pipelines.cli.options import make_readable
 from pipelines.cli.progress import (
     READER_GONE,
+    SIGNALS,
     Quiet,
     Stopped,
     Verbose,
@@ -223,7 +224,9 @@ def run() -> None:
     except SystemExit as left:
         code = left.code
     interrupt_by_signal()
-    if code in (None, 0, 1) and (session := sys.modules.get("pipelines.spark.session")):
+    if code in (None, 0, 1, *(128 + number for number in SIGNALS)) and (
+        session := sys.modules.get("pipelines.spark.session")
+    ):
         session.discard_log()
     if not (code is None or isinstance(code, int)):
         sys.exit(str(code))

@@ -159,7 +159,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def listened() -> dict[signal.Signals, object]:
     """SIGNALS with their handlers. Under nohup, SIGHUP is ignored and is not among them."""
-    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    handlers: dict[signal.Signals, object] = {number: signal.getsignal(number) for number in SIGNALS}
     if handlers[signal.SIGHUP] is signal.SIG_IGN:
         del handlers[signal.SIGHUP]
     return handlers

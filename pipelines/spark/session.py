@@ -238,7 +238,7 @@ def _log() -> Path:
 
 
 def discard_log() -> None:
-    """Removes the file of a command that succeeded."""
+    """Removes the file of a command that succeeded, or that a signal ended."""
     if _log.cache_info().currsize:
         _log().unlink(missing_ok=True)
 

@@ -53,6 +53,20 @@ def test_interrupt_while_a_command_imports_what_it_needs_is_130_and_a_line() -> 
     assert interrupted_at("duckdb") == (130, "", "jbod: interrupted\n")
 
 
+@pytest.mark.parametrize(
+    ("code", "stays"), [(0, False), (2, True), (3, True), (129, False), (130, False), (143, False)]
+)
+def test_output_of_spark_stays_for_an_error_and_not_for_a_signal(code: int, stays: bool, tmp_path: Path) -> None:
+    """Cause: each run that a signal ended left a file in TMPDIR, which no message names."""
+    program = (
+        "from pipelines.cli import main; from pipelines.spark import session; session._log(); "
+        f"main.main = lambda: main.sys.exit({code}); main.run()"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, check=False)
+    assert (done.returncode, bool([*tmp_path.glob("jbod-spark-*")])) == (code, stays)
+
+
 def test_interrupt_that_is_ignored_changes_nothing() -> None:
     code, _, errors = interrupted_at("typer", ignored=True)
     assert code == 2

@@ -119,10 +119,15 @@ def test_mirror_that_finds_no_room_ends_the_run_beside_it_with_the_reason(
 ) -> None:
     """Cause: a traceback of the thread that follows, and a run that waited for records ever after."""
     folder, ended = tmp_path / "m", threading.Event()
+
+    def end() -> bool:
+        ended.set()
+        return True
+
     reason = f"{folder}: cannot be written .File too large.: raise the limit on the size of files"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with pytest.raises(UsageError, match=reason):  # noqa: SIM117
-        with mirrored(url_of(peers), str(folder), "", str, failed=lambda: ended.set() or True):
+        with mirrored(url_of(peers), str(folder), "", str, failed=end):
             resource.setrlimit(resource.RLIMIT_FSIZE, (len(log.data()), limits[1]))
             try:
                 log.append(noops(log, 1, log.epoch))
