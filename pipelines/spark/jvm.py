@@ -96,8 +96,6 @@ def start_jvm(options: Mapping[str, str], log: Path) -> Jvm:
     """Starts the JVM of a session with Spark's ``options``. Its output goes to ``log``."""
     home = os.environ.get("SPARK_HOME") or _installed_home()
     listens = Path(tempfile.mkdtemp(prefix="jbod-jvm-"), "listens")
-    # Of a command that is refused while the JVM starts, nobody reads the file.
-    atexit.register(shutil.rmtree, listens.parent, ignore_errors=True)
     settings = [word for name, value in options.items() for word in ("--conf", f"{name}={value}")]
     arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     with log.open("ab") as output:
@@ -108,7 +106,16 @@ def start_jvm(options: Mapping[str, str], log: Path) -> Jvm:
             stderr=output,
             env=os.environ | {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(listens)},
         )
+    atexit.register(_abandon, process, listens.parent)
     return Jvm(process, listens, log)
+
+
+def _abandon(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Ends a JVM whose command ended while it started, and nobody read the file in ``folder``. Without the folder, the
+    JVM would fail to write the file, and stay for ever: it waits for the end of its input only after that."""
+    if folder.exists():
+        process.kill()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def session_of(builder: SparkSession.Builder, jvm: Jvm | None, log: Path) -> SparkSession:

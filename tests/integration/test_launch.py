@@ -86,8 +86,16 @@ def test_jvm_that_does_not_start_is_2_and_a_line_with_its_reason(tmp_path: Path)
     assert done.stderr.startswith("jbod: Spark's JVM did not start: Could not reserve enough space for")
 
 
-def test_replay_that_is_refused_while_the_jvm_starts_leaves_no_folder(tmp_path: Path) -> None:
-    """Cause: each left an empty folder where temporary files are, or one with the port and the secret of its JVM."""
+def environment_of(process: Path) -> str:
+    try:
+        return (process / "environ").read_text(errors="replace")
+    except OSError:  # it has ended
+        return ""
+
+
+def test_replay_that_is_refused_while_the_jvm_starts_leaves_no_folder_and_no_jvm(tmp_path: Path) -> None:
+    """Cause: each left an empty folder where temporary files are, or one with the port and the secret of its JVM; or,
+    without the folder, a JVM that could not write there and stayed for ever."""
     temporary, file = tmp_path / "temporary", tmp_path / "file"
     temporary.mkdir()
     file.touch()
@@ -95,6 +103,10 @@ def test_replay_that_is_refused_while_the_jvm_starts_leaves_no_folder(tmp_path: 
     done = subprocess.run([*REPLAY, "-q", "--lake", f"{file}/lake"], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, f"jbod: {file}/lake: Not a directory\n")
     assert [*temporary.glob("jbod-jvm-*")] == []
+    end = time.monotonic() + 60  # what Spark's script began before it ended is soon done
+    while any(str(temporary) in environment_of(process) for process in Path("/proc").glob("[0-9]*")):
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 def test_user_that_passwd_lacks_replays_through_spark() -> None:

@@ -127,7 +127,7 @@ def test_mirror_that_finds_no_room_ends_the_run_beside_it_with_the_reason(
     reason = f"{folder}: cannot be written .File too large.: raise the limit on the size of files"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with pytest.raises(UsageError, match=reason):  # noqa: SIM117
-        with mirrored(url_of(peers), str(folder), "", str, failed=end):
+        with mirrored(url_of(peers), str(folder), "", print, failed=end):
             resource.setrlimit(resource.RLIMIT_FSIZE, (len(log.data()), limits[1]))
             try:
                 log.append(noops(log, 1, log.epoch))
