@@ -165,8 +165,8 @@ SHOWN = 100
 KINDS = 100
 """The most kinds of the controller's own work that are counted separately, as a transaction may have any name."""
 
-FEW = 10
-"""A log whose clock is off has this many times more requests that wrote nothing than requests that caused a record."""
+MANY = 10
+"""With this many times more requests that wrote nothing than requests that caused a record, a log's clock is off."""
 
 
 @dataclass(slots=True)
@@ -253,7 +253,7 @@ class Summary:
         Many requests wrote nothing where they should have, many records have no request, and hardly any request caused
         a record.
         """
-        return min(self.idle, self.unexplained) >= FEW * max(self.caused, 1)
+        return min(self.idle, self.unexplained) >= MANY * max(self.caused, 1)
 
     @property
     def has_findings(self) -> bool:
