@@ -295,8 +295,8 @@ class Audit:
                 self._pending.remove(pending)
                 self._confirmed += 1
                 yield judged
+                # So many of its records are counted as unexplained.
                 before = entry.offset - (judged.from_offset or 0)
-                """How many of its records are counted as unexplained."""
                 count = len(judged.written) - before
                 if before:
                     yield self._unexplained(record, count, newer=judged.newer)

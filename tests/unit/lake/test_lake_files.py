@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from pipelines.lake import files
 from pipelines.lake.tables import PARTITIONS
 from tests.support import local
+from tests.support.full_disk import files_of_at_most
 from tests.support.paths import metadata_dir
 
 # What Spark's vectorised reader has a decoder for; it refuses BYTE_STREAM_SPLIT.
@@ -94,10 +94,5 @@ def test_row_group_of_sorted_rows_has_no_large_dictionary(
 def test_file_that_finds_no_room_raises_the_error_of_the_write(tmp_path: Path, many_topics: pa.Table) -> None:
     """Cause: the writer's metadata was asked for after it, and jbod optimize and rebuild ended with the traceback of
     "file metadata is only available after writer close" and exit code 3."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            files.write(str(tmp_path), "partitions", many_topics)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with files_of_at_most(1000), pytest.raises(OSError, match="File too large"):
+        files.write(str(tmp_path), "partitions", many_topics)

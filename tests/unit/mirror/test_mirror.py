@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import shutil
 import threading
 import time
@@ -23,6 +22,7 @@ from pipelines.quorum.security import Security
 from pipelines.run.log_lake import LogLake
 from pipelines.source.log_options import LogOptions
 from tests.support.controller import OFFERED, Controller, Log, quorum_of, url_of
+from tests.support.full_disk import files_of_at_most
 from tests.support.paths import metadata_dir
 from tests.support.volume import amount
 
@@ -125,15 +125,11 @@ def test_mirror_that_finds_no_room_ends_the_run_beside_it_with_the_reason(
         return True
 
     reason = f"{folder}: cannot be written .File too large.: raise the limit on the size of files"
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with pytest.raises(UsageError, match=reason):  # noqa: SIM117
         with mirrored(url_of(peers), str(folder), "", print, failed=end):
-            resource.setrlimit(resource.RLIMIT_FSIZE, (len(log.data()), limits[1]))
-            try:
+            with files_of_at_most(len(log.data())):
                 log.append(noops(log, 1, log.epoch))
                 assert ended.wait(10)
-            finally:
-                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     committed = log.data()
     caught_up(url_of(peers), folder)
     assert data_of(folder) == committed

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import re
-import resource
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,6 +31,7 @@ from pipelines.settings import Settings
 from pipelines.show.incidents import moves_in_words, outcome, queue_in_words
 from pipelines.show.text import harmless, when
 from tests.support import truth
+from tests.support.full_disk import files_of_at_most
 from tests.support.hostile import NAMES, with_hostile_names
 from tests.support.lakes import write_lake
 from tests.support.logs import read_log
@@ -329,13 +329,8 @@ def test_report_command_refuses_what_it_cannot_do(
 
 def test_page_without_room_leaves_nothing_behind(tmp_path: Path) -> None:
     """Cause: on a full disk the part that was written stayed, and took the room that was left."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(UsageError, match=r"r\.html: cannot be written: File too large$"):
-            write_page(str(tmp_path / "r.html"), "x" * 2000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with files_of_at_most(1000), pytest.raises(UsageError, match=r"r\.html: cannot be written: File too large$"):
+        write_page(str(tmp_path / "r.html"), "x" * 2000)
     assert [*tmp_path.iterdir()] == []
 
 
