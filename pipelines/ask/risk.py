@@ -315,29 +315,28 @@ def strays(lake: Lake, rules: RiskRules, owners: Mapping[str, int]) -> str:
 
 
 def _partitions(lake: Lake, rules: RiskRules) -> str:
-    """Every partition with the replicas that may lead it, in the order of election."""
+    """Every partition with the replicas that may lead it: the first two in sync, in the order of election."""
     wanted = _by_topic(rules.min_isr.topics, str(rules.min_isr.default))
     unclean = {topic: str(is_true(value)) for topic, value in rules.unclean.topics.items()}
-    stopping = "".join(f", {broker}" for broker in rules.stopping)
+    leaving = ", ".join(map(str, rules.stopping))
     return f"""
         p AS (
-            SELECT p.*, complete, perhaps, least({wanted}, len(replicas)) AS wanted,
+            SELECT p.*, complete, coalesce(perhaps, []) AS unsure, least({wanted}, len(replicas)) AS wanted,
                    {_by_topic(unclean, str(is_true(rules.unclean.cluster)))} AS unclean,
-                   CASE WHEN down IS NULL THEN replicas
-                        ELSE list_filter(replicas, lambda b: NOT list_contains(down, b)) END AS online
+                   {_without("down", "replicas")} AS online, {_without("perhaps", "online")} AS sure,
+                   {f"list_filter(online, lambda b: b NOT IN ({leaving}))" if leaving else "online"} AS able
             FROM {lake.at("partitions")} p LEFT JOIN {lake.offline_brokers()} o USING (topic_id, partition)
                  LEFT JOIN risk_complete USING (topic_id, partition)
                  LEFT JOIN risk_perhaps USING (topic_id, partition)
         ),
-        able AS (SELECT *, list_filter(online, lambda b: b NOT IN (-1{stopping})) AS able FROM p),
         ranked AS (
-            SELECT leader, replicas, directories, isr, elr, last_known_elr, complete, wanted, unclean, online,
-                   coalesce(perhaps, []) AS unsure, list_filter(online, lambda b: NOT list_contains(unsure, b)) AS sure,
-                   able, len(list_filter(sure, lambda b: list_contains(isr, b))) AS sure_in_sync,
-                   list_filter(CASE WHEN list_contains(able, leader) THEN list_prepend(leader, able) ELSE able END,
-                               lambda b: list_contains(isr, b)) AS synced,
-                   len(list_filter(online, lambda b: list_contains(isr, b))) AS in_sync
-            FROM able
+            SELECT leader, replicas, directories, isr, elr, last_known_elr, complete, wanted, unclean, online, unsure,
+                   sure, able, len(list_filter(online, lambda b: list_contains(isr, b))) AS in_sync,
+                   len(list_filter(sure, lambda b: list_contains(isr, b))) AS sure_in_sync,
+                   CASE WHEN list_contains(able, leader) AND list_contains(isr, leader) THEN leader
+                        ELSE list_filter(able, lambda b: list_contains(isr, b))[1] END AS preferred,
+                   list_filter(able, lambda b: b <> preferred AND list_contains(isr, b))[1] AS next
+            FROM p
         )
     """
 
@@ -350,7 +349,7 @@ def _after(rules: RiskRules) -> str:
     return f"""
         failed AS (
             SELECT *, list_contains(isr, b) AS in_isr, list_contains(online, b) AS is_online,
-                   {_first("synced")} AS clean
+                   CASE WHEN preferred <> b THEN preferred ELSE next END AS clean
             FROM slots
         ),
         elected AS (
@@ -365,7 +364,7 @@ def _after(rules: RiskRules) -> str:
         ),
         judged AS (
             SELECT b, d, leader, wanted, in_isr, is_online, in_sync, sure_in_sync, unsure,
-                   len(list_filter(sure, lambda r: r <> b)) AS others,
+                   len(sure) - list_contains(sure, b)::INT AS others,
                    coalesce(clean, eligible, last_known, anybody, -1) AS after,
                    clean IS NULL AND after >= 0 AND after <> leader AND (
                        eligible IS NULL OR coalesce(leader >= 0 AND NOT list_contains(complete, eligible), false)
@@ -408,8 +407,14 @@ def _counts(elected: str, majority: Collection[int] = (), placed: str = "true") 
     return ", ".join(f"count(*) FILTER ({condition})" for condition in conditions)
 
 
+def _without(brokers: str, replicas: str) -> str:
+    """``replicas`` without ``brokers``, which is null if there are none."""
+    return f"""CASE WHEN {brokers} IS NULL THEN {replicas}
+                        ELSE list_filter({replicas}, lambda b: NOT list_contains({brokers}, b)) END"""
+
+
 def _first(candidates: str) -> str:
-    """The first of a list that is not ``b``, null if there is none. The head of a list may be in it twice."""
+    """The first of a list that is not ``b``, null if there is none."""
     return f"list_filter({candidates}, lambda r: r <> b)[1]"
 
 
