@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
@@ -73,19 +73,30 @@ def test_replay_in_a_session_that_goes_on_leaves_no_table_open(spark: SparkSessi
     assert [table.table_uri for table in tables if str(tmp_path) in table.table_uri] == []
 
 
-def cut_newest(checkpoint: Path, pattern: str) -> None:
-    """Halve the newest of some files, and take away the checksum that Hadoop keeps of it."""
-    newest = max(checkpoint.glob(pattern), key=lambda path: (path.stat().st_mtime, path.name))
-    newest.write_bytes(newest.read_bytes()[: newest.stat().st_size // 2])
-    newest.with_name(f".{newest.name}.crc").unlink()
+def cut(paths: Sequence[Path]) -> None:
+    """Halve some files, and take away the checksums that Hadoop keeps of them."""
+    assert paths
+    for path in paths:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        path.with_name(f".{path.name}.crc").unlink()
+
+
+def newest_offsets(checkpoint: Path) -> list[Path]:
+    """The file that has the offsets of the newest batch."""
+    return [max((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))]
+
+
+def state_files(checkpoint: Path) -> list[Path]:
+    """All files of a shard's state: Spark merges its changes into a snapshot when it has time."""
+    return [*(checkpoint / "state/0/1").glob("[0-9]*")]
 
 
 DAMAGES: list[tuple[Callable[[Path], object], bool]] = [
     (lambda checkpoint: None, False),
     (lambda checkpoint: rmtree(checkpoint / "commits"), False),
-    (lambda checkpoint: cut_newest(checkpoint, "offsets/[0-9]*"), False),
+    (lambda checkpoint: cut(newest_offsets(checkpoint)), False),
     (lambda checkpoint: rmtree(checkpoint / "state"), True),
-    (lambda checkpoint: cut_newest(checkpoint, "state/0/1/*.changelog"), True),
+    (lambda checkpoint: cut(state_files(checkpoint)), True),
     (rmtree, False),
 ]
 """What is lost of a checkpoint, and whether only Spark can notice that."""
