@@ -47,7 +47,7 @@ from pipelines.source.log_dir import LogDir
 from pipelines.source.log_options import LogOptions
 from pipelines.source.plan import Planner, lines_of_end
 from pipelines.source.positions import Position, Tail
-from pipelines.spark.versions import check_version
+from pipelines.spark.versions import check_protobuf, check_version
 from pipelines.storage.objects import SCHEME, is_object
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ class Runner:
         If the log was rewritten, the run first rolls the lake back (``rollback.reconcile``).
         """
         check_version(spark.version)
+        check_protobuf()
         with only_run(self.wanted.lake) as run:
             self._publications.begin(run)
             return self._attempt(lambda: self._run(spark))

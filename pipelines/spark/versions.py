@@ -14,6 +14,7 @@ Every process of a query imports this module: keep it light.
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import re
 import shutil
@@ -57,6 +58,17 @@ def check_version(version: str) -> None:
 def check_installed() -> None:
     """Raises UsageError if the installed PySpark cannot replay."""
     check_version(_installed())
+
+
+def check_protobuf() -> None:
+    """Raises UsageError if the installed protobuf is older than what Spark's ``StateMessage_pb2`` was made for."""
+    try:
+        importlib.import_module("pyspark.sql.streaming.proto.StateMessage_pb2")
+    except Exception as problem:  # VersionError, or ImportError for a protobuf that has none
+        raise UsageError(
+            f"protobuf {importlib.metadata.version('protobuf')}: Spark {_installed()} needs a newer one to keep the "
+            "state of a stream: pip install --upgrade protobuf"
+        ) from problem
 
 
 def check_streams() -> None:
