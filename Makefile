@@ -168,8 +168,8 @@ build/go/bin/versitygw:
 	@command -v go >/dev/null || { echo "make s3 builds an S3 server: install Go 1.24 or later, or set S3_SERVER" >&2; exit 1; }
 	GOPATH=$(CURDIR)/build/go/path GOBIN=$(CURDIR)/build/go/bin GOFLAGS=-modcacherw go install $(VERSITYGW)
 
-# Each is installed into an environment below build/spark-versions.
-SPARK_VERSIONS ?= 4.0.5 4.1.4 4.2.1 4.3.0
+# Each is installed into an environment below build/spark-versions, the lowest with the lowest versions of all others.
+SPARK_VERSIONS ?= 4.0.1 4.0.5 4.1.4 4.2.1 4.3.0
 spark-versions: setup
 	SPARK_VERSIONS="$(SPARK_VERSIONS)" $(BIN)/python -m pytest -q -n 0 tests/versions
 

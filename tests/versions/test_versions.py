@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,9 @@ from tests.versions.conftest import WANTED
 
 KAFKA = "kafka-4.1.2"
 VERSIONS = os.environ.get(WANTED, "").split()
+DEPENDENCIES = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+LOWEST = [re.sub(r">=([\d.]+).*", r"==\1", dependency) for dependency in DEPENDENCIES]
+"""The lower ends of the ranges: the lowest PySpark has the lowest version of everything beside it."""
 REQUESTS = {"recorded": 112, "already true": 16}
 """The requested assignments of the log by outcome."""
 
@@ -91,6 +96,8 @@ def environment(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: p
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     limits = tmp_path_factory.mktemp(version) / "constraints.txt"
     pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    if f"pyspark=={version}" in LOWEST:
+        pinned = LOWEST
     limits.write_text(
         "\n".join([*(line for line in pinned if not line.startswith("pyspark==")), f"pyspark=={version}"])
     )
