@@ -125,53 +125,56 @@ _RESERVED_IDS_HAVE_THEIR_KIND = f"""
 
 _REPLICA = "topic_id partition replica_index broker_id directory_id"
 
-_ASSIGNMENTS_ARE_WHAT_PARTITIONS_SAY = f"""
-    WITH said AS (
-        SELECT a.topic_id, a.partition, a.replica_index, a.from_offset, sum({overlap("a", "s")}) AS offsets
-        FROM assignments_history a CROSS JOIN lake JOIN slots s ON {same(_REPLICA, "a", "s")} AND {meet("a", "s")}
-        GROUP BY a.topic_id, a.partition, a.replica_index, a.from_offset
-    )
-    SELECT {key_of(ASSIGNMENTS, "broker_id", "directory_id")} FROM assignments_history t CROSS JOIN lake
-    LEFT JOIN said ON {same("topic_id partition replica_index from_offset", "said", "t")}
-    WHERE coalesce(said.offsets, 0) <> {end_of("t")} - t.from_offset
-"""
 
-_PARTITIONS_HAVE_THEIR_ASSIGNMENTS = f"""
-    WITH said AS (
-        SELECT s.topic_id, s.partition, s.from_offset, sum({overlap("a", "s")}) AS offsets
-        FROM slots s CROSS JOIN lake JOIN assignments_history a ON {same(_REPLICA, "a", "s")} AND {meet("a", "s")}
-        GROUP BY s.topic_id, s.partition, s.from_offset
-    )
-    SELECT {key_of(PARTITIONS)} FROM partitions_history t CROSS JOIN lake
-    LEFT JOIN said ON {same("topic_id partition from_offset", "said", "t")}
-    WHERE coalesce(said.offsets, 0) <> array_length(t.replicas) * ({end_of("t")} - t.from_offset)
-"""
+def _gaps(
+    rows: str, key: str, what: str, others: str, on: str, *, parts: str = "", times: str = "1", before: str = ""
+) -> str:
+    """SQL: the rows ``t`` that ``others`` do not tell, each ``times``, at all their offsets.
 
-_DIRECTORIES_ARE_LISTED_BY_BROKERS = f"""
-    WITH listed AS (
-        SELECT d.broker_id, d.directory_id, d.from_offset, sum({overlap("d", "b")}) AS offsets
-        FROM directories_history d CROSS JOIN lake
-        JOIN brokers_history b
-            ON b.broker_id = d.broker_id AND list_contains(b.log_dirs, d.directory_id) AND {meet("d", "b")}
-        GROUP BY d.broker_id, d.directory_id, d.from_offset
-    )
-    SELECT {key_of(DIRECTORIES)} FROM directories_history t CROSS JOIN lake
-    LEFT JOIN listed ON {same("broker_id directory_id from_offset", "listed", "t")}
-    WHERE coalesce(listed.offsets, 0) <> {end_of("t")} - t.from_offset
-"""
+    ``on``: which of them, ``o``, tell which ``parts`` of a row; without parts, it is told as a whole. ``before``: the
+    common table expressions that these are made by.
+    """
+    columns = ", ".join(f"t.{name}" for name in key.split())
+    return f"""
+        WITH {before} told AS (
+            SELECT {columns}, sum({overlap("t", "o")}) AS offsets
+            FROM {parts or rows} t CROSS JOIN lake JOIN {others} o ON {on} AND {meet("t", "o")}
+            GROUP BY {columns}
+        )
+        SELECT {what} FROM {rows} t CROSS JOIN lake LEFT JOIN told ON {same(key, "told", "t")}
+        WHERE coalesce(told.offsets, 0) <> {times} * ({end_of("t")} - t.from_offset)
+    """
 
-_BROKERS_HAVE_THEIR_DIRECTORIES = f"""
-    WITH listed AS (
-        SELECT b.broker_id, b.from_offset, sum({overlap("d", "b")}) AS offsets
-        FROM brokers_history b CROSS JOIN lake
-        JOIN directories_history d
-            ON b.broker_id = d.broker_id AND list_contains(b.log_dirs, d.directory_id) AND {meet("d", "b")}
-        GROUP BY b.broker_id, b.from_offset
-    )
-    SELECT {key_of(BROKERS)} FROM brokers_history t CROSS JOIN lake
-    LEFT JOIN listed ON {same("broker_id from_offset", "listed", "t")}
-    WHERE coalesce(listed.offsets, 0) <> array_length(array_distinct(t.log_dirs)) * ({end_of("t")} - t.from_offset)
-"""
+
+_SLOT = "topic_id partition replica_index from_offset"
+
+_ASSIGNMENTS_ARE_WHAT_PARTITIONS_SAY = _gaps(
+    "assignments_history", _SLOT, key_of(ASSIGNMENTS, "broker_id", "directory_id"), "slots", same(_REPLICA, "t", "o")
+)
+_PARTITIONS_HAVE_THEIR_ASSIGNMENTS = _gaps(
+    "partitions_history",
+    "topic_id partition from_offset",
+    key_of(PARTITIONS),
+    "assignments_history",
+    same(_REPLICA, "t", "o"),
+    parts="slots",
+    times="array_length(t.replicas)",
+)
+_DIRECTORIES_ARE_LISTED_BY_BROKERS = _gaps(
+    "directories_history",
+    "broker_id directory_id from_offset",
+    key_of(DIRECTORIES),
+    "brokers_history",
+    "o.broker_id = t.broker_id AND list_contains(o.log_dirs, t.directory_id)",
+)
+_BROKERS_HAVE_THEIR_DIRECTORIES = _gaps(
+    "brokers_history",
+    "broker_id from_offset",
+    key_of(BROKERS),
+    "directories_history",
+    "o.broker_id = t.broker_id AND list_contains(t.log_dirs, o.directory_id)",
+    times="array_length(array_distinct(t.log_dirs))",
+)
 
 # When and why each replica was offline, from assignments and registrations only (R-OFF-4, R-OFF-8; Kafka's
 # DirectoryId#isOnline). A broker's timeline is its registrations, and its absence between, before and after them.
@@ -203,32 +206,12 @@ _DERIVED = f"""
         FROM assignments_history a CROSS JOIN lake JOIN life b ON b.broker_id = a.broker_id AND {meet("a", "b")}
     ), derived AS (
         SELECT * FROM judged WHERE reason <> 'online'
-    )
+    ),
 """
 
-_OFFLINE_REPLICAS_ARE_DERIVED = f"""
-    WITH {_DERIVED}, told AS (
-        SELECT o.topic_id, o.partition, o.replica_index, o.from_offset, sum({overlap("o", "d")}) AS offsets
-        FROM offline_replicas_history o CROSS JOIN lake
-        JOIN derived d ON {same(_REPLICA + " reason", "d", "o")} AND {meet("o", "d")}
-        GROUP BY o.topic_id, o.partition, o.replica_index, o.from_offset
-    )
-    SELECT {key_of(OFFLINE_REPLICAS, "reason")} FROM offline_replicas_history t CROSS JOIN lake
-    LEFT JOIN told ON {same("topic_id partition replica_index from_offset", "told", "t")}
-    WHERE coalesce(told.offsets, 0) <> {end_of("t")} - t.from_offset
-"""
-
-_WHAT_IS_DERIVED_IS_THERE = f"""
-    WITH {_DERIVED}, told AS (
-        SELECT d.topic_id, d.partition, d.replica_index, d.from_offset, sum({overlap("o", "d")}) AS offsets
-        FROM derived d CROSS JOIN lake
-        JOIN offline_replicas_history o ON {same(_REPLICA + " reason", "d", "o")} AND {meet("o", "d")}
-        GROUP BY d.topic_id, d.partition, d.replica_index, d.from_offset
-    )
-    SELECT {key_of(OFFLINE_REPLICAS, "reason")} FROM derived t
-    LEFT JOIN told ON {same("topic_id partition replica_index from_offset", "told", "t")}
-    WHERE coalesce(told.offsets, 0) <> t.to_offset - t.from_offset
-"""
+_OFFLINE, _SO = key_of(OFFLINE_REPLICAS, "reason"), same(_REPLICA + " reason", "t", "o")
+_OFFLINE_REPLICAS_ARE_DERIVED = _gaps("offline_replicas_history", _SLOT, _OFFLINE, "derived", _SO, before=_DERIVED)
+_WHAT_IS_DERIVED_IS_THERE = _gaps("derived", _SLOT, _OFFLINE, "offline_replicas_history", _SO, before=_DERIVED)
 
 _LEDGER_IS_CONTIGUOUS = f"""
     WITH t AS (
