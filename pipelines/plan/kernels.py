@@ -200,8 +200,11 @@ def _take(it: Any, row: int, slot: int, own: bool, high: float, free: Any) -> bo
 
 
 @njit(nogil=True)
-def _give(it: Any, disk: int, excess: float, high: float, first: int, last: int, order: Any, free: Any) -> bool:
-    """Moves the largest replica of a disk that is no larger than the excess, else the smallest that is larger.
+def _give(
+    it: Any, disk: int, lacks: float, spare: float, high: float, first: int, last: int, order: Any, free: Any
+) -> bool:
+    """Moves the largest replica of a disk that is no larger than what the others lack, else the smallest that is
+    larger; none that is larger than what it can spare.
 
     ``order[first:last]``: the replicas that were on the disk, by weight.
     """
@@ -210,17 +213,15 @@ def _give(it: Any, disk: int, excess: float, high: float, first: int, last: int,
     while low < up:
         middle = (low + up) // 2
         replica = order[middle]
-        if it.weight[replica // width, replica % width] <= excess:
+        if it.weight[replica // width, replica % width] <= lacks:
             low = middle + 1
         else:
             up = middle
-    for at in range(low - 1, first - 1, -1):
+    for index in range(last - first):
+        at = low - 1 - index if index < low - first else first + index
         row, slot = order[at] // width, order[at] % width
-        if it.place[row, slot] == disk and _take(it, row, slot, False, high, free):
-            return True
-    for at in range(low, last):
-        row, slot = order[at] // width, order[at] % width
-        if it.place[row, slot] == disk and _take(it, row, slot, False, high, free):
+        fits = it.weight[row, slot] <= spare and it.place[row, slot] == disk
+        if fits and _take(it, row, slot, False, high, free):
             return True
     return False
 
@@ -239,7 +240,7 @@ def even(it: Any, gives: Any, low: float, high: float, starts: Any, order: Any, 
         if fullest < 0:
             break
         excess = it.load[fullest] - high * it.fit[fullest]
-        left[fullest] = _give(it, fullest, excess, high, starts[fullest], starts[fullest + 1], order, free)
+        left[fullest] = _give(it, fullest, excess, np.inf, high, starts[fullest], starts[fullest + 1], order, free)
     takes = it.takes.copy()
     _fill(it, gives, low, high, starts, order, free)
     it.takes[:] = takes
@@ -298,30 +299,9 @@ def _fill(it: Any, gives: Any, low: float, high: float, starts: Any, order: Any,
             left[fullest] = False
             lacks = low * it.fit[emptiest] - it.load[emptiest]
             spare = it.load[fullest] - low * it.fit[fullest]
-            filled = _pour(it, fullest, lacks, spare, high, starts[fullest], starts[fullest + 1], order, free)
+            filled = _give(it, fullest, lacks, spare, high, starts[fullest], starts[fullest + 1], order, free)
         takes[emptiest] = filled
     it.takes[:] = takes
-
-
-@njit(nogil=True)
-def _pour(
-    it: Any, disk: int, lacks: float, spare: float, high: float, first: int, last: int, order: Any, free: Any
-) -> bool:
-    """Moves the largest replica of a disk that is at most what the other lacks; else the smallest that it can spare."""
-    width = it.place.shape[1]
-    for at in range(last - 1, first - 1, -1):
-        row, slot = order[at] // width, order[at] % width
-        weight = it.weight[row, slot]
-        fits = 0 < weight <= min(lacks, spare) and it.place[row, slot] == disk
-        if fits and _take(it, row, slot, False, high, free):
-            return True
-    for at in range(first, last):
-        row, slot = order[at] // width, order[at] % width
-        weight = it.weight[row, slot]
-        fits = lacks < weight <= spare and it.place[row, slot] == disk
-        if fits and _take(it, row, slot, False, high, free):
-            return True
-    return False
 
 
 class Order(NamedTuple):
