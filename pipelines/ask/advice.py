@@ -78,10 +78,10 @@ class Advised:
         return steps_in_words(self.steps)
 
 
-def few(names: Sequence[str], most: int = MOST_NAMES) -> str:
+def few(names: Sequence[str]) -> str:
     """``a-0, a-1, a-2, a-3 and 5 more``"""
-    rest = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+    rest = f" and {len(names) - MOST_NAMES:,} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + rest
 
 
 def brokers_in_words(brokers: Sequence[int]) -> str:

@@ -23,13 +23,13 @@ from pipelines.ask.incidents_failures import (
     UNKNOWN_SINCE_SNAPSHOT,
     BrokerRow,
     Histories,
-    IncidentEvent,
     Online,
     Story,
     broker_stories,
     directory_stories,
     unexplained,
 )
+from pipelines.ask.json_values import RecordedEvent
 from pipelines.ask.last_copies import LastCopies
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, losses
 from pipelines.ask.starting import starts
@@ -81,7 +81,7 @@ class Incident(Advised):
     """Partitions whose last complete copy lies, or lay, on a broker that is not registered."""
     may_lack_writes: Sequence[str]
     """Partitions that continued under a leader whose copy was not complete."""
-    events: Sequence[IncidentEvent]
+    events: Sequence[RecordedEvent]
     """The events, oldest first."""
     steps: Sequence[Advice]
     """What to do while it lasts, in order. Empty if it has ended."""
@@ -227,21 +227,21 @@ def _incident(number: int, story: Story, done: Effects, state: _State) -> Incide
     )
 
 
-def _consequences(story: Story, done: Effects) -> Iterator[IncidentEvent]:
+def _consequences(story: Story, done: Effects) -> Iterator[RecordedEvent]:
     """The effects on replicas and leaders."""
     if done.first_loss is not None:
         then = [f"broker {broker} took over {count:,}" for broker, count in done.successors.items() if broker >= 0]
         if NO_LEADER in done.successors:
             then.append(f"{done.successors[NO_LEADER]:,} had no successor")
-        yield IncidentEvent(
+        yield RecordedEvent(
             *done.first_loss, f"{_many(sum(done.successors.values()), 'leader')} lost: {', '.join(then)}"
         )
     if done.replicas:
         already = f", {done.already_offline:,} of them already" if done.already_offline else ""
-        yield IncidentEvent(story.offset, story.time, f"{_many(done.replicas, 'replica')} offline{already}")
+        yield RecordedEvent(story.offset, story.time, f"{_many(done.replicas, 'replica')} offline{already}")
     if done.rehomed_from is not None:
         text = f"{_many(done.rehomed, 'replica')} recreated empty in other directories of the broker"
-        yield IncidentEvent(*done.rehomed_from, text)
+        yield RecordedEvent(*done.rehomed_from, text)
     for kind, what in (
         (LOST, "data of {} lost"),
         (UNREACHABLE, "data of {} unreachable"),
@@ -250,11 +250,11 @@ def _consequences(story: Story, done: Effects) -> Iterator[IncidentEvent]:
         hit = [loss for loss in done.lost if loss.kind == kind]
         if hit:
             first = min(hit, key=lambda loss: loss.offset)
-            yield IncidentEvent(first.offset, first.time, what.format(_many(len(hit), "partition")))
+            yield RecordedEvent(first.offset, first.time, what.format(_many(len(hit), "partition")))
     if done.led_again is not None:
-        yield IncidentEvent(*done.led_again, "the last partition without a leader has one again")
+        yield RecordedEvent(*done.led_again, "the last partition without a leader has one again")
     if done.replicas and not done.offline and done.last_offset is not None and done.last_time is not None:
-        yield IncidentEvent(done.last_offset, done.last_time, "no replica is offline for it any more")
+        yield RecordedEvent(done.last_offset, done.last_time, "no replica is offline for it any more")
 
 
 def _many(count: int, what: str) -> str:

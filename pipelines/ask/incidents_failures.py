@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
+from pipelines.ask.json_values import RecordedEvent
 from pipelines.ask.starting import Start
 
 UNREGISTERED = "unregistered"
@@ -143,14 +144,6 @@ CAUSES = {
 """Kind -> what it means."""
 
 
-class IncidentEvent(NamedTuple):
-    """An event of an incident."""
-
-    offset: int
-    time: datetime
-    what: str
-
-
 class BrokerRow(NamedTuple):
     """A row of the brokers table."""
 
@@ -189,7 +182,7 @@ class Story:
     """The offset where its broker went down, if the directory left while the broker was down."""
     ends_with_replicas: bool = False
     """Whether it ends as soon as none of its replicas is offline, even if the broker or directory is not back."""
-    events: list[IncidentEvent] = field(default_factory=list)
+    events: list[RecordedEvent] = field(default_factory=list)
 
     @property
     def since(self) -> int:
@@ -198,7 +191,7 @@ class Story:
 
     def tell(self, offset: int, time: datetime, what: str) -> None:
         """Add an event."""
-        self.events.append(IncidentEvent(offset, time, what))
+        self.events.append(RecordedEvent(offset, time, what))
 
     def end(self, offset: int, time: datetime, ending: str) -> None:
         """Ends the incident: the broker or directory is back."""

@@ -9,7 +9,7 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from pipelines.lake.reader import Lake
@@ -63,6 +63,14 @@ class NamedPartition:
     def name(self) -> str:
         """``topic-0``"""
         return f"{self.topic}-{self.partition}"
+
+
+class RecordedEvent(NamedTuple):
+    """What a record did, in words."""
+
+    offset: int
+    time: datetime
+    what: str
 
 
 _PARTITION = """json_object(

@@ -71,7 +71,7 @@ def directories(lake: Lake) -> list[Directory]:
             """
         )
     }
-    cordons = _cordons(lake)
+    cordoned = cordons(lake)
     broker_directories = []
     for broker, directory in sorted({*held, *(key for key, (ended_by, *_) in known.items() if ended_by is None)}):
         kind, replicas, leaders = held.get((broker, directory), ("assigned", 0, 0))
@@ -79,7 +79,7 @@ def directories(lake: Lake) -> list[Directory]:
         fenced = brokers.get(broker)
         status = "missing" if fenced is None else "fenced" if fenced else "online"
         state = kind if kind != "assigned" else ended_as(ended_by or "online", status)
-        cordon = cordons.get((broker, directory), (None, None, False))
+        cordon = cordoned.get((broker, directory), (None, None, False))
         broker_directories.append(
             Directory(broker, status, directory, state, since, time, in_snapshot, replicas, leaders, *cordon)
         )
@@ -91,7 +91,7 @@ def ended_as(ended_by: str, broker: str) -> str:
     return ended_by if ended_by != "resync" else "unregistered" if broker == "missing" else "deregistered"
 
 
-def _cordons(lake: Lake) -> dict[tuple[int, str], tuple[int, datetime, bool]]:
+def cordons(lake: Lake) -> dict[tuple[int, str], tuple[int, datetime, bool]]:
     """(broker, directory) -> since when it is cordoned, and whether a snapshot says so. A restart keeps a cordon.
 
     A new registration lists no cordons until the first heartbeats. That does not end a cordon.

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
 
-from pipelines.ask.assignment_requests import requests_until, waits
+from pipelines.ask.assignment_requests import NO_REQUESTS, requests_until, waits
 from pipelines.ask.starting import select_brokers
 from pipelines.lake.ledger import micros_of
 from pipelines.lake.reader import Lake
@@ -259,17 +259,12 @@ def _order(move: Move) -> tuple[int, str, int, int]:
 
 def _requests(lake: Lake) -> str:
     """SQL: for each move, when the broker first requested its target, how often, and how often it was refused."""
-    rows = requests_until(lake)
-    if rows is None:
-        return (
-            "(SELECT NULL::VARCHAR topic_id, NULL::INTEGER partition, NULL::INTEGER broker_id, NULL::BIGINT at_offset, "
-            "NULL::TIMESTAMPTZ asked, NULL::BIGINT requests, NULL::BIGINT refused)"
-        )
     return f"""(
         SELECT m.topic_id, m.partition, m.broker_id, m.at_offset, min(r.requested_time) AS asked,
                count(*) AS requests, count(*) FILTER (r.outcome = 'refused') AS refused
-        FROM moved m JOIN {rows} r ON r.topic_id = m.topic_id AND r.partition = m.partition
-             AND r.broker_id = m.broker_id AND r.directory_id = m.target
+        FROM moved m JOIN {requests_until(lake) or NO_REQUESTS} r
+             ON r.topic_id = m.topic_id AND r.partition = m.partition AND r.broker_id = m.broker_id
+             AND r.directory_id = m.target
              AND r.requested_time > m.came_time
              AND epoch_us(r.requested_time) <= epoch_us(m.at_time) + {_EARLY}
         GROUP BY ALL

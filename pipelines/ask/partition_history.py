@@ -12,22 +12,15 @@ from typing import Any, NamedTuple
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES
+from pipelines.ask.json_values import RecordedEvent
 from pipelines.ask.lost_data import DataLoss, every_loss
 from pipelines.ask.moves import MOVED, RECREATED, RETURNED, UNDECIDED, directory_changes
 from pipelines.lake.delta import literal
 from pipelines.lake.reader import Lake
 
 
-class HistoryEvent(NamedTuple):
-    """An effect of one record on the partition."""
-
-    offset: int
-    time: datetime
-    what: str
-
-
 class PartitionEvent(NamedTuple):
-    """The same, with the name of the partition."""
+    """An event, with the name of its partition."""
 
     topic: str
     partition: int
@@ -78,7 +71,7 @@ class PartitionHistory:
     name: str
     states: Sequence[State]
     offline: Sequence[OfflineSpell]
-    events: Sequence[HistoryEvent]
+    events: Sequence[RecordedEvent]
 
     @property
     def partition_events(self) -> list[PartitionEvent]:
@@ -212,19 +205,19 @@ class _Wording:
 
 def _loss_events(
     states: Sequence[State], lost: Sequence[DataLoss], ends: Mapping[int, datetime]
-) -> Iterator[HistoryEvent]:
+) -> Iterator[RecordedEvent]:
     """Losses of data, and their ends by a copy that returned. ``ends``: the time of each end's record."""
     began = {state.from_offset for state in states}
     removed = {state.to_offset for state in states} - began
     worse = {loss.offset for loss in lost}
     for loss in lost:
-        yield HistoryEvent(loss.offset, loss.time, loss.finding)
+        yield RecordedEvent(loss.offset, loss.time, loss.finding)
         if loss.until_offset is not None and loss.until_offset not in removed | worse:
             back = f"a complete copy is back: the data is no longer {loss.kind}"
-            yield HistoryEvent(loss.until_offset, ends[loss.until_offset], back)
+            yield RecordedEvent(loss.until_offset, ends[loss.until_offset], back)
 
 
-def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) -> Iterator[HistoryEvent]:
+def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) -> Iterator[RecordedEvent]:
     """``missed``: offsets where a snapshot replaced records that were deleted before they were read."""
     before: State | None = None
     places: dict[int, str | None] = {}
@@ -234,7 +227,7 @@ def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) ->
             before, places = None, {}
         changes = _created(state, names) if before is None else _changes(before, state, names, places)
         for change in changes:
-            yield HistoryEvent(state.from_offset, state.from_time, change)
+            yield RecordedEvent(state.from_offset, state.from_time, change)
         places = {
             broker: places.get(broker) if directory in names.names else directory
             for broker, directory in zip(state.replicas, state.directories, strict=True)
@@ -244,11 +237,11 @@ def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) ->
         yield from _removed(before, missed)
 
 
-def _removed(last: State, missed: set[int]) -> Iterator[HistoryEvent]:
+def _removed(last: State, missed: set[int]) -> Iterator[RecordedEvent]:
     if last.to_offset is not None and last.to_time is not None:
         unseen = last.to_offset in missed
         what = "gone by this snapshot: when it was removed was never read" if unseen else "removed with its topic"
-        yield HistoryEvent(last.to_offset, last.to_time, what)
+        yield RecordedEvent(last.to_offset, last.to_time, what)
 
 
 def _created(state: State, names: _Wording) -> Iterator[str]:
@@ -288,7 +281,7 @@ def _replica_changes(before: State, after: State, names: _Wording, places: Mappi
         yield f"replicas in another order: {_ints(before.replicas)} -> {_ints(after.replicas)}"
 
 
-def _offline_events(spells: Sequence[OfflineSpell], states: Sequence[State]) -> Iterator[HistoryEvent]:
+def _offline_events(spells: Sequence[OfflineSpell], states: Sequence[State]) -> Iterator[RecordedEvent]:
     starts = {(spell.topic_id, spell.broker_id, spell.from_offset) for spell in spells}
     ends = {(spell.topic_id, spell.broker_id, spell.to_offset, spell.reason) for spell in spells}
 
@@ -304,7 +297,7 @@ def _offline_events(spells: Sequence[OfflineSpell], states: Sequence[State]) -> 
     for spell in spells:
         # If only the directory changed, the replica was already offline for this reason, and still is.
         if (spell.topic_id, spell.broker_id, spell.from_offset, spell.reason) not in ends:
-            yield HistoryEvent(
+            yield RecordedEvent(
                 spell.from_offset, spell.from_time, f"replica on {spell.broker_id} is offline: {spell.reason}"
             )
         if (
@@ -313,7 +306,7 @@ def _offline_events(spells: Sequence[OfflineSpell], states: Sequence[State]) -> 
             and (spell.topic_id, spell.broker_id, spell.to_offset) not in starts
             and not removed(spell, spell.to_offset)
         ):
-            yield HistoryEvent(spell.to_offset, spell.to_time, f"replica on {spell.broker_id} is offline no more")
+            yield RecordedEvent(spell.to_offset, spell.to_time, f"replica on {spell.broker_id} is offline no more")
 
 
 def _leader(leader: int) -> str:

@@ -126,14 +126,14 @@ class QuorumAnswer(DatedAnswer):
     """Observers of the quorum, all of them."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Voters:
-    """A row of the table ``voters`` at an offset."""
+    """The table ``voters`` at an offset."""
 
-    voters: Mapping[int, VoterNode]
-    left: Mapping[int, Moment]
+    voters: dict[int, VoterNode]
+    left: dict[int, Moment]
     """Nodes that were voters and are not, and since when."""
-    heard: Mapping[int, Moment]
+    heard: dict[int, Moment]
     leader_id: int | None
     leader_since: Moment | None
     kraft_version: int
@@ -168,22 +168,21 @@ def _voters(lake: Lake) -> _Voters:
         FROM {lake.at("voters")} ORDER BY node_id
         """
     )
-    quorum_state = _Voters({}, {}, {}, None, None, 0)
+    known = _Voters({}, {}, {}, None, None, 0)
     for node, directory, endpoints, lowest, highest, role, votes, version, *moments in rows:
         since, elected, heard = (_moment(lake, *moments[at : at + 2]) for at in (0, 2, 4))
         assert since is not None
+        known.kraft_version = version
         if role == LEADER:
-            quorum_state = replace(quorum_state, leader_id=node, leader_since=elected)
-        levels = None if lowest is None else Levels(lowest, highest)
-        voter = VoterNode(node, directory, tuple(endpoints), levels, since)
-        quorum_state = replace(
-            quorum_state,
-            voters={**quorum_state.voters, node: voter} if votes else quorum_state.voters,
-            left=quorum_state.left if votes else {**quorum_state.left, node: since},
-            heard={**quorum_state.heard, node: heard} if heard is not None else quorum_state.heard,
-            kraft_version=version,
-        )
-    return quorum_state
+            known.leader_id, known.leader_since = node, elected
+        if heard is not None:
+            known.heard[node] = heard
+        if votes:
+            levels = None if lowest is None else Levels(lowest, highest)
+            known.voters[node] = VoterNode(node, directory, tuple(endpoints), levels, since)
+        else:
+            known.left[node] = since
+    return known
 
 
 def _controllers(lake: Lake) -> Iterable[Node]:

@@ -8,7 +8,7 @@ A search goes through the other choices until the bound is met, or a number of s
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -35,20 +35,6 @@ class BatchLimits:
     most_in_all: int
     """How many nodes may be in a batch."""
 
-    @classmethod
-    def of(cls, nodes: int, limits: Sequence[tuple[Sequence[int], int]], most_in_all: int | None = None) -> BatchLimits:
-        """Limits as lists of nodes, each with how many of them may be in a batch."""
-        members = np.zeros((len(limits), nodes), bool)
-        for row, (some, _) in enumerate(limits):
-            members[row, list(some)] = True
-        return cls(nodes, members, np.array([most for _, most in limits], np.int64), most_in_all or max(1, nodes))
-
-    def and_one(self, some: Sequence[int], most: int) -> BatchLimits:
-        """The same with one more limit."""
-        row = np.zeros((1, self.nodes), bool)
-        row[0, list(some)] = True
-        return replace(self, members=np.vstack([self.members, row]), most=np.append(self.most, most))
-
     def neighbours(self) -> Flags:
         """Which two nodes may never be in the same batch."""
         pairs = self.members[self.most == 1].astype(np.float32)
@@ -74,7 +60,7 @@ def fewest(limits: BatchLimits, steps: int | None = None) -> NodeBatches:
     if steps is None:
         steps = min(STEPS, max(limits.nodes, _WORK // max(1, int(limits.members.sum()))))
     neighbours = limits.neighbours()
-    search = _Search(limits, neighbours, bound(limits, neighbours), steps)
+    search = _Search(limits, neighbours, _bound(limits, neighbours), steps)
     search.go()
     batches: dict[int, list[int]] = {}
     for node, batch in enumerate(search.best):
@@ -84,9 +70,8 @@ def fewest(limits: BatchLimits, steps: int | None = None) -> NodeBatches:
     return NodeBatches(sorted(batches.values()), max(search.bound, proved), search.steps)
 
 
-def bound(limits: BatchLimits, neighbours: Flags | None = None) -> int:
+def _bound(limits: BatchLimits, neighbours: Flags) -> int:
     """A lower bound of the number of batches: a clique, the sizes of limits, and the size of a batch."""
-    neighbours = limits.neighbours() if neighbours is None else neighbours
     lower_bound = -(-limits.nodes // limits.most_in_all)
     if len(limits.most):
         lower_bound = max(lower_bound, int((-(-limits.members.sum(axis=1) // limits.most)).max()))

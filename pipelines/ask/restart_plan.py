@@ -322,9 +322,11 @@ class _Planner:
         distinct = np.unique(np.column_stack([of[tight], self.spare[tight]]), axis=0)
         members = np.zeros((len(distinct), size + 1), bool)
         np.put_along_axis(members, distinct[:, :-1], True, axis=1)  # -1 is the last column
-        limits = BatchLimits(size, members[:, :size], distinct[:, -1], self.max_parallel or max(1, size))
-        voters = [at for at, node in enumerate(group) if node in self.known.voters]
-        return limits.and_one(voters, spare_voters(self.known)) if voters else limits
+        members, most = members[:, :size], distinct[:, -1]
+        votes = np.isin(group, self.known.voters)
+        if votes.any():
+            members, most = np.vstack([members, votes]), np.append(most, spare_voters(self.known))
+        return BatchLimits(size, members, most, self.max_parallel or max(1, size))
 
     # IMPOSSIBLE
 

@@ -238,27 +238,12 @@ CORDONED = Check(
     title="Cordons were forgotten, or replicas were placed in cordoned disks nevertheless",
     why="A cordon that was forgotten keeps a good disk unused; a replica placed after it defeats the drain. A warning "
     "where one was placed, or where the cordon is old.",
-    # A new registration lists no cordons until the first heartbeats. That does not end a cordon.
     sql="""
-        WITH free AS (
-            SELECT d.broker_id, d.directory_id,
-                   coalesce(max(CASE WHEN NOT array_contains(h.cordoned_log_dirs, d.directory_id)
-                                     THEN h.from_offset END), -1) AS from_offset
-            FROM directories d
-            JOIN brokers b ON b.broker_id = d.broker_id
-            JOIN brokers_history h ON h.broker_id = d.broker_id
-            WHERE array_contains(b.cordoned_log_dirs, d.directory_id) AND h.cordoned_log_dirs IS NOT NULL
-            GROUP BY d.broker_id, d.directory_id
-        ), cordons AS (
-            SELECT f.broker_id, f.directory_id, min(h.from_offset) AS from_offset, min(h.from_time) AS from_time
-            FROM free f
-            JOIN brokers_history h ON h.broker_id = f.broker_id AND h.from_offset > f.from_offset
-            WHERE array_contains(h.cordoned_log_dirs, f.directory_id)
-            GROUP BY f.broker_id, f.directory_id
-        ), held AS (
+        WITH held AS (
             SELECT c.broker_id, c.directory_id, c.from_offset, c.from_time, count(a.topic_id) AS replicas,
                    count(CASE WHEN a.from_offset > c.from_offset THEN 1 END) AS later
             FROM cordons c
+            JOIN directories d ON d.broker_id = c.broker_id AND d.directory_id = c.directory_id
             LEFT JOIN assignments a ON a.broker_id = c.broker_id AND a.directory_id = c.directory_id
             GROUP BY c.broker_id, c.directory_id, c.from_offset, c.from_time
         )

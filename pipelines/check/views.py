@@ -3,12 +3,13 @@
 For every history table ``T`` of a lake: ``T``, the rows true at the given offset, and ``T_history``, the rows that
 began by then, with later ends shown as open. ``records``: the records up to the offset. ``assignment_requests``: the
 requests of brokers by then, empty if the lake never read requests. ``min_isr``: topic and min_insync_replicas, if the
-log sets it. ``tiered``: topics with remote storage. ``zookeeper_brokers``: those in ZooKeeper mode. ``moves``: the
-replicas that went from one directory of their broker to another, and what it means (``MOVES``). ``losses``: the model's
-results about lost data (``LOSSES``). ``last_copies``: what has to come before a broker is restarted or its disks are
-replaced (``LAST_COPIES``). ``disk_sizes``: the newest sizes of each broker's directories (``DISK_SIZES``).
-``held_back``: nodes that support lower levels of a feature than others (``HELD_BACK``), a row for each broker and one
-for all controllers. ``params``: one row, of ``Params``. The views of ``DERIVED`` are built on these.
+log sets it. ``tiered``: topics with remote storage. ``zookeeper_brokers``: those in ZooKeeper mode. ``cordons``: the
+directories that are cordoned, and since when. ``moves``: the replicas that went from one directory of their broker to
+another, and what it means (``MOVES``). ``losses``: the model's results about lost data (``LOSSES``). ``last_copies``:
+what has to come before a broker is restarted or its disks are replaced (``LAST_COPIES``). ``disk_sizes``: the newest
+sizes of each broker's directories (``DISK_SIZES``). ``held_back``: nodes that support lower levels of a feature than
+others (``HELD_BACK``), a row for each broker and one for all controllers. ``params``: one row, of ``Params``. The views
+of ``DERIVED`` are built on these.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import steps_in_words
 from pipelines.ask.assignment_requests import ERROR_NAMES, LAST_REQUESTS, NO_REQUESTS, PROCESSES, requests_until
 from pipelines.ask.configs import features, min_isr, tiered_topics, zookeeper_brokers
+from pipelines.ask.lake_status import cordons
 from pipelines.ask.lost_data import DataLoss, Losses, losses
 from pipelines.ask.moves import directory_changes
 from pipelines.ask.upgrade import BROKER, Blocker, held_back
@@ -234,7 +236,8 @@ def _leaderless(lake: Lake) -> int:
 
 
 MADE = frozenset(
-    {"moves", "losses", "last_copies", "tiered", "zookeeper_brokers", "disk_sizes", "held_back", "params", "min_isr"}
+    {"moves", "losses", "last_copies", "tiered", "zookeeper_brokers", "cordons", "disk_sizes", "held_back", "params"}
+    | {"min_isr"}
 )
 """The views that are temporary tables, made for an answer."""
 
@@ -253,6 +256,9 @@ def make_tables(lake: Lake, settings: Settings, wanted: Set[str]) -> None:
         lake.make("tiered", "topic VARCHAR", [(topic,) for topic in sorted(tiered_topics(lake))])
     if "zookeeper_brokers" in wanted:
         lake.make("zookeeper_brokers", "id INTEGER", [(broker_id,) for broker_id in sorted(zookeeper_brokers(lake))])
+    if "cordons" in wanted:
+        columns = "broker_id INTEGER, directory_id VARCHAR, from_offset BIGINT, from_time TIMESTAMPTZ"
+        lake.make("cordons", columns, [(*place, *since[:2]) for place, since in cordons(lake).items()])
     if "disk_sizes" in wanted:
         _make_disk_sizes(lake)
     if "held_back" in wanted:

@@ -183,19 +183,19 @@ def throttles(brokers: Sequence[int], topics: Sequence[str], rate: int) -> list[
     """What sets the rates on these brokers only: the tool waits for the brokers that are down (KAFKA-13392)."""
     rates = ",".join(f"{name}={rate}" for name in _RATES)
     every = "'leader.replication.throttled.replicas=*,follower.replication.throttled.replicas=*'"
-    return [
-        *(_config("brokers", str(broker), f"--add-config {rates}") for broker in brokers),
-        *(_config("topics", topic, f"--add-config {every}") for topic in topics),
-    ]
+    return _configs(brokers, topics, f"--add-config {rates}", f"--add-config {every}")
 
 
 def unthrottles(brokers: Sequence[int], topics: Sequence[str]) -> list[str]:
     """What takes these rates away."""
-    rates = ",".join(_RATES)
     every = "leader.replication.throttled.replicas,follower.replication.throttled.replicas"
+    return _configs(brokers, topics, f"--delete-config {','.join(_RATES)}", f"--delete-config {every}")
+
+
+def _configs(brokers: Sequence[int], topics: Sequence[str], of_broker: str, of_topic: str) -> list[str]:
     return [
-        *(_config("brokers", str(broker), f"--delete-config {rates}") for broker in brokers),
-        *(_config("topics", topic, f"--delete-config {every}") for topic in topics),
+        *(_config("brokers", str(broker), of_broker) for broker in brokers),
+        *(_config("topics", topic, of_topic) for topic in topics),
     ]
 
 

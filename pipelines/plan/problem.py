@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from jbod_model.errors import UsageError
 from jbod_model.ids import ID_TABLES, IdTable, Uuid
+from pipelines.ask.advice import MOST_NAMES, few
 from pipelines.ask.log_dirs import BrokerLogDir
 from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.restart_columns import Columns, Flags, Numbers, columns
@@ -46,8 +47,6 @@ CLOSED = {
     HALTED: "its broker has lost a disk, and moves nothing between the others until it is restarted without that",
 }
 """Why no replica can be put on a disk."""
-MOST_NAMED = 4
-"""Disks that a reason names."""
 _CHOSEN = (OPEN, NO_PATH, NO_SIZE, HALTED)
 """Of these Kafka may choose one for a new replica."""
 
@@ -182,8 +181,7 @@ class Problem:
 
     def disk_names(self, disks: Sequence[int]) -> str:
         """The names of the first disks, and how many more there are."""
-        more = f" and {len(disks) - MOST_NAMED:,} more" if len(disks) > MOST_NAMED else ""
-        return ", ".join(self.disk_name(disk) for disk in disks[:MOST_NAMED]) + more
+        return few([*map(self.disk_name, disks)])
 
     def state_of(self, disk: int) -> str:
         """The same, without a reason if it is open."""
@@ -196,8 +194,8 @@ class Problem:
     def why_all_closed(self, disks: Sequence[int]) -> str:
         """The same of the first disks, and how many more there are; empty if there are none."""
         disks = [disk for disk in disks if not self.disks.nowhere[disk]]
-        more = [f"and {len(disks) - MOST_NAMED:,} more"] if len(disks) > MOST_NAMED else []
-        return "; ".join([*map(self.why_closed, disks[:MOST_NAMED]), *more])
+        more = [f"and {len(disks) - MOST_NAMES:,} more"] if len(disks) > MOST_NAMES else []
+        return "; ".join([*map(self.why_closed, disks[:MOST_NAMES]), *more])
 
 
 def problem(lake: Lake, sources: Sequence[str] = (), default_min_isr: int = 1, headroom: int = HEADROOM) -> Problem:
