@@ -13,13 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from jbod_model.errors import UsageError
 from jbod_model.storage.problems import StorageProblem
 from jbod_model.storage.properties import FILE_NAME
 from pipelines.ask.configs import tiered_topics
-from pipelines.ask.json_values import DatedAnswer, members
+from pipelines.ask.json_values import DatedAnswer
 from pipelines.ask.log_dirs import (
     BrokerLogDir,
     held_in,
@@ -118,11 +117,8 @@ class Sizes(DatedAnswer):
     notes: Sequence[str]
     """What could not be used, a line each."""
     log_dirs: Sequence[BrokerLogDir] = ()
-    """The same directories as the sources describe them, with each replica. Not in the JSON."""
-
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        return members(self, "offset", "time", "directories", "notes")
+    """The same directories as the sources describe them, with each replica."""
+    not_in_json = ("log_dirs",)
 
 
 def sizes(lake: Lake, sources: Sequence[str], command_config: str = "") -> Sizes:

@@ -8,17 +8,16 @@ directories that are cordoned, and since when. ``moves``: the replicas that went
 another, and what it means (``MOVES``). ``losses``: the model's results about lost data (``LOSSES``). ``last_copies``:
 what has to come before a broker is restarted or its disks are replaced (``LAST_COPIES``). ``disk_sizes``: the newest
 sizes of each broker's directories (``DISK_SIZES``). ``held_back``: nodes that support lower levels of a feature than
-others (``HELD_BACK``), a row for each broker and one for all controllers. ``params``: one row, of ``Params``. The views
-of ``DERIVED`` are built on these.
+others (``HELD_BACK``), a row for each broker and one for all controllers. ``params``: one row, of ``_params``. The
+views of ``DERIVED`` are built on these.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import astuple, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, get_type_hints
+from typing import Any
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
 from pipelines.ask.advice import steps_in_words
@@ -138,92 +137,52 @@ _MOVES = (
 """The columns of ``directory_changes``, without those that no check reads."""
 
 
-@dataclass(frozen=True)
-class Params:
+def _params(lake: Lake, settings: Settings, min_insync_replicas: int) -> dict[str, Any]:
     """The parameters of checks: settings, converted to offsets and times of the lake."""
-
-    at_offset: int
-    at_time: datetime
-    metadata_version: int
-    """Feature level, -1 if the log has none."""
-    metadata_release: str
-    """The level with its release."""
-    late: int
-    """Seconds from the newest record to its publication, 0 for a question about an older offset."""
-    stale: float
-    """The limit for ``late``."""
-    leaderless: int
-    """Seconds for which the mirror of the log has found no leader of its quorum; -1 if one answers, or for files."""
-    rewritten_from: int
-    """The lake's end offset before its last rollback, -1 if there was none."""
-    rewritten_offset: int
-    """The first offset that this rollback removed."""
-    rewritten_time: datetime
-    """Time of the record before it."""
-    unknown_offset: int
-    """Offset of the first unknown record, -1 if all are known."""
-    unknown_time: datetime
-    unknown_kinds: str
-    """The kinds of the unknown records."""
-    stuck_offset: int
-    """A state that began at or before this offset and time has lasted longer than the grace period."""
-    stuck_time: datetime
-    window_time: datetime
-    """Events before this time are not reported."""
-    flap_time: datetime
-    offline_time: datetime
-    """A directory that left before this time has been away for too long."""
-    cordon_time: datetime
-    """A directory that was cordoned before this time was forgotten."""
-    soon: int
-    """The most seconds between two events that probably belong together."""
-    flaps: int
-    refusals: int
-    min_insync_replicas: int
-    blast_partitions: int
-    skew_factor: float
-    skew_replicas: int
-    skew_bytes: int
-    full_percent: int
-    full_days: int
-
-
-def _make_inputs(lake: Lake, settings: Settings) -> None:
-    """Makes ``params``, and ``min_isr`` of the topics that set it."""
     check = settings.check
     newest = lake.offset == lake.published.end_offset - 1
     late = (lake.published.published_time - lake.published.end_time).total_seconds() if newest else 0
     level = features(lake).get(METADATA_VERSION, -1)
-    wanted = min_isr(lake, settings.ask.min_insync_replicas)
-    row = Params(
-        at_offset=lake.offset,
-        at_time=lake.time,
-        metadata_version=level,
-        metadata_release=level_text(level),
-        late=int(late),
-        stale=check.stale_seconds,
-        leaderless=_leaderless(lake) if newest else -1,
+    return {
+        "at_offset": lake.offset,
+        "at_time": lake.time,
+        "metadata_version": level,  # -1 if the log has none
+        "metadata_release": level_text(level),
+        # Seconds from the newest record to its publication, 0 for a question about an older offset; and their limit.
+        "late": int(late),
+        "stale": float(check.stale_seconds),
+        # Seconds for which the mirror of the log has found no leader of its quorum; -1 if one answers, or for files.
+        "leaderless": _leaderless(lake) if newest else -1,
         **_rewritten(lake),
         **_unknown(lake),
-        stuck_offset=lake.offset - _GRACE_OFFSETS,
-        stuck_time=lake.time - timedelta(seconds=check.grace_seconds),
-        window_time=lake.time - timedelta(hours=check.window_hours),
-        flap_time=lake.time - timedelta(seconds=check.flap_seconds),
-        offline_time=lake.time - timedelta(hours=check.offline_hours),
-        cordon_time=lake.time - timedelta(hours=check.cordon_hours),
-        soon=check.soon_seconds,
-        flaps=check.flaps,
-        refusals=check.refusals,
-        min_insync_replicas=wanted.default,
-        blast_partitions=check.blast_partitions,
-        skew_factor=check.skew_factor,
-        skew_replicas=_SKEW_REPLICAS,
-        skew_bytes=_SKEW_BYTES,
-        full_percent=check.full_percent,
-        full_days=check.full_days,
-    )
-    columns = ", ".join(f"{name} {SQL_TYPES[kind]}" for name, kind in get_type_hints(Params).items())
-    lake.make("params", columns, [astuple(row)])
+        # A state that began at or before this offset and time has lasted longer than the grace period.
+        "stuck_offset": lake.offset - _GRACE_OFFSETS,
+        "stuck_time": lake.time - timedelta(seconds=check.grace_seconds),
+        # Events before these times are not reported.
+        "window_time": lake.time - timedelta(hours=check.window_hours),
+        "flap_time": lake.time - timedelta(seconds=check.flap_seconds),
+        # A directory that left before this time has been away for too long; one that was cordoned was forgotten.
+        "offline_time": lake.time - timedelta(hours=check.offline_hours),
+        "cordon_time": lake.time - timedelta(hours=check.cordon_hours),
+        "soon": check.soon_seconds,  # the most seconds between two events that probably belong together
+        "flaps": check.flaps,
+        "refusals": check.refusals,
+        "min_insync_replicas": min_insync_replicas,
+        "blast_partitions": check.blast_partitions,
+        "skew_factor": float(check.skew_factor),
+        "skew_replicas": _SKEW_REPLICAS,
+        "skew_bytes": _SKEW_BYTES,
+        "full_percent": check.full_percent,
+        "full_days": check.full_days,
+    }
+
+
+def _make_inputs(lake: Lake, settings: Settings) -> None:
+    """Makes ``params``, and ``min_isr`` of the topics that set it."""
+    wanted = min_isr(lake, settings.ask.min_insync_replicas)
+    params = _params(lake, settings, wanted.default)
+    columns = ", ".join(f"{name} {SQL_TYPES[type(value)]}" for name, value in params.items())
+    lake.make("params", columns, [[*params.values()]])
     topics = [(topic, number) for topic, number in wanted.topics.items() if topic]
     lake.make("min_isr", "topic VARCHAR, min_insync_replicas INTEGER", topics)
 
@@ -382,14 +341,15 @@ def named(queries: Iterable[str]) -> Set[str]:
 
 
 def _rewritten(lake: Lake) -> dict[str, Any]:
-    """The newest rollback in the ledger up to the offset."""
+    """The newest rollback in the ledger up to the offset: the lake's end offset before it (-1: there was none), the
+    first offset that it removed, and the time of the record before that."""
     names = ("rewritten_from", "rewritten_offset", "rewritten_time")
     rollbacks = [rollback for rollback in lake.rollbacks() if rollback[1] <= lake.offset + 1]
     return dict(zip(names, rollbacks[-1] if rollbacks else (-1, -1, lake.time), strict=True))
 
 
 def _unknown(lake: Lake) -> dict[str, Any]:
-    """Since when the lake is incomplete."""
+    """Since when the lake is incomplete: the first unknown record (offset -1: there is none), and the kinds of all."""
     incomplete = lake.incomplete_since
     if incomplete is None:
         return {"unknown_offset": -1, "unknown_time": lake.time, "unknown_kinds": ""}

@@ -21,7 +21,7 @@ from pipelines.plan.files import entries
 from pipelines.plan.goals import BYTES, LEADERS, Goal
 from pipelines.plan.problem import ANY, CORDONED, DOWN, HEADROOM, OFFLINE, Problem, problem
 from pipelines.plan.solve import Lack, Solution, least, solve, spread
-from pipelines.plan.steps import Limits, PlanStep, WorstFailure, changed, final_state, in_steps, steps
+from pipelines.plan.steps import Limits, PlanStep, WorstFailure, changed, in_steps, steps
 
 DEADLOCK = "no order of the moves leaves every disk enough room while both copies exist"
 BESIDE = (
@@ -180,7 +180,7 @@ def plan(
     lacks = [*solution.lacks]
     rows = np.flatnonzero(changed(it, solution))
     refused, bad = blocked(lake, it, solution, rows, default_min_isr)
-    solution = _without(it, solution, bad)
+    solution = _without(solution, bad)
     if not goal.even:
         lacks += refused
     step, kindly, full = in_steps(it, solution, limits)
@@ -188,7 +188,7 @@ def plan(
     choice = f"{CHOICE.format(it.disk_names(full.tolist()))}, or lower --headroom"
     for reason, hit in ((DEADLOCK, np.flatnonzero(never & ~kindly)), (choice, np.flatnonzero(never & kindly))):
         if len(hit):
-            solution = _without(it, solution, hit)
+            solution = _without(solution, hit)
             if not goal.even:
                 lacks.append(Lack(reason, len(hit), it.state.name(int(hit[0]))))
     if lacks and not goal.partial:
@@ -219,6 +219,8 @@ class Undo(DatedAnswer):
     """Where it was written; empty if it was not."""
     rate: int
     """Bytes a second of each broker."""
+    not_in_json = ("path", "rate")
+    also_in_json = ("cancel", "command", "verify")
 
     @property
     def cancel(self) -> str:
@@ -237,10 +239,6 @@ class Undo(DatedAnswer):
     def verify(self) -> str:
         """What says whether it is done, and takes the throttles away."""
         return files.verifies(self.path or files.UNDO)
-
-    def as_json(self) -> dict[str, Any]:
-        """One JSON object."""
-        return members(self, "offset", "time", "partitions", "left_out", "cancel", "command", "verify")
 
 
 def undo(lake: Lake, file: str, sources: Sequence[str] = (), into: str | None = None, rate: int = Limits.rate) -> Undo:
@@ -290,7 +288,7 @@ def _answer(
         before = [*before, *files.throttles(brokers, topics, limits.rate)]
     after = spread(it, goal, solution.target, solution.first)
     under_way = bool((it.state.adding | it.state.removing).any())
-    removed = _removed(it, solution, moved)
+    removed = _removed(solution, moved)
     throttled = removed or (not down and any(plan_step.replicas for plan_step in listed))
     return MovePlan(
         offset=lake.offset,
@@ -332,14 +330,14 @@ def _answer(
 
 def _across(it: Problem, solution: Solution, rows: Any) -> Any:
     """Those of ``rows`` of which a replica comes to another broker."""
-    place, target, _ = final_state(it, solution)
+    place, target = solution.place, solution.target
     stays = (place >= 0) & (it.disks.broker[place] == it.disks.broker[target])
     return rows[((target >= 0) & ~stays)[rows].any(axis=1)]
 
 
-def _removed(it: Problem, solution: Solution, rows: Any) -> int:
+def _removed(solution: Solution, rows: Any) -> int:
     """Replicas of ``rows`` that are nowhere afterwards."""
-    place, target, _ = final_state(it, solution)
+    place, target = solution.place, solution.target
     return int(((place >= 0) & (target < 0))[rows].sum())
 
 
@@ -370,7 +368,7 @@ def _cordons(lake: Lake, it: Problem, goal: Goal) -> tuple[list[str], list[str],
 
 def _pathless(it: Problem, solution: Solution, rows: Any) -> list[str]:
     """Replicas that can go back to their broker only."""
-    place, target, _ = final_state(it, solution)
+    place, target = solution.place, solution.target
     unknown = np.array([path in ("", ANY) for path in it.disks.paths], bool)
     width = it.state.directory.shape[1]
     moves = (place != target)[rows][:, :width] & (it.reported[rows] >= 0)
@@ -392,9 +390,9 @@ def _tight(it: Problem, listed: Sequence[PlanStep], documents: Mapping[str, Any]
     ]
 
 
-def _used(it: Problem, solution: Solution, rows: Any) -> list[int]:
+def _used(solution: Solution, rows: Any) -> list[int]:
     """The disks that get replicas of ``rows``."""
-    place, target, _ = final_state(it, solution)
+    place, target = solution.place, solution.target
     disks: list[int] = np.unique(target[rows][(target != place)[rows] & (target >= 0)[rows]]).tolist()
     return disks
 
@@ -403,25 +401,24 @@ def _doubts(it: Problem, solution: Solution, rows: Any) -> list[str]:
     """Targets of which path and directory are only likely a pair."""
     return [
         f"{it.disk_name(disk)} is only likely {it.disks.ids[disk]}: jbod sizes says why"
-        for disk in _used(it, solution, rows)
+        for disk in _used(solution, rows)
         if it.disks.likely[disk]
     ]
 
 
 def _boundless(it: Problem, solution: Solution, rows: Any) -> list[str]:
     """Targets of which no source says the size."""
-    disks = [disk for disk in _used(it, solution, rows) if it.sized and it.disks.total[disk] < 0]
+    disks = [disk for disk in _used(solution, rows) if it.sized and it.disks.total[disk] < 0]
     clause = "how large they are: a source kafka://HOST:PORT says it, kafka-log-dirs does not"
     return [f"room is not checked on {it.disk_names(disks)}, as it is not known {clause}"] if disks else []
 
 
-def _without(it: Problem, solution: Solution, rows: Any) -> Solution:
+def _without(solution: Solution, rows: Any) -> Solution:
     """The same, but these partitions stay where they are."""
     if not len(rows):
         return solution
     target, size = solution.target.copy(), solution.size.copy()
-    target[rows], size[rows] = -1, 0
-    target[rows, : it.place.shape[1]] = it.place[rows]
+    target[rows], size[rows] = solution.place[rows], 0
     first = solution.first
     if first is not None:
         first = first.copy()
@@ -460,7 +457,7 @@ def kinds(it: Problem, solution: Solution, rows: Rows) -> tuple[Rows, Rows]:
     disks. The controller does not read the names.
     """
     state = it.state
-    place, target, _ = final_state(it, solution)
+    place, target = solution.place, solution.target
     place, target = place[rows], target[rows]
     was = np.where(place >= 0, it.disks.broker[place], -1)
     now = np.where(target >= 0, it.disks.broker[target], -2)

@@ -23,7 +23,6 @@ from pipelines.ask.restart_columns import Flags
 from pipelines.lake.reader import Lake
 from pipelines.plan.problem import ANY, HEADROOM, OFFLINE, Problem, problem
 from pipelines.plan.solve import Solution
-from pipelines.plan.steps import final_state
 
 STEP, UNDO = "step-{}.json", "undo.json"
 """The names of the file of a step, by its number, and of what ``jbod plan undo`` writes."""
@@ -41,10 +40,8 @@ Rows = npt.NDArray[np.int64]
 
 def entries(it: Problem, solution: Solution, rows: Rows) -> dict[Target, ReassignedPartition]:
     """The partitions of a plan: where each replica has to be. A path only for those that move."""
-    place, target, _ = final_state(it, solution)
-    moves = (target != place)[rows]
-    disks, order = target[rows], _order(solution, rows, target.shape[1])
-    return _entries(it, rows, disks, moves, order)
+    disks, order = solution.target[rows], _order(solution, rows, solution.target.shape[1])
+    return _entries(it, rows, disks, disks != solution.place[rows], order)
 
 
 def undo(it: Problem, rows: Rows, solution: Solution | None = None) -> dict[Target, ReassignedPartition]:

@@ -51,6 +51,8 @@ class Lack:
 class Solution:
     """Where every replica is in the end."""
 
+    place: Numbers
+    """Partition, slot -> disk before it; -1 for none. As wide as ``target``."""
     target: Numbers
     """Partition, slot -> disk; -1 for none. Slots after the replicas of now are new ones."""
     size: Bytes
@@ -82,7 +84,7 @@ def solve(it: Problem, goal: Goal) -> Solution:
         goal = replace(goal, leaves=goal.leaves & left[:, None], adds=goal.adds * left)
     if goal.even:
         _even(it, goal, cluster)
-    return Solution(cluster.place, _copies(it, place, cluster), _by_reason(lacks))
+    return Solution(place, cluster.place, _copies(it, place, cluster), _by_reason(lacks))
 
 
 def _by_reason(lacks: Sequence[Lack]) -> list[Lack]:
@@ -339,7 +341,7 @@ def _even_leaders(it: Problem, goal: Goal) -> Solution:
     ones = np.ones(len(number))
     window = narrowest(number, ones, pool, pool, max(1.0, SPREAD * float(number.max(initial=0))))
     lead(state.replicas, able, number, pool, np.ceil(window.low), np.floor(window.high), first)
-    return Solution(it.place, np.zeros(it.place.shape, np.int64), (), first)
+    return Solution(it.place, it.place, np.zeros(it.place.shape, np.int64), (), first)
 
 
 def led_elsewhere(it: Problem) -> Bytes:

@@ -81,17 +81,9 @@ class PlanStep:
     """Disks on which Kafka may first make a copy of the last of these, without room for it; empty if there are none."""
 
 
-def final_state(it: Problem, solution: Solution) -> tuple[Numbers, Numbers, Bytes]:
-    """The place of each replica before and after, as wide as the target; and the bytes of each copy."""
-    more = solution.target.shape[1] - it.place.shape[1]
-    place = np.pad(it.place, ((0, 0), (0, more)), constant_values=-1)
-    return place, solution.target, solution.size
-
-
 def changed(it: Problem, solution: Solution) -> Flags:
     """Partitions that the plan touches."""
-    place, target, _ = final_state(it, solution)
-    changes: Flags = (place != target).any(axis=1)
+    changes: Flags = (solution.place != solution.target).any(axis=1)
     if solution.first is not None:
         changes |= (solution.first > 0) | (led_elsewhere(it) > 0)
     return changes
@@ -120,7 +112,7 @@ def in_steps(it: Problem, solution: Solution, limits: Limits) -> tuple[Numbers, 
 
 def _order(it: Problem, solution: Solution) -> Order:
     """What has to be put in order."""
-    place, target, size = final_state(it, solution)
+    place, target, size = solution.place, solution.target, solution.size
     was = np.pad(it.bytes, ((0, 0), (0, place.shape[1] - it.bytes.shape[1])))
     disks = np.argsort(it.disks.broker, kind="stable").astype(np.int64)
     return Order(
@@ -154,7 +146,7 @@ def steps(
     it: Problem, solution: Solution, step: Numbers, limits: Limits
 ) -> tuple[Sequence[PlanStep], tuple[WorstFailure, WorstFailure]]:
     """The steps, and the worst failures of a disk and of a broker before the first."""
-    place, target, size = final_state(it, solution)
+    place, target, size = solution.place, solution.target, solution.size
     copied = (target >= 0) & (target != place)
     safety = _Safety(it, place, target)
     now = safety.worst()

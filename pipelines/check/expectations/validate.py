@@ -31,8 +31,8 @@ from great_expectations.data_context.types.resource_identifiers import Expectati
 from great_expectations.exceptions.exceptions import DataContextError, GreatExpectationsError
 from great_expectations.expectations.expectation import Expectation
 from great_expectations.expectations.metadata_types import FailureSeverity
-from great_expectations.render.view.view import DefaultJinjaIndexPageView, DefaultJinjaPageView
-from jinja2 import ChoiceLoader, Environment, PackageLoader
+from great_expectations.render.view.view import DefaultJinjaIndexPageView, DefaultJinjaPageView, DefaultJinjaView
+from jinja2 import ChoiceLoader, PackageLoader
 from yaml import YAMLError
 
 from jbod_model.errors import JbodError, UsageError
@@ -166,11 +166,6 @@ def check_results(findings: Iterable[Finding]) -> pa.Table:
 _OURS = PackageLoader("pipelines.check.expectations", "templates")
 
 
-def _prefer_ours(env: Environment) -> None:
-    env.loader = ChoiceLoader([_OURS, *filter(None, [env.loader])])
-    env.filters["readable"] = readable
-
-
 def readable(sections: Sequence[Any]) -> list[Any]:
     """The sections of a page, those with failures first; the first section, an overview, stays where it is.
 
@@ -199,20 +194,19 @@ def _is_sound(part: Any) -> bool:
     return "text-danger" not in json.dumps(part, default=str)
 
 
-class PageView(DefaultJinjaPageView):
+class _View(DefaultJinjaView):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.env.loader = ChoiceLoader([_OURS, *filter(None, [self.env.loader])])
+        self.env.filters["readable"] = readable
+
+
+class PageView(_View, DefaultJinjaPageView):
     """The view of a suite and of a result."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        _prefer_ours(self.env)
 
-
-class IndexPageView(DefaultJinjaIndexPageView):
+class IndexPageView(_View, DefaultJinjaIndexPageView):
     """The view of the first page."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        _prefer_ours(self.env)
 
 
 def _view(name: str) -> dict[str, str]:

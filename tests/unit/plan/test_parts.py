@@ -28,7 +28,7 @@ def moved(it: Problem, **to: int) -> Solution:
     for name, number in to.items():
         row = where[name.replace("_", "-")]
         target[row, 0], size[row, 0] = it.disks.ids.index(str(disk_id(1, number))), it.bytes[row, 0]
-    return Solution(target, size)
+    return Solution(it.place, target, size)
 
 
 def steps_of(it: Problem, solution: Solution) -> dict[str, int]:
@@ -83,6 +83,6 @@ def test_controller_has_the_last_word_about_each_kind_of_partition(tmp_path: Pat
     for name, broker in (("t-0", 2), ("t-1", 2), ("t-2", 3)):
         target[rows[name], 0] = it.disks.ids.index(str(disk_id(broker, 0)))
     moving = np.array([rows[name] for name in ("t-0", "t-1", "t-2")])
-    lacks, bad = blocked(lake, it, Solution(target, size), moving)
+    lacks, bad = blocked(lake, it, Solution(it.place, target, size), moving)
     assert [(lack.replicas, lack.reason.partition(":")[0]) for lack in lacks] == [(2, "never done")]
     assert {it.state.name(row) for row in bad.tolist()} == {"t-0", "t-1"}
