@@ -220,7 +220,7 @@ def _give(
     for index in range(last - first):
         at = low - 1 - index if index < low - first else first + index
         row, slot = order[at] // width, order[at] % width
-        fits = it.weight[row, slot] <= spare and it.place[row, slot] == disk
+        fits = 0 < it.weight[row, slot] <= spare and it.place[row, slot] == disk
         if fits and _take(it, row, slot, False, high, free):
             return True
     return False

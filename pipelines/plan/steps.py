@@ -5,11 +5,11 @@ A partition is in one step only. Within a step nothing that leaves a disk has le
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -173,14 +173,23 @@ def steps(
                 else None,
                 disk=disk,
                 broker=broker,
-                **room,
+                **room._asdict(),
             )
         )
     return plan_steps, now
 
 
-def _rooms(it: Problem, solution: Solution, parts: Sequence[Rows]) -> Sequence[Mapping[str, Any]]:
-    """How the steps ``parts`` are undone, and where they have to wait for room: the last fields of each ``PlanStep``.
+class _Room(NamedTuple):
+    """What a step, and what undoes it, need of the disks: as in ``PlanStep``."""
+
+    waits: bool
+    undo: Sequence[Rows]
+    undo_waits: Sequence[bool]
+    undo_full: Rows
+
+
+def _rooms(it: Problem, solution: Solution, parts: Sequence[Rows]) -> Sequence[_Room]:
+    """How the steps ``parts`` are undone, and where they have to wait for room.
 
     Kafka renames the folder of a replica that moved away, and deletes it after log.segment.delete.delay.ms
     (LogManager.asyncDelete). The same holds for a copy that Kafka made on another disk than the plan wants. Plans are
@@ -210,8 +219,7 @@ def _rooms(it: Problem, solution: Solution, parts: Sequence[Rows]) -> Sequence[M
             gone = flow.gone(gone, flags[-1])
             held = held + flow.comes - flow.leaves
         undo_waits.append(flags)
-    fields = zip(waits, undo, reversed(undo_waits), full, strict=True)
-    return [dict(zip(("waits", "undo", "undo_waits", "undo_full"), of_step, strict=True)) for of_step in fields]
+    return [*map(_Room, waits, undo, reversed(undo_waits), full)]
 
 
 def _parted(order: Order, rows: Rows) -> tuple[Sequence[Rows], Rows]:
