@@ -155,12 +155,13 @@ def _are_small(logs: Sequence[str]) -> bool:
 
 
 def log_files(log: Path) -> list[Path]:
-    """Segments and snapshots of a metadata.log.dir or its log (R-LOG-1)."""
+    """Segments and snapshots of a metadata.log.dir or its log (R-LOG-1). What is no file is refused by who lists it."""
     return [
         path
         for pattern in ("*.log", "*.checkpoint")
         for folder in (".", "*")
         for path in log.glob(f"{folder}/{pattern}")
+        if path.is_file()
     ]
 
 

@@ -124,6 +124,13 @@ def test_kernels_are_plain_for_few_records_in_few_bytes(
     assert process.are_plain() is plain
 
 
+def test_log_with_a_pipe_for_a_segment_is_not_waited_for(tmp_path: Path) -> None:
+    """Cause: its content was read, to count records, before the planner refused it: a question hung."""
+    segment = Path(_log(tmp_path, 1, 100)) / "__cluster_metadata-0" / "00000000000000000000.log"
+    os.mkfifo(segment.with_name("00000000000000000001.log"))
+    assert process.log_files(tmp_path) == [segment]
+
+
 @pytest.mark.parametrize(("words", "plain"), [([], True), (["--follow"], False), (["--requests", "r.log"], False)])
 def test_replay_has_plain_kernels_if_it_ends_with_a_small_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], plain: bool
