@@ -400,7 +400,8 @@ def too_old(lake: Lake, now: datetime, max_age: float | None) -> Iterable[str]:
     age = (now - lake.time).total_seconds()
     when = f"{lake.time:%Y-%m-%d %H:%M:%S} UTC"
     if age > max_age:
-        yield f"the newest record is of {when}: older than --max-age {max_age:g} s; replay first or ask the log (--log)"
+        todo = "ask the log of a controller that runs (--log), or replay it first"
+        yield f"the newest record is of {when}: older than --max-age {max_age:g} s; {todo}"
     elif age < -max_age:
         yield f"the newest record is of {when}, in the future: the clocks disagree"
 

@@ -436,7 +436,7 @@ def test_command_says_the_verdict_first_and_leaves_with_its_code(tmp_path: Path)
     code, output = run("3", *path)
     assert code == 2
     assert output.startswith("Not decidable: whether broker 3 can be restarted in order")
-    assert "older than --max-age 60 s; replay first or ask the log (--log)" in output
+    assert "older than --max-age 60 s; ask the log of a controller that runs (--log), or replay it first" in output
     assert "As of then: not safe." in output
     code, output = run("9", *path, "--at-offset", "6")
     assert code == 2
