@@ -48,6 +48,7 @@ _BOUNDS = (
 )
 _OURS = ("open-", "closed-")
 _DATA_FILE = re.compile(r"/(\w+)/(?:\w+=[^/]+/)?[^/]+\.parquet")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _MISREAD = re.compile(r"%[0-9A-Fa-f]{2}|\\")
 
 
@@ -78,6 +79,8 @@ def refuse_misread(path: str) -> None:
     refuse_tilde(path)
     if re.match("file:(?!//(localhost)?/)", path):
         raise UsageError(f"{path}: write file:// and the whole path, file:///..., or only the path")
+    if _CONTROL.search(path):
+        raise UsageError(f"{path!r}: delta-rs takes no control character in a path: move or name the lake without it")
     match = None if "://" in path else _MISREAD.search(os.path.realpath(path))
     if match is not None:
         raise UsageError(

@@ -189,11 +189,13 @@ def check_folder(lake: LakeUri) -> None:
     refuse_misread(lake)
     if Path(lake).is_symlink() and not Path(lake).exists():
         raise UsageError(f"{lake}: is a link to nothing: make the folder that it names, or remove the link")
+    parents = [] if "://" in lake else Path(lake).absolute().parents
+    if file := next((parent for parent in parents if parent.is_file()), None):
+        raise UsageError(f"{lake}: {file} is a file: name a folder with --lake")
     fs, root = filesystem_of(lake)
     info = fs.get_file_info(root)
     if info.type == pafs.FileType.File:
         raise UsageError(f"{lake}: is a file: name a folder with --lake")
-    parents = [] if "://" in lake else Path(lake).absolute().parents
     within = [parent for parent in parents if (parent / "_delta_log").is_dir()]
     if within:
         raise UsageError(

@@ -216,6 +216,26 @@ def test_lake_at_half_a_uri_is_refused_and_makes_nothing(
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.parametrize("words", [["offline"], ["rebuild"], ["replay", str(metadata_dir(KAFKA))]])
+def test_lake_with_a_control_character_in_its_path_is_refused_and_makes_nothing(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cause: delta-rs refuses it: a question ended with a traceback, a replay said that a table "cannot be created"."""
+    monkeypatch.chdir(tmp_path)
+    assert run(*words, "--lake", "a\tb") == 2
+    error = capsys.readouterr().err
+    assert error == "jbod: 'a\\tb': delta-rs takes no control character in a path: move or name the lake without it\n"
+    assert not [*tmp_path.iterdir()]
+
+
+def test_lake_below_a_file_is_refused_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was "Not a directory", and no more."""
+    (tmp_path / "file").touch()
+    lake = tmp_path / "file" / "lake"
+    assert run("replay", str(metadata_dir(KAFKA)), "--lake", str(lake)) == 2
+    assert capsys.readouterr().err == f"jbod: {lake}: {lake.parent} is a file: name a folder with --lake\n"
+
+
 @pytest.mark.parametrize("target", ["gone", "lake"])
 def test_lake_at_a_link_to_nothing_is_refused_with_what_to_do(
     target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
