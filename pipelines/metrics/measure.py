@@ -25,7 +25,7 @@ from pipelines.ask.lake_status import count_troubled, directories
 from pipelines.ask.lost_data import LOST, MAY_LACK, UNREACHABLE, count_lost
 from pipelines.ask.risk import Exposure, risk
 from pipelines.check.catalogue import CHECKS
-from pipelines.lake.delta import is_table, open_table, read_parquet
+from pipelines.lake.delta import is_table, local_path, open_table, read_parquet
 from pipelines.lake.ledger import Published
 from pipelines.lake.reader import Lake
 from pipelines.lake.uris import LakeUri
@@ -47,11 +47,11 @@ class Behind:
 
 
 def behind(log_dir: str, seen: int) -> Behind:
-    """How far a lake that has read all offsets below ``seen`` is behind the log in ``log_dir`` (a local path).
+    """How far a lake that has read all offsets below ``seen`` is behind the log in ``log_dir``, on a disk.
 
     Raises UsageError if there is no log, and MalformedLog if the files are not a log.
     """
-    log = MetadataLog.open(Path(log_dir))
+    log = MetadataLog.open(Path(local_path(log_dir)))
     if not log.segments:
         end = max(snapshot.end_offset for snapshot in log.snapshots)
         return Behind(end, max(end - seen, 0), 0)

@@ -7,6 +7,7 @@ write on a condition. This one makes one request for each call. A path is BUCKET
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -29,7 +30,7 @@ def filesystem_of(location: str) -> tuple[pafs.FileSystem, str]:
         return pafs.PyFileSystem(ObjectFiles()), f"{bucket}/{key}".rstrip("/")
     if "://" in location:
         try:
-            fs, path = pafs.FileSystem.from_uri(location)
+            fs, path = pafs.FileSystem.from_uri(re.sub("^file://localhost/", "file:///", location))
         except (ValueError, OSError) as problem:
             raise UsageError(f"{location}: cannot be opened ({problem})") from None
         return fs, path

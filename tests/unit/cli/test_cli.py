@@ -236,6 +236,21 @@ def test_lake_below_a_file_is_refused_with_what_to_do(tmp_path: Path, capsys: py
     assert capsys.readouterr().err == f"jbod: {lake}: {lake.parent} is a file: name a folder with --lake\n"
 
 
+def test_log_at_a_uri_of_this_host_is_read_as_a_lake_at_one_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cause: Arrow refuses file://localhost/, which delta-rs takes; metrics took no URI at all for a log."""
+    write_lake(tmp_path / "lake", [entry for entry in read_log(metadata_dir(KAFKA)) if entry.offset <= 200])
+    for host in ("", "localhost"):
+        log, lake = f"file://{host}{metadata_dir(KAFKA).absolute()}", f"file://{host}{tmp_path}/lake"
+        assert run("offline", "--log", log, "--at-offset", "200", "--json") == 0
+        of_log = capsys.readouterr().out
+        assert run("offline", "--lake", lake, "--json") == 0
+        assert capsys.readouterr().out == of_log
+        assert run("metrics", "--lake", lake, "--log", log) == 0
+        assert "jbod_log_unread_records 429.0" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("target", ["gone", "lake"])
 def test_lake_at_a_link_to_nothing_is_refused_with_what_to_do(
     target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
