@@ -6,7 +6,7 @@ Data that is lost, or only on offline disks, comes before the replicas.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jbod_model.formats.metadata_version import METADATA_VERSION, level_text
@@ -274,7 +274,7 @@ def by_effect(partitions: Sequence[Troubled]) -> list[tuple[str, Sequence[Troubl
 def show_status(out: Screen, answer: Status) -> None:
     """The lake and its cluster."""
     behind = "" if answer.offset == answer.newest_offset else f" (newest is {answer.newest_offset})"
-    ago = "" if behind else f", {age(answer.time, datetime.now(UTC))} ago"
+    ago = "" if behind else f", {_ago(answer.time, datetime.now(UTC))}"
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in answer.replicas.items() if kind != "assigned")
     levels = ", ".join(f"{name} {_level(name, level)}" for name, level in answer.features.items())
     missing = f"; {answer.brokers_missing:,} with replicas not registered" if answer.brokers_missing else ""
@@ -304,6 +304,13 @@ def show_status(out: Screen, answer: Status) -> None:
             say(out, f"{'':<12} jbod offline shows why")
     else:
         say(out, f"{'trouble':<12} none", "green")
+
+
+def _ago(time: datetime, now: datetime) -> str:
+    """How old the newest record is. Clocks may differ by less than a minute."""
+    if time - now >= timedelta(minutes=1):
+        return f"{age(now, time)} in the future: the clocks disagree"
+    return f"{age(time, now)} ago"
 
 
 def _show_quorum(out: Screen, quorum: WatchedQuorum, end: int) -> None:

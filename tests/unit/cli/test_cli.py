@@ -25,6 +25,7 @@ from pipelines.ask.offline_replicas import Cause, Offline, OfflineReplica
 from pipelines.cli import main
 from pipelines.lake import times
 from pipelines.lake.reader import Lake
+from pipelines.show import answers
 from pipelines.show import text as show
 from pipelines.show.answers import show_offline
 from pipelines.show.columns import OFFLINE
@@ -249,6 +250,25 @@ def test_log_at_a_uri_of_this_host_is_read_as_a_lake_at_one_is(
         assert capsys.readouterr().out == of_log
         assert run("metrics", "--lake", lake, "--log", log) == 0
         assert "jbod_log_unread_records 429.0" in capsys.readouterr().out
+
+
+def test_status_of_a_newest_record_in_the_future_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was "0 s ago"."""
+    write_lake(tmp_path / "lake", [entry for entry in read_log(metadata_dir(KAFKA)) if entry.offset <= 200])
+    newest = Lake.open(tmp_path / "lake").time
+
+    class Clock(datetime):
+        """A clock that is three hours behind."""
+
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:  # type: ignore[override]
+            return (newest - timedelta(hours=3)).astimezone(tz)
+
+    monkeypatch.setattr(answers, "datetime", Clock)
+    assert run("status", "--lake", str(tmp_path / "lake")) == 0
+    assert "Z, 3 h in the future: the clocks disagree\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("target", ["gone", "lake"])
