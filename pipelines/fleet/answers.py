@@ -59,7 +59,8 @@ STATES = (UNREACHABLE, STALE, WRONG, CLEAN)
 PATIENCE = 60.0
 """Seconds after which a lake that has not answered counts as unreachable."""
 STALE_AFTER = timedelta(minutes=15)
-"""The age of a lake's newest record from which on its answer may be out of date: three rounds of five minutes."""
+"""The age of a lake's newest record from which on its answer may be out of date: three rounds of five minutes. As far in
+the future, a record does not tell the age."""
 
 
 _COUNTED = {
@@ -227,7 +228,7 @@ def _ask(question: str, cluster: FleetCluster, now: datetime, stamp: str) -> Fle
             line, todo = f"{cluster.lake}: there is no lake yet", f"jbod fleet {quote(str(cluster.file))}"
         return FleetAnswer(cluster.name, cluster.lake, UNREACHABLE, line=line, todo=todo)
     time, counts = datetime.fromisoformat(answer["time"]), answer["counts"]
-    state = STALE if now - time > STALE_AFTER else WRONG if any(counts.values()) or answer["incomplete"] else CLEAN
+    state = STALE if abs(now - time) > STALE_AFTER else WRONG if any(counts.values()) or answer["incomplete"] else CLEAN
     if state == STALE:
         more = f"jbod replay {quote(cluster.log)} --lake {quote(cluster.lake)}"
     line = "; ".join(filter(None, (answer["incomplete"], answer["line"])))

@@ -107,6 +107,14 @@ def test_states_are_ordered_from_unreachable_to_clean(lakes: Path) -> None:
     assert late.todo.startswith("jbod replay ")
 
 
+def test_cluster_whose_newest_record_is_far_in_the_future_is_stale(lakes: Path) -> None:
+    """Cause: it looked fresh until the clock had passed that record, though nothing was replayed any more."""
+    now = Lake.open(lakes / "broken").time - STALE_AFTER
+    ages = (timedelta(), timedelta(seconds=1))
+    answers = [answer for age in ages for answer in ask_all("offline", clusters(lakes, "broken"), now=now - age)]
+    assert [answer.state for answer in answers] == [WRONG, STALE]
+
+
 def test_answer_is_kept_until_the_ledger_has_another_version(
     lakes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
