@@ -122,17 +122,17 @@ def _clusters(path: Path, raw: Any, common: Settings) -> Iterator[FleetCluster]:
         _refuse_unprintable(key, raw[key])
     log, lake = (_placed(path, raw[key]) for key in ("log", "lake"))
     own = _own(path, raw)
-    if ANY not in log:
+    if ANY not in raw["log"]:  # the folder of the file may have one
         if not isinstance(raw.get("name"), str) or not raw["name"]:
             raise UsageError("name is missing")
         _refuse_unprintable("name", raw["name"])
         yield FleetCluster(raw["name"], log, _settings(own, common, lake), path)
         return
-    if log.count(ANY) != 1 or lake.count(ANY) != 1 or "name" in raw:
+    if raw["log"].count(ANY) != 1 or raw["lake"].count(ANY) != 1 or "name" in raw:
         raise UsageError(f"a pattern has one {ANY} in log and in lake, which is the name, and no name")
     for name in sorted(_matches(log, lake)):
         _refuse_unprintable("name", name)
-        yield FleetCluster(name, log.replace(ANY, name), _settings(own, common, lake.replace(ANY, name)), path)
+        yield FleetCluster(name, _filled(log, name), _settings(own, common, _filled(lake, name)), path)
 
 
 def _name(raw: Any) -> str:
@@ -211,17 +211,21 @@ def _matches(log: str, lake: LakeUri) -> list[str]:
     except JbodError as problem:
         refused = problem
     with suppress(OSError, JbodError):
-        names += [
-            name for name in _folders(lake) if name not in names and is_table(f"{lake.replace(ANY, name)}/ledger")
-        ]
+        names += [name for name in _folders(lake) if name not in names and is_table(f"{_filled(lake, name)}/ledger")]
     if refused is not None and not names:
         raise refused
     return names
 
 
+def _filled(pattern: str, name: str) -> str:
+    """A pattern with a name for its star, which is the last one."""
+    before, _, after = pattern.rpartition(ANY)
+    return f"{before}{name}{after}"
+
+
 def _folders(pattern: str) -> list[str]:
     """What the star stands for: the folders that exist."""
-    before, after = pattern.split(ANY)
+    before, _, after = pattern.rpartition(ANY)
     folder, _, begins = before.rpartition("/")
     ends, _, rest = after.partition("/")
     if objects.is_object(pattern):

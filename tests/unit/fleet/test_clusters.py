@@ -58,6 +58,20 @@ def test_pattern_names_a_cluster_for_each_folder(tmp_path: Path) -> None:
     ]
 
 
+def test_star_in_a_folder_above_the_file_is_no_pattern(tmp_path: Path) -> None:
+    """Cause: paths were joined with that folder before the star was looked for: a file without patterns was refused."""
+    folder = tmp_path / "a*b"
+    for name in ("x", "*"):
+        (folder / "logs" / name).mkdir(parents=True)
+    text = "- {name: plain, log: log, lake: lake}\n- {log: logs/*, lake: lakes/k-*}\n"
+    clusters = read_fleet(fleet(folder, text))
+    assert [(cluster.name, cluster.log, cluster.lake) for cluster in clusters] == [
+        ("plain", f"{folder}/log", f"{folder}/lake"),
+        ("*", f"{folder}/logs/*", f"{folder}/lakes/k-*"),
+        ("x", f"{folder}/logs/x", f"{folder}/lakes/k-x"),
+    ]
+
+
 def test_folder_that_cannot_be_looked_into_costs_no_other_cluster(tmp_path: Path) -> None:
     (tmp_path / "logs" / "a").mkdir(parents=True)
     (tmp_path / "logs" / "b").mkdir()
