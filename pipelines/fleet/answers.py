@@ -59,8 +59,8 @@ STATES = (UNREACHABLE, STALE, WRONG, CLEAN)
 PATIENCE = 60.0
 """Seconds after which a lake that has not answered counts as unreachable."""
 STALE_AFTER = timedelta(minutes=15)
-"""The age of a lake's newest record from which on its answer may be out of date: three rounds of five minutes. As far in
-the future, a record does not tell the age."""
+"""The age of a lake's newest record from which on its answer may be out of date: three rounds of five minutes. As far
+in the future, a record does not tell the age."""
 
 
 _COUNTED = {

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from jbod_model.errors import JbodError, UsageError, first_line_of
-from pipelines.lake.delta import is_table, refuse_tilde
+from pipelines.lake.delta import is_table, local_path, refuse_tilde
 from pipelines.lake.uris import LakeUri
 from pipelines.settings import Settings, load, read_yaml
 from pipelines.storage import objects
@@ -74,7 +74,7 @@ def read_fleet(path: Path) -> list[FleetCluster]:
         raise UsageError(f"{path}: its patterns match no folder")
     for what, values in (
         ("name", [cluster.name for cluster in clusters]),
-        ("lake", [cluster.lake if "://" in cluster.lake else realpath(cluster.lake) for cluster in clusters]),
+        ("lake", [lake if "://" in (lake := local_path(it.lake)) else realpath(lake) for it in clusters]),
     ):
         if twice := next((value for value in values if values.count(value) > 1), None):
             raise UsageError(f"{path}: two clusters have the {what} {twice}")
@@ -117,15 +117,11 @@ def _clusters(path: Path, raw: Any, common: Settings) -> Iterator[FleetCluster]:
     if unknown := [key for key in raw if key not in _KEYS]:
         raise UsageError(f"{unknown[0]}: no such key; there are {', '.join(_KEYS)}")
     for key in ("log", "lake"):
-        if not isinstance(raw.get(key), str) or not raw[key]:
-            raise UsageError(f"{key} is missing")
-        _refuse_unprintable(key, raw[key])
+        _check_text(raw, key)
     log, lake = (_placed(path, raw[key]) for key in ("log", "lake"))
     own = _own(path, raw)
     if ANY not in raw["log"]:  # the folder of the file may have one
-        if not isinstance(raw.get("name"), str) or not raw["name"]:
-            raise UsageError("name is missing")
-        _refuse_unprintable("name", raw["name"])
+        _check_text(raw, "name")
         yield FleetCluster(raw["name"], log, _settings(own, common, lake), path)
         return
     if raw["log"].count(ANY) != 1 or raw["lake"].count(ANY) != 1 or "name" in raw:
@@ -133,6 +129,16 @@ def _clusters(path: Path, raw: Any, common: Settings) -> Iterator[FleetCluster]:
     for name in sorted(_matches(log, lake)):
         _refuse_unprintable("name", name)
         yield FleetCluster(name, _filled(log, name), _settings(own, common, _filled(lake, name)), path)
+
+
+def _check_text(raw: Mapping[str, Any], key: str) -> None:
+    """Raises UsageError for a key that is not there, or whose value YAML takes for a number, a date or a truth value."""
+    text = raw.get(key)
+    if text in (None, ""):
+        raise UsageError(f"{key} is missing")
+    if not isinstance(text, str):
+        raise UsageError(f"{key} is no text but {text}, as YAML reads it: put it in quotes")
+    _refuse_unprintable(key, text)
 
 
 def _name(raw: Any) -> str:
