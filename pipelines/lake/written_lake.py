@@ -202,6 +202,12 @@ def check_folder(lake: LakeUri) -> None:
             f"{lake}: lies in the Delta table {within[0]}, whose VACUUM would delete it: use another --lake"
         )
     there = [info.base_name for info in fs.get_file_info(pafs.FileSelector(root, allow_not_found=True))]
+    kafkas = [parent for parent in parents if (parent / "meta.properties").is_file()]
+    if kafkas and LEDGER.name not in there:
+        raise UsageError(
+            f"{lake}: lies in {kafkas[0]}, a directory of Kafka, and a broker does not start with a folder there that "
+            "is no partition: use another --lake"
+        )
     ours = {table.name for table in (*TABLES, *REQUESTS)}
     foreign = sorted(name for name in there if name not in ours and name[0] not in "._" and name != "lost+found")
     if foreign and LEDGER.name not in there:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -235,6 +236,21 @@ def test_lake_below_a_file_is_refused_with_what_to_do(tmp_path: Path, capsys: py
     lake = tmp_path / "file" / "lake"
     assert run("replay", str(metadata_dir(KAFKA)), "--lake", str(lake)) == 2
     assert capsys.readouterr().err == f"jbod: {lake}: {lake.parent} is a file: name a folder with --lake\n"
+
+
+@pytest.mark.parametrize("place", ["lake", "__cluster_metadata-0/lake"])
+def test_new_lake_in_a_directory_of_kafka_is_refused_and_makes_nothing(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cause: only Kafka's names were looked for in the lake's own folder: ``jbod replay .`` in a metadata.log.dir put
+    the folder lake there, and Kafka refuses to start with one that is no partition."""
+    log = copytree(metadata_dir(KAFKA), tmp_path / "log")
+    before = sorted(log.rglob("*"))
+    monkeypatch.chdir(log)
+    assert run("replay", ".", "--lake", place) == 2
+    what = f"lies in {log}, a directory of Kafka, and a broker does not start with a folder there that is no partition"
+    assert capsys.readouterr().err == f"jbod: {place}: {what}: use another --lake\n"
+    assert sorted(log.rglob("*")) == before
 
 
 def test_log_at_a_uri_of_this_host_is_read_as_a_lake_at_one_is(
