@@ -71,9 +71,14 @@ def min_isr(lake: Lake, default: int = 1) -> MinIsr:
 def unclean_elections(lake: Lake) -> ConfigValues:
     """unclean.leader.election.enable. A value of the active controller itself comes before that of all (R-CFG-1)."""
     values = setting(lake, UNCLEAN_ELECTION)
+    own = of_active_controller(lake, values)
+    return values if own is None else replace(values, cluster=own)
+
+
+def of_active_controller(lake: Lake, values: ConfigValues) -> str | None:
+    """The value of the active controller itself, if one is set."""
     active = lake.query(f"SELECT node_id FROM {lake.at('voters')} WHERE role = 'leader'") if values.brokers else []
-    own = [values.brokers[node] for (node,) in active if node in values.brokers]
-    return replace(values, cluster=own[0]) if own else values
+    return next((values.brokers[node] for (node,) in active if node in values.brokers), None)
 
 
 def forgotten(lake: Lake, topic: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from jbod_model.controller import Context
 from jbod_model.controller.cluster import MIN_ISR
 from jbod_model.errors import UsageError
 from jbod_model.formats.metadata_version import ELR_FEATURE
@@ -30,7 +31,14 @@ from jbod_model.formats.responses import RequestRefused
 from jbod_model.profiles import PROFILES
 from jbod_model.replay.image import Image, Partition
 from jbod_model.whatif import configured
-from pipelines.ask.configs import UNCLEAN_ELECTION, ConfigValues, features, setting, tiered_topics
+from pipelines.ask.configs import (
+    UNCLEAN_ELECTION,
+    ConfigValues,
+    features,
+    of_active_controller,
+    setting,
+    tiered_topics,
+)
 from pipelines.ask.json_values import DatedAnswer, NamedPartition, members
 from pipelines.ask.lost_data import complete_copies
 from pipelines.ask.whatif_places import as_repaired, image_of
@@ -224,6 +232,9 @@ class _Player:
         every = (BrokerFeature(name=ELR_FEATURE, min_supported_version=0, max_supported_version=1),)
         brokers = {number: replace(broker, features=every) for number, broker in image.brokers.items()}
         single = {(BROKER_RESOURCE, str(broker)): {MIN_ISR: value} for broker, value in self.min_isr.brokers.items()}
+        own = of_active_controller(self.lake, setting(self.lake, UNCLEAN_ELECTION))
+        if own is not None:  # it stays before a new value of all (R-CFG-1)
+            single[BROKER_RESOURCE, str(Context().controller_id)] = {UNCLEAN_ELECTION: own}
         return replace(image, brokers=brokers, configs={**image.configs, **single})
 
     def _played(self, image: Image, request: IncrementalAlterConfigsRequest | UpdateFeaturesRequest) -> Image:

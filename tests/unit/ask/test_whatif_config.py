@@ -114,6 +114,19 @@ def test_unclean_elections_elect_at_once_what_lacks_writes(tmp_path: Path) -> No
     assert whatif_config(lake, f"{UNCLEAN}=true", ["pair"]).changes == []
 
 
+@pytest.mark.parametrize(("node", "leader"), [("1", None), ("2", 2)])
+def test_own_value_of_the_active_controller_stays_before_a_new_one_of_all(
+    tmp_path: Path, node: str, leader: int | None
+) -> None:
+    """R-CFG-1: the new value of all was taken to replace it."""
+    story = cluster().lead(1, 2)
+    own = r.ConfigRecord(resource_type=BROKER_RESOURCE, resource_name=node, name=UNCLEAN, value="false")
+    lake = story.append(own, 0).lake(tmp_path)
+    of_all = whatif_config(lake, f"{UNCLEAN}=true").changes
+    assert [change.leader_after for change in of_all] == ([leader] if leader else [])
+    assert [change.leader_after for change in whatif_config(lake, f"{UNCLEAN}=true", ["lost"]).changes] == [2]
+
+
 def test_level_0_of_the_feature_gives_up_the_eligible_leaders(tmp_path: Path) -> None:
     """R-ELIG-3."""
     lake = with_eligible_leader().lake(tmp_path)
