@@ -132,7 +132,7 @@ def _clusters(path: Path, raw: Any, common: Settings) -> Iterator[FleetCluster]:
 
 
 def _check_text(raw: Mapping[str, Any], key: str) -> None:
-    """Raises UsageError for a key that is not there, or whose value YAML takes for a number, a date or a truth value."""
+    """Raises UsageError for a key that is not there, or whose value YAML takes for a number, a date or a boolean."""
     text = raw.get(key)
     if text in (None, ""):
         raise UsageError(f"{key} is missing")
