@@ -254,7 +254,7 @@ def visible(disks: PlanDisks) -> Flags:
 
 
 def _closed(it: Problem, mine: Flags) -> str:
-    return it.why_all_closed(np.flatnonzero(mine & (it.disks.state != OPEN)).tolist()) or "it has one"
+    return it.why_all_closed(np.flatnonzero(mine & (it.disks.state != OPEN)).tolist()) or "the log names no other"
 
 
 def _named(it: Problem, place: Place) -> str:

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from jbod_model.errors import UsageError
+from jbod_model.formats.metadata_version import LEVELS
 from pipelines.ask.json_values import jsonable
 from pipelines.ask.whatif_places import find_place
 from pipelines.cli.main import application
@@ -105,11 +106,18 @@ def test_balance_of_what_cannot_be_compared_is_bad_usage(tmp_path: Path) -> None
     cluster = Cluster({1: Broker(2, fenced=True), 2: Broker(1)}).put("t-0", {1: 0, 2: 0}).put("t-1", {1: 1, 2: 0})
     for broker, by, why in (
         (None, "bytes", "the cluster: fewer than two .* /data/1 of broker 1: its broker is down"),
-        (2, "bytes", "broker 2: fewer than two of its disks can be compared: it has one"),
+        (2, "bytes", "broker 2: fewer than two of its disks can be compared: the log names no other$"),
         (2, "leaders", "leave out BROKER"),
     ):
         with pytest.raises(UsageError, match=why.replace("/data/1", ".*")):
             made(tmp_path, cluster, lambda it, broker=broker, by=by: balance(it, broker, by))  # type: ignore[misc]
+
+
+def test_balance_where_the_log_has_no_directories_does_not_say_how_many_there_are(tmp_path: Path) -> None:
+    """Below metadata version 3.7-IV2, which records none, it said that the broker has one."""
+    lake = Story(LEVELS["3.7-IV1"]).broker(1).broker(2).topic("t", {1: "migrating", 2: "migrating"}).lake(tmp_path)
+    with pytest.raises(UsageError, match="broker 1: fewer than two .*: the log names no other$"):
+        plan(lake, lambda it: balance(it, 1, "replicas"))
 
 
 def test_sizes_of_another_cluster_are_bad_usage(tmp_path: Path) -> None:
