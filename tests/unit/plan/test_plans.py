@@ -116,7 +116,7 @@ def test_balance_of_what_cannot_be_compared_is_bad_usage(tmp_path: Path) -> None
 def test_balance_where_the_log_has_no_directories_does_not_say_how_many_there_are(tmp_path: Path) -> None:
     """Below metadata version 3.7-IV2, which records none, it said that the broker has one."""
     lake = Story(LEVELS["3.7-IV1"]).broker(1).broker(2).topic("t", {1: "migrating", 2: "migrating"}).lake(tmp_path)
-    with pytest.raises(UsageError, match="broker 1: fewer than two .*: the log names no other$"):
+    with pytest.raises(UsageError, match=r"broker 1: fewer than two .*: the log names no other$"):
         plan(lake, lambda it: balance(it, 1, "replicas"))
 
 
