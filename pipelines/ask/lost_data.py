@@ -131,11 +131,13 @@ class DataLoss(NamedTuple):
         return [*filter(may_lie_there, (*self.copies, *self.older))]
 
     def holds_more(self, broker_id: int, directory_id: str | None) -> bool:
-        """Whether the copy in a directory may hold writes that the partition lacks: a leader's own copy, and one that
-        was truncated to it, holds none."""
-        return any(
-            copy.overwritten_offset is None for copy in self.held_in(broker_id, directory_id) if copy != self._crashed
-        )
+        """Whether the copy in a directory may hold writes that the partition lacks."""
+        return any(copy in self.holding for copy in self.held_in(broker_id, directory_id))
+
+    @property
+    def holding(self) -> list[LastCopy]:
+        """The copies that may: a leader's own copy, and one that was truncated to it, holds none."""
+        return [it for it in (*self.copies, *self.older) if it.overwritten_offset is None and it != self._crashed]
 
     @property
     def _crashed(self) -> LastCopy | None:

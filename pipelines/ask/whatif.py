@@ -90,6 +90,8 @@ class WhatIf(DatedAnswer):
     """The places in ``failing`` that are offline already."""
     last_offline: Sequence[AtRisk] = ()
     """Partitions whose last complete copy is in one of the places, and is offline already."""
+    went_on: Sequence[AtRisk] = ()
+    """Partitions that went on without writes which a copy in one of the places may hold."""
     last_unplaced: Sequence[AtRisk] = ()
     """Partitions whose last complete copies no record has placed, and that may be in one of the directories."""
     quorum: QuorumEffect | None = None
@@ -119,7 +121,7 @@ class WhatIf(DatedAnswer):
         return {
             **members(self, "offset", "time", "failing", "already", "replicas"),
             **{what: len(self.chosen(what)) for what in counts},
-            **members(self, "quorum", "changes", "last_offline", "last_unplaced", "fault"),
+            **members(self, "quorum", "changes", "last_offline", "went_on", "last_unplaced", "fault"),
         }
 
 
@@ -161,14 +163,16 @@ def whatif(lake: Lake, failing: Sequence[str], default_min_isr: int = 1) -> What
     holders = {
         directory: broker.broker_id for broker in registrations(lake) for directory in map(str, broker.directories)
     }
-    last = [each for each in _last_offline(losses(lake, default_min_isr)) if _is_hit(each, places, holders)]
+    data = losses(lake, default_min_isr)
+    last = [each for each in _last_offline(data) if _is_hit(each, places, holders)]
+    went_on = [each for each in _went_on(data) if _is_hit(each, places, holders)]
     lost = {(leader_change.topic, leader_change.partition) for leader_change in changes if leader_change.last_complete}
     hidden = [
         partition
         for partition in _unplaced(lake, places, default_min_isr)
         if (partition.topic, partition.partition) not in lost
     ]
-    return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault, off, last, hidden, effect)
+    return WhatIf(lake.offset, lake.time, places, judge.replicas(), changes, fault, off, last, went_on, hidden, effect)
 
 
 def _without_elections(image: Image, failures: Failures, stopped: Collection[int]) -> Image:
@@ -247,6 +251,12 @@ def _last_offline(data: Losses) -> list[AtRisk]:
     pending = [loss for loss in data.losses if loss.went_on_offset is None]
     given_up = [AtRisk(loss.topic, loss.topic_id, loss.partition, loss.copies, loss.tiered) for loss in pending]
     return sorted([*data.at_risk, *given_up], key=lambda partition: (partition.topic, partition.partition))
+
+
+def _went_on(data: Losses) -> list[AtRisk]:
+    """The partitions that went on without what other copies may hold, with these copies."""
+    gone_on = [loss for loss in data.losses if loss.went_on_offset is not None and not loss.accepted]
+    return [AtRisk(loss.topic, loss.topic_id, loss.partition, loss.holding, loss.tiered) for loss in gone_on]
 
 
 def _is_hit(partition: AtRisk, places: Sequence[Place], holders: Mapping[str, int]) -> bool:

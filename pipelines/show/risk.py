@@ -190,20 +190,20 @@ def _show_exposures(out: Screen, title: str, exposures: Sequence[Exposure], ever
 def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False) -> None:
     """The effects of one set of failures."""
     hurt = [change for change in answer.changes if not change.harmless]
+    last = len(answer.last_unplaced) + len(answer.last_offline) + len(answer.went_on)
     failing = listed([place.name for place in answer.failing])
     if answer.nothing_new:
         say(out, f"Nothing would change at offset {answer.offset}, {when(answer.time)}: it has failed already.", "bold")
         for failure in answer.already:
             say(out, f"  {_already(failure)}", hang=4)
-        if answer.last_offline or any(failure.held for failure in answer.already):
+        if answer.last_offline or answer.went_on or any(failure.held for failure in answer.already):
             say(out, "jbod offline shows the present state, and what to do.")
         _show_last(out, answer)
         return
     say(
         out,
-        f"If {failing} failed at offset {answer.offset}, {when(answer.time)}: "
-        + _in_short(hurt, len(answer.last_unplaced) + len(answer.last_offline)),
-        "bold red" if hurt or answer.last_unplaced or answer.last_offline else "green",
+        f"If {failing} failed at offset {answer.offset}, {when(answer.time)}: " + _in_short(hurt, last),
+        "bold red" if hurt or last else "green",
     )
     moved = len(answer.chosen("moved"))
     say(
@@ -247,7 +247,7 @@ def show_whatif(out: Screen, answer: WhatIf, chosen: Chosen, every: bool = False
 
 
 def _in_short(hurt: Sequence[LeaderChange], last: int) -> str:
-    """``last``: partitions whose last copy is offline, or may be on a disk that fails."""
+    """``last``: partitions whose last copy is in no use, or may be on a disk that fails."""
     if hurt:
         surely = any(not replace(change, perhaps_unserved=False).harmless for change in hurt)
         return f"{many(len(hurt), 'partition')} {'would' if surely else 'may'} lose something."
@@ -273,6 +273,10 @@ def _show_last(out: Screen, answer: WhatIf) -> None:
             f"{places} {hold} of {many(len(names), 'partition')}, {why} dead or wiped, the data is gone:",
             "bold red",
         )
+        say(out, f"  {listed(names)}")
+    if names := list(dict.fromkeys(partition.name for partition in answer.went_on)):
+        went_on = f"{many(len(names), 'partition')} went on without writes that a copy there may hold"
+        say(out, f"{went_on}: save these before it is wiped (jbod check --only B-32,B-33):", "bold red")
         say(out, f"  {listed(names)}")
     names = [partition.name for partition in answer.last_unplaced]
     if names:

@@ -233,6 +233,26 @@ def test_whatif_names_the_last_copies_that_were_given_up_while_nobody_leads_with
     assert not whatif(story.lake(tmp_path / "2"), [f"1:{disk('a')}"]).last_offline
 
 
+def test_whatif_names_the_copies_of_partitions_that_went_on_without_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cause: only pending losses were named, so a wipe of the disk that safe-to-remove wants saved cost nothing."""
+    story = Story().broker(1, "ab").topic("t", {1: "a"}).fence(1).change("t", 0, leader=-1, isr=(1,))
+    story.broker(1, "b", process=2).assign("t", 0, 1, "b").change("t", 0, leader=1)
+    lake = story.lake(tmp_path)
+    for place, names in ((f"1:{disk('a')}", ["t-0"]), ("1", ["t-0"]), (f"1:{disk('b')}", [])):
+        assert [partition.name for partition in whatif(lake, [place]).went_on] == names
+    with pytest.raises(SystemExit):
+        main.main(["whatif", "--fail", f"1:{disk('a')}", "--lake", str(tmp_path)])
+    text = capsys.readouterr().out
+    assert "1 partition went on without writes that a copy there may hold: save these before it is wiped" in text
+    assert "  t-0\n" in text
+    with pytest.raises(SystemExit):
+        main.main(["whatif", "--fail", f"1:{disk('a')}", "--lake", str(tmp_path), "--json"])
+    (partition,) = json.loads(capsys.readouterr().out)["went_on"]
+    assert (partition["partition"], [copy["broker_id"] for copy in partition["copies"]]) == (0, [1])
+
+
 def test_whatif_says_that_the_copy_may_be_in_the_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     story = Story().broker(1, "ab").topic("t", {1: "unassigned"}).topic("u", {1: "unassigned"})
     story.lake(tmp_path)
@@ -400,7 +420,13 @@ def test_whatif_of_what_failed_says_since_when_and_what_it_took(
     assert at_once[0] == "Nothing would change at offset 186, 2026-11-21 02:22:06.395Z: it has failed already."
     assert at_once[1] == f"{failed}2026-11-21 02:21:46.234Z; 7 replicas were in it, all still are."
     assert at_once[2] == "jbod offline shows the present state, and what to do."
-    assert later[1:] == [f"{failed}2026-11-21 02:21:46.234Z; 7 replicas were in it, none is now."]
+    assert later[1:] == [
+        f"{failed}2026-11-21 02:21:46.234Z; 7 replicas were in it, none is now.",
+        at_once[2],
+        "1 partition went on without writes that a copy there may hold: save these before it is wiped "
+        "(jbod check --only B-32,B-33):",
+        "  solo-6",
+    ]
     gone = output_lines(629, "2", "3:DKz")
     assert (
         gone[1]
