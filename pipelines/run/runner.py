@@ -141,6 +141,8 @@ class Runner:
         check_protobuf()
         with only_run(self.wanted.lake) as run:
             self._publications.begin(run)
+            with self.lake.writing(anew=False):
+                pass  # takes what an upkeep changed while Spark started
             return self._attempt(lambda: self._run(spark))
 
     def load(self, threads: int | None = None) -> RunOutcome:

@@ -6,8 +6,10 @@ import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyspark
 import pytest
 from pyspark import cloudpickle
 
@@ -18,6 +20,7 @@ from pipelines.run.options import Replay, RunOutcome
 from pipelines.run.publisher import ForeachBatch, Publications
 from pipelines.run.runner import Runner
 from pipelines.upkeep.compact import optimize
+from pipelines.upkeep.rebuild import rebuild
 from tests.support.lakes import Reference
 from tests.support.logs import read_log, segments
 from tests.support.paths import metadata_dir
@@ -73,6 +76,19 @@ def test_upkeep_during_a_run_counts_no_batch(tmp_path: Path) -> None:
     optimize(str(tmp_path / "lake"))
     publisher.look(last=True)
     assert publisher.outcome == RunOutcome(630, 630)
+
+
+@pytest.mark.parametrize("upkeep", [optimize, lambda lake: rebuild(lake, say=lambda _: None)])
+def test_upkeep_while_spark_starts_does_not_end_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, upkeep: Callable[[str], object]
+) -> None:
+    """Cause: after a load, the run opens the tables again once Spark has started, and took no version of an upkeep:
+    ``--follow`` ended with "something else wrote at the same time: run again"."""
+    runner, _ = replayed(tmp_path / "lake", max_records=200)
+    upkeep(str(tmp_path / "lake"))
+    monkeypatch.setattr(runner, "_run", lambda _: None)
+    outcome = runner.run(SimpleNamespace(version=pyspark.__version__))  # type: ignore[arg-type]
+    assert (outcome.batches, runner.lake.end_offset) == (4, 630)
 
 
 def function_of(lake: Path) -> tuple[Runner, Callable[[Any, int], None]]:
