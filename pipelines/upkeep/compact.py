@@ -203,7 +203,7 @@ def vacuum(path: LakeUri, keep: timedelta, *, dry_run: bool = False, now: dateti
     with LakeWriter.held(path) as lake:
         kept = _kept_versions(lake, now - keep)
         if side_table(path, DIRECTORY_SIZES.name, MEND_SIZES) is not None:
-            kept[DIRECTORY_SIZES.name] = set()
+            kept[DIRECTORY_SIZES.name] = {_version_at(f"{path}/{DIRECTORY_SIZES.name}", now - keep)}
         for name, versions in kept.items():
             needed = _needed(path, name, versions)
             done.append(_delete(path, name, needed, now - max(keep, YOUNG), dry_run))
@@ -214,13 +214,20 @@ def _kept_versions(lake: LakeWriter, since: datetime) -> dict[str, set[int]]:
     """The versions of every table that a reader that started at ``since`` or later may have open."""
     rows = lake.tables[LEDGER.name].to_pyarrow_table(columns=["end_offset", "published_time", "versions"])
     newest_first = rows.sort_by([("published_time", "descending"), ("end_offset", "descending")]).to_pylist()
-    kept: dict[str, set[int]] = {LEDGER.name: set()}
+    kept: dict[str, set[int]] = {LEDGER.name: {_version_at(f"{lake.path}/{LEDGER.name}", since)}}
     for row in [lake.ledger or {}, *newest_first]:
         for name, version in dict(row["versions"]).items():
             kept.setdefault(name, set()).add(version)
         if row is not lake.ledger and row["published_time"] < since:
             break
     return kept
+
+
+def _version_at(table: str, since: datetime) -> int:
+    """The version of a table that was the newest at ``since``. Its readers open the newest version, by no ledger."""
+    delta = delta_at(table)
+    delta.load_as_version(since)
+    return delta.version()
 
 
 def _needed(lake: LakeUri, name: str, versions: set[int]) -> set[str]:
