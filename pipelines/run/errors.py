@@ -5,11 +5,13 @@ docs/spark.md says what a cluster needs.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, UsageError, restored
+from jbod_model.errors import JbodError, LogChanged, MalformedLog, ReplayViolation, Retriable, UsageError, restored
 from pipelines.fold.pack import CorruptState
 from pipelines.lake.uris import LakeUri
 from pipelines.source.log_dir import snapshot_end
@@ -61,6 +63,13 @@ def explained(lake: LakeUri, problem: Exception) -> Exception:
         return problem
     faults = (fault_of_disk(lake, problem), fault_of_jvm(problem), fault_of_connect(problem), fault_of_cluster(problem))
     return restored(str(problem)) or next(filter(None, faults), problem)
+
+
+def without_checkpoint(checkpoint: str, problem: Exception) -> Exception:
+    """The error for a checkpoint that was removed while Spark used it, as jbod rebuild does; else the same problem."""
+    if f"{checkpoint}/" in str(problem) and os.strerror(errno.ENOENT) in str(problem):
+        return Retriable(f"{checkpoint}: was removed during the run, as jbod rebuild does: start the run again")
+    return problem
 
 
 def refused_at(problem: MalformedLog | ReplayViolation) -> int | None:

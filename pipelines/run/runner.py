@@ -21,7 +21,15 @@ from pipelines.lake.lock import only_run
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.uris import home_of
 from pipelines.lake.written_lake import Identity, check_folder
-from pipelines.run.errors import PATIENCE, WAITS, Attempts, explained, is_sparks, waits_for_executors
+from pipelines.run.errors import (
+    PATIENCE,
+    WAITS,
+    Attempts,
+    explained,
+    is_sparks,
+    waits_for_executors,
+    without_checkpoint,
+)
 from pipelines.run.micro_batches import micro_batches
 from pipelines.run.options import Progress, Replay, RunOutcome, shards_for
 from pipelines.run.publisher import Publications
@@ -192,7 +200,7 @@ class Runner:
                 discard_checkpoint(self.lake.home)
             except Exception as problem:
                 if self.outcome.batches > began or not self._inherits or not is_sparks(problem):
-                    raise
+                    raise without_checkpoint(f"{self.lake.home}/{CHECKPOINT}", problem) from None
                 # The checkpoint is unusable. The records hold everything that it held.
                 discard_checkpoint(self.lake.home)
                 self._notice(

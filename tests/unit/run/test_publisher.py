@@ -13,7 +13,7 @@ import pyspark
 import pytest
 from pyspark import cloudpickle
 
-from jbod_model.errors import JbodError
+from jbod_model.errors import JbodError, Retriable
 from pipelines.lake.lock import only_run
 from pipelines.lake.written_lake import Overtaken
 from pipelines.run.options import Replay, RunOutcome
@@ -89,6 +89,24 @@ def test_upkeep_while_spark_starts_does_not_end_a_run(
     monkeypatch.setattr(runner, "_run", lambda _: None)
     outcome = runner.run(SimpleNamespace(version=pyspark.__version__))  # type: ignore[arg-type]
     assert (outcome.batches, runner.lake.end_offset) == (4, 630)
+
+
+def test_rebuild_while_spark_uses_the_checkpoint_ends_the_run_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended with the stack of Spark's error: ``chmod: cannot access '.../_checkpoint/offsets'``."""
+    runner, _ = replayed(tmp_path / "lake")
+    checkpoint = tmp_path / "lake" / "_checkpoint"
+
+    def run(_: object) -> None:
+        raise OSError(
+            f"ExitCodeException: chmod: cannot access '{checkpoint}/offsets': No such file or directory\n\tat"
+        )
+
+    monkeypatch.setattr(runner, "_run", run)
+    with pytest.raises(Retriable) as ended:
+        runner.run(SimpleNamespace(version=pyspark.__version__))  # type: ignore[arg-type]
+    assert str(ended.value) == f"{checkpoint}: was removed during the run, as jbod rebuild does: start the run again"
 
 
 def function_of(lake: Path) -> tuple[Runner, Callable[[Any, int], None]]:
