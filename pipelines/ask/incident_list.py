@@ -143,19 +143,23 @@ def details(lake: Lake, number: int, default_min_isr: int = 1) -> Details:
 def _stories(lake: Lake) -> list[Story]:
     registrations = lake.named_rows(BrokerRow, f"{lake.until('brokers')} ORDER BY broker_id, from_offset")
     directories = lake.named_rows(Online, f"{lake.until('directories')} ORDER BY from_offset, broker_id, directory_id")
+    rows = lake.query(
+        f"""
+        SELECT broker_id, CASE WHEN reason LIKE 'directory%' THEN directory_id END AS directory, min(from_offset),
+               epoch_us(min(from_time)), arg_min(from_snapshot, from_offset)
+        FROM {lake.until("offline_replicas")}
+        WHERE reason LIKE 'directory%' OR (reason = 'broker missing' AND from_snapshot) GROUP BY ALL
+        ORDER BY broker_id, directory
+        """
+    )
+    missing = {row[0]: (row[2], time_of(row[3])) for row in rows if row[1] is None}
     missed = [
         Online._make([*row[:3], time_of(row[3]), None, None, UNKNOWN_SINCE_SNAPSHOT if row[4] else UNKNOWN])
-        for row in lake.query(
-            f"""
-            SELECT broker_id, directory_id, min(from_offset), epoch_us(min(from_time)),
-                   arg_min(from_snapshot, from_offset)
-            FROM {lake.until("offline_replicas")} WHERE reason LIKE 'directory%' GROUP BY ALL
-            ORDER BY broker_id, directory_id
-            """
-        )
+        for row in rows
+        if row[1] is not None
     ]
     histories = Histories(directories, registrations)
-    stories = broker_stories(registrations) + directory_stories(directories, histories)
+    stories = broker_stories(registrations, missing) + directory_stories(directories, histories)
     stories += unexplained(missed, stories, histories, starts(lake) if missed else ())
     return sorted(stories, key=lambda story: (story.offset, story.broker_id, story.directory_id or ""))
 
@@ -193,11 +197,7 @@ def _state(lake: Lake, last: LastCopies) -> _State:
 
 
 def _incident(number: int, story: Story, done: Effects, state: _State) -> Incident:
-    end_offset, end_time = story.end_offset, story.end_time
-    if story.ends_with_replicas and done.replicas:
-        end_offset, end_time = (None, None) if done.offline else (done.last_offset, done.last_time)
-    elif story.ends_with_replicas and story.directory_id is None and story.end_offset is None:
-        end_offset, end_time = story.events[-1].offset, story.events[-1].time
+    end_offset, end_time = _end(story, done)
     lasts = end_offset is None
     return Incident(
         number=number,
@@ -225,6 +225,17 @@ def _incident(number: int, story: Story, done: Effects, state: _State) -> Incide
         events=tuple(sorted([*story.events, *_consequences(story, done)], key=lambda event: event.offset)),
         steps=state.steps(story.kind, story.broker_id, story.directory_id) if lasts else (),
     )
+
+
+def _end(story: Story, done: Effects) -> tuple[int | None, datetime | None]:
+    """When the incident was over. One of a directory or of an unregistered broker lasts as long as its replicas."""
+    if story.unregistered is None and (story.directory_id is None or not done.replicas):
+        return story.end_offset, story.end_time
+    if done.offline:
+        return None, None
+    if done.last_offset is None or (story.unregistered is not None and story.unregistered[0] > done.last_offset):
+        return story.unregistered or (None, None)
+    return done.last_offset, done.last_time
 
 
 def _consequences(story: Story, done: Effects) -> Iterator[RecordedEvent]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, TypeVar
@@ -19,13 +19,19 @@ UNREGISTERED = "unregistered"
 FOREVER = (1 << 63) - 1
 
 
-def broker_stories(registrations: Iterable[BrokerRow]) -> list[Story]:
-    """The losses of every broker. A broker that was never unfenced has no loss."""
-    ordered = sorted(registrations, key=lambda row: (row.broker_id, row.from_offset))
+def broker_stories(registrations: Iterable[BrokerRow], missing: Mapping[int, tuple[int, datetime]]) -> list[Story]:
+    """The losses of every broker. A broker that was never unfenced has no loss.
+
+    ``missing``: when a snapshot first had replicas of a broker, but not the broker.
+    """
+    rows_of: dict[int, list[BrokerRow]] = {broker_id: [] for broker_id in missing}
+    for row in registrations:
+        rows_of.setdefault(row.broker_id, []).append(row)
     stories = []
-    for _, rows in itertools.groupby(ordered, lambda row: row.broker_id):
+    for broker_id, own in rows_of.items():
         life = _Life()
-        own = list(rows)
+        if broker_id in missing and not (own and own[0].from_offset < missing[broker_id][0]):
+            life.miss(broker_id, *missing[broker_id])
         for row, following in itertools.zip_longest(own, own[1:]):
             life.add(row)
             if row.to_offset is not None and (following is None or following.from_offset != row.to_offset):
@@ -41,8 +47,8 @@ class _Life:
     stories: list[Story] = field(default_factory=list)
     now: Story | None = None
     """The incident that has not ended."""
-    listed: Sequence[str] = ()
-    """The directories before the incident."""
+    listed: Sequence[str] | None = None
+    """The directories before the incident, None if no record says which."""
     before: BrokerRow | None = None
     leaving: BrokerRow | None = None
     """The first row of the current shutdown."""
@@ -68,7 +74,15 @@ class _Life:
         story = self.now or self._begin(row, "broker unregistered", offset, time)
         story.tell(offset, time, "unregistered" if unregistered else "not registered any more, says a snapshot")
         story.from_snapshot = story.from_snapshot or (story.offset == offset and not unregistered)
-        story.ending, story.ends_with_replicas = UNREGISTERED, True
+        story.ending = UNREGISTERED
+        story.unregistered = story.unregistered or (offset, time)
+
+    def miss(self, broker_id: int, offset: int, time: datetime) -> None:
+        """A snapshot has replicas of the broker, and no record before it has the broker."""
+        self.now = Story("broker unregistered", broker_id, None, offset, time, from_snapshot=True)
+        self.now.tell(offset, time, "not registered, says a snapshot")
+        self.now.ending, self.now.unregistered = UNREGISTERED, (offset, time)
+        self.stories.append(self.now)
 
     def _appeared(self, row: BrokerRow) -> None:
         """There was no registration before."""
@@ -105,15 +119,18 @@ class _Life:
         )
         if self.leaving is not None:
             story.leaders_from = self.leaving.from_time
-            story.tell(self.leaving.from_offset, self.leaving.from_time, "shutdown began")
+            before = " before this snapshot" if self.leaving.from_snapshot else ""
+            story.tell(self.leaving.from_offset, self.leaving.from_time, f"shutdown began{before}")
         self.now = story
         self.listed = row.log_dirs
         self.stories.append(story)
         return story
 
 
-def _compared(old: Sequence[str], new: Sequence[str]) -> str:
+def _compared(old: Sequence[str] | None, new: Sequence[str]) -> str:
     """Describes the directories of a registration by their differences from the one before."""
+    if old is None:
+        return f"with {_names(new)}"
     came, went = [log_dir for log_dir in new if log_dir not in old], [log_dir for log_dir in old if log_dir not in new]
     differences = [f"with {_names(came)} added"] if came else []
     differences += [f"without {_names(went)}"] if went else []
@@ -180,8 +197,8 @@ class Story:
     """The offset where the directory was online again."""
     down_since: int | None = None
     """The offset where its broker went down, if the directory left while the broker was down."""
-    ends_with_replicas: bool = False
-    """Whether it ends as soon as none of its replicas is offline, even if the broker or directory is not back."""
+    unregistered: tuple[int, datetime] | None = None
+    """When its broker was unregistered: from then on it ends as soon as none of its replicas is offline."""
     events: list[RecordedEvent] = field(default_factory=list)
 
     @property
@@ -194,8 +211,10 @@ class Story:
         self.events.append(RecordedEvent(offset, time, what))
 
     def end(self, offset: int, time: datetime, ending: str) -> None:
-        """Ends the incident: the broker or directory is back."""
-        self.end_offset, self.end_time, self.ending = offset, time, ending
+        """Ends the incident, if it has not ended: the broker or directory is back."""
+        if self.end_offset is None:
+            self.end_offset, self.end_time = offset, time
+        self.ending = ending
 
 
 WITHOUT_THE_BROKER = ("failed", "deregistered", "moved", "resync")
@@ -332,7 +351,6 @@ def _story(gone: Online, offset: int, time: datetime, histories: Histories) -> S
         offset,
         time,
         from_snapshot=gone.ended_by in ("resync", UNKNOWN_SINCE_SNAPSHOT),
-        ends_with_replicas=True,
         down_since=None if failed else histories.down_since(gone.broker_id, offset),
     )
     if failed:
@@ -355,10 +373,8 @@ def _story(gone: Online, offset: int, time: datetime, histories: Histories) -> S
         new = [log_dir for log_dir in registration.log_dirs if not histories.had(gone.broker_id, log_dir, began)]
         with_what = f"with directory {', '.join(new)} new" if new else "no directory is new"
         story.tell(registration.from_offset, registration.from_time, f"the broker registered without it, {with_what}")
-        if not story.ending:
+        if new or not story.ending:
             story.end(registration.from_offset, registration.from_time, _instead(new))
-        elif new:
-            story.ending = _instead(new)
         if new:  # the disks that later registrations bring are in the place of other ones
             break
     if back is not None:

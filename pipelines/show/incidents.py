@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from operator import attrgetter
 
 from pipelines.ask.incident_list import Details, Incident
@@ -108,7 +108,8 @@ def show_incidents(
         say(out, f"{what[:1].upper()}{what[1:]}: {listed(names)}.", "bold red")
     longest = max(answer, key=lambda incident: incident.longest_offline)
     if longest.replicas_taken:
-        say(out, f"The longest time that a replica was offline is {lasted(longest.longest_offline)}: {_name(longest)}.")
+        span = _at_least(longest, longest.longest_offline)
+        say(out, f"The longest time that a replica was offline is {span}: {_name(longest)}.")
     show_selection(out, chosen)
     answer = chosen.rows
     say(out)
@@ -129,7 +130,7 @@ def show_incidents(
 def _columns(names: Names) -> Sequence[Column[Incident]]:
     return (
         (">NO", "number"),
-        ("BEGAN", "from_time"),
+        ("BEGAN", lambda it: f"≤ {when(it.from_time)}" if it.from_snapshot else it.from_time),
         (">LASTED", lambda it: "still going" if it.to_time is None else lasted(it.to_time - it.from_time)),
         ("WHAT", lambda it: f"{it.what} {short_name(it.directory_id, names)}" if it.directory_id else it.what),
         (">REPLICAS", "replicas_taken"),
@@ -180,8 +181,13 @@ def _state(incident: Incident) -> str:
     """Whether it goes on. A disk that is not back is not over, even if no replica misses it any more."""
     if incident.to_time is None:
         return "still going on"
-    span = lasted(incident.to_time - incident.from_time)
-    return f"no replica offline after {span}" if incident.ending.startswith("not back") else f"over after {span}"
+    span = _at_least(incident, incident.to_time - incident.from_time)
+    return f"no replica offline after {span}" if incident.ending.startswith("not ") else f"over after {span}"
+
+
+def _at_least(incident: Incident, span: timedelta) -> str:
+    """The time since its beginning, of which a snapshot tells only the end."""
+    return f"at least {lasted(span)}" if incident.from_snapshot else lasted(span)
 
 
 def incident_losses_in_words(lost: Sequence[str], away: Sequence[str], lacking: Sequence[str]) -> list[str]:

@@ -306,6 +306,53 @@ def test_broker_that_was_down_before_the_snapshot_is_a_story_without_a_beginning
     assert incident.from_snapshot
 
 
+def _snapshot_at(offset: int, *records: Record) -> list[Entry]:
+    return [replace(entry, offset=offset, snapshot_index=n) for n, entry in enumerate(as_entries(*records))]
+
+
+def test_broker_that_was_unregistered_before_the_snapshot_is_told_by_its_replicas(tmp_path: Path) -> None:
+    """Cause: no record of the lake has the broker, so no incident began, and the answer was that no broker failed."""
+    snapshot = _snapshot_at(9, register(2, C), *BEGINNING[2:5])
+    back = as_entries(register(1, A, B, epoch=9, fenced=True), change(1, epoch=9, fenced=-1), first=10)
+    write_lake(tmp_path / "lake", snapshot, back)
+    (missing,) = incidents(Lake.open(tmp_path / "lake", 9))
+    assert summary(missing)[:7] == ("broker 1: unregistered", "", 9, None, 2, 0, 2)
+    assert missing.from_snapshot
+    assert [event.what for event in missing.events] == ["not registered, says a snapshot", "2 replicas offline"]
+    assert missing.advice.startswith("start broker 1 again")
+    (over,) = incidents(Lake.open(tmp_path / "lake"))
+    assert (over.to_offset, over.ending) == (11, f"came back with directories {A}, {B}")
+
+
+def test_times_since_a_snapshot_are_told_as_the_least_that_passed(tmp_path: Path) -> None:
+    """Cause: a broker down for hours before the snapshot was told to be over after the seconds since."""
+    stopping = replace(register(1, A, fenced=True), in_controlled_shutdown=True)  # type: ignore[type-var]
+    snapshot = _snapshot_at(9, stopping, register(2, C), *BEGINNING[2:4])
+    back = as_entries(register(1, A, epoch=9), first=10)
+    write_lake(tmp_path / "lake", snapshot, [replace(entry, time=5_000_000) for entry in back])
+    run = CliRunner().invoke(application(["incidents"]), ["incidents", "--lake", str(tmp_path / "lake")])
+    assert "offline is at least 4.7 s: broker 1: stopped." in run.stdout
+    assert " 1  ≤ 1970-01-01 00:00:00.300Z " in run.stdout
+    assert "1. broker 1: stopped: over after at least 4.7 s; " in run.stdout
+    assert "shutdown began before this snapshot" in run.stdout
+
+
+def test_incident_that_was_over_ended_then_at_every_later_offset(tmp_path: Path) -> None:
+    """Cause: the newest event after its end, or a disk that came back later, became the end."""
+    story = (
+        *(register(1, A, B), register(2, C), change(1, B), register(1, B, epoch=3, process=2)),
+        *(TopicRecord(name="t", topic_id=TOPIC), made(0, (1, B)), change(1, epoch=3, fenced=1)),
+        moved(0, replicas=(2,), isr=(2,), leader=2, directories=(C,)),  # offset 7
+        UnregisterBrokerRecord(broker_id=1, broker_epoch=3),
+        register(1, A, B, epoch=9, process=3, fenced=True),
+        change(1, epoch=9, fenced=-1),
+    )
+    lake(tmp_path, beginning=story)
+    for offset in range(8, len(story)):
+        ends = {it.what: it.to_offset for it in incidents(Lake.open(tmp_path / "lake", offset))}
+        assert ends == {"broker 1: directory failed": 3, "broker 1: restarted": 3, "broker 1: lost": 8}
+
+
 def test_broker_that_a_snapshot_knows_no_more_is_unregistered_at_or_before(tmp_path: Path) -> None:
     snapshot = [
         replace(entry, offset=20, snapshot_index=index)
