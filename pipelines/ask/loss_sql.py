@@ -97,7 +97,8 @@ def _doubtful(lake: Lake, assignments: str) -> str:
 
     A replica whose directory changes surely keeps its copy if the old directory (or the new one, if the old one was
     unknown) was online all the time; while its broker is fenced, until it registers or is unfenced (R-COPY-12). A
-    replica without a directory is in doubt once a directory of its broker leaves.
+    replica without a directory is in doubt once a directory of its broker leaves. One in LOST has lost its copy
+    (R-COPY-6), also where the lake begins.
     """
     ((first_end, last_end),) = lake.query("SELECT min(at_offset), max(at_offset) FROM loss_ends")
     return f"""
@@ -151,6 +152,8 @@ def _doubtful(lake: Lake, assignments: str) -> str:
          AND (a.to_offset IS NULL OR e.at_offset <= a.to_offset)
     WHERE a.kind IN ('unassigned', 'migrating') AND a.from_offset < {last_end or 0}
       AND (a.to_offset IS NULL OR a.to_offset >= {first_end or 0})
+    UNION ALL
+    SELECT topic_id, partition, broker_id, from_offset, from_offset FROM {assignments} WHERE kind = 'lost'
     UNION ALL
     SELECT a.topic_id, a.partition, a.broker_id, a.from_offset, coalesce(a.to_offset, 9223372036854775807)
     FROM {assignments} a

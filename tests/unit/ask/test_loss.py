@@ -13,23 +13,34 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from jbod_model.formats.codec import encode
-from jbod_model.formats.log import LogEntry, LogReader, MetadataLog
-from jbod_model.formats.records import PartitionRecord, Record, RegisterBrokerRecord, TopicRecord, VersionedRecord
-from jbod_model.ids import Uuid
+from jbod_model.formats.log import LogEntry, LogReader, MetadataLog, write_snapshot
+from jbod_model.formats.records import (
+    NoOpRecord,
+    PartitionRecord,
+    Record,
+    RegisterBrokerRecord,
+    TopicRecord,
+    VersionedRecord,
+)
+from jbod_model.ids import KAFKA_IDS, Uuid
 from jbod_model.loss.copies import Copy, Left, Loss
 from jbod_model.loss.fate import Fate
 from jbod_model.loss.log import Key, fates
+from jbod_model.replay.image import Image, snapshot_records
 from lab.conformance.trace import recorded_records
 from pipelines.ask.loss import Followed, followed
 from pipelines.lake.reader import Lake
+from tests.support.images import brokers, images, one_topic
+from tests.support.images import partition as placed
 from tests.support.lakes import in_memory
 from tests.support.logs import Entry
 from tests.support.paths import KAFKAS, TRACES, metadata_dir
 from tests.support.volume import amount, rare, sampled
+from tests.support.written import TIME
 from tests.unit.check.story import Story, disk, topic_id
 from tests.unit.fold.histories import LAST, histories, write_log
 from tests.unit.model.loss.loss_operations import (
@@ -51,6 +62,7 @@ from tests.unit.model.loss.loss_restarts import MORE
 from tests.unit.model.loss.loss_world import World
 from tests.unit.model.loss.test_loss_property import SEEDS
 
+A, C = Uuid(1, 1000), Uuid(2, 1000)
 Losses = Mapping[tuple[str, int], tuple[Loss, ...]]
 
 
@@ -115,6 +127,18 @@ def test_losses_after_a_snapshot_in_the_place_of_unread_records_are_those_of_the
     assert of_engine(lake, offset) == {
         (str(key[0]), key[1]): fate.losses for key, fate in fate_of.items() if fate.losses
     }
+
+
+@settings(max_examples=amount(8, 50), deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(images())
+@example(one_topic(placed((1, KAFKA_IDS.lost), (2, C), isr=(1,), leader=-1), registered=brokers((A,), (C,))))
+def test_losses_since_the_snapshot_that_a_log_begins_with_are_those_of_the_model(image: Image) -> None:
+    """Cause: a replica in LOST has no directory before in such a log, and a large lake did not look at it."""
+    with tempfile.TemporaryDirectory() as made:
+        write_snapshot(Path(made), snapshot_records(image), end_offset=10, epoch=1, timestamp=TIME)
+        write_log(Path(made), [[VersionedRecord(NoOpRecord(), 0)]], base_offset=10)
+        *_, (offset, expected) = of_model(Path(made))
+        assert of_engine(in_memory(entries_of(Path(made))), offset) == expected
 
 
 def trace_batches(name: str, most: int) -> Iterator[tuple[VersionedRecord, ...]]:
