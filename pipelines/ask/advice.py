@@ -176,12 +176,6 @@ def take_copy_out(broker: int, directory: str, holder: int) -> Advice:
     return Advice(Action.LOOK, text, broker, (directory,))
 
 
-def compare_ids(broker: int, directory: str) -> Advice:
-    """The broker never registered the directory."""
-    text = "compare the meta.properties of that broker's disks with this id (jbod disks)"
-    return Advice(Action.LOOK, text, broker, (directory,))
-
-
 def wait_for_registration(broker: int, directory: str) -> Advice:
     """A process of the broker reported the directory, and has not registered."""
     text = f"wait until broker {broker} registers, and ask again; if it does not, its log says why"
@@ -192,6 +186,11 @@ def find_failed(broker: int) -> Advice:
     """The replicas are in LOST, and have no last copy."""
     text = "run jbod disks on that broker to find the failed directory; repair or replace the disk"
     return Advice(Action.REPLACE, text, broker)
+
+
+def wait_for_report(broker: int) -> Advice:
+    """By the KIP, a replica whose directory no record names is offline."""
+    return Advice(Action.LOOK, "wait until the broker reports where they are: jbod assignments", broker)
 
 
 # INCIDENTS

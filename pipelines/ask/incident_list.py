@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from jbod_model.errors import UsageError
+from jbod_model.ids import ID_TABLES, IdTable, Uuid
 from pipelines.ask.advice import (
     Advice,
     Advised,
     compare_and_mount,
+    find_failed,
     mount_or_reassign,
     repair_or_replace,
     see_if_back,
     wait_for_registration,
+    wait_for_report,
 )
 from pipelines.ask.incidents_effects import NO_LEADER, Effects, LeaderLoss, Outage, effects, leader_losses, outages
 from pipelines.ask.incidents_failures import (
@@ -171,6 +174,7 @@ class _State:
     last: LastCopies
     fenced: Mapping[int, bool]
     """The registered brokers, and whether each is fenced."""
+    ids: IdTable
 
     def steps(self, kind: str, broker: int, directory: str | None) -> Sequence[Advice]:
         """What to do about an incident that lasts."""
@@ -187,13 +191,16 @@ class _State:
             ordinary = mount_or_reassign(broker, directory, self.last.twice(broker, directory), running=running)
         elif kind == "directory not registered":
             ordinary = wait_for_registration(broker, directory)
-        else:
+        elif (kind_of_id := self.ids.kind(Uuid.parse(directory))) == "assigned":
             ordinary = compare_and_mount(broker, directory)
+        else:
+            ordinary = find_failed(broker) if kind_of_id == "lost" else wait_for_report(broker)
         return self.last.about_directory(broker, ordinary, running=running)
 
 
 def _state(lake: Lake, last: LastCopies) -> _State:
-    return _State(last, dict(lake.query(f"SELECT broker_id, fenced FROM {lake.at('brokers')}")))
+    fenced = dict(lake.query(f"SELECT broker_id, fenced FROM {lake.at('brokers')}"))
+    return _State(last, fenced, ID_TABLES[lake.published.ids])
 
 
 def _incident(number: int, story: Story, done: Effects, state: _State) -> Incident:

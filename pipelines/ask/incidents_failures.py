@@ -149,7 +149,7 @@ CAUSES = {
     "directory gone": "the broker came back without it: not mounted, failed while the broker was down, or taken out of "
     "log.dirs",
     "directory unknown": "replicas are offline in it, but the lake does not know that the broker ever had it: it "
-    "failed before the oldest snapshot, or the replicas are marked LOST",
+    "failed before the oldest snapshot, or the id is a reserved one: LOST, or by the KIP's rules UNASSIGNED",
     "directory not registered": "a new process of the broker reported replicas in it before it registered: until then "
     "they count as offline",
     "broker stopped": "it was shut down in order",

@@ -8,11 +8,12 @@ from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
+from jbod_model.ids import ID_TABLES
 from pipelines.ask.advice import (
     Action,
     Advice,
     Advised,
-    compare_ids,
+    compare_and_mount,
     few,
     find_failed,
     mount_or_reassign,
@@ -21,6 +22,7 @@ from pipelines.ask.advice import (
     steps_in_words,
     take_copy_out,
     wait_for_registration,
+    wait_for_report,
 )
 from pipelines.ask.configs import unseen_disks
 from pipelines.ask.json_values import DatedAnswer, jsonable
@@ -301,9 +303,11 @@ def causes(
     """
     groups: dict[tuple[str, int, str | None], list[OfflineReplica]] = {}
     ends = _directory_ends(lake) if replicas else {}
+    ids = ID_TABLES[lake.published.ids]
+    nowhere = {str(ids.unassigned), str(ids.migrating)}
     for replica in replicas:
         end = ends.get(replica.directory_id)
-        alone = replica.reason == "directory offline"
+        alone = replica.reason == "directory offline" and replica.directory_id not in nowhere
         elsewhere = end is not None and end.ended_by is None and end.holder != replica.broker_id
         before = end is not None and (elsewhere or end.ended_by in LEFT_BEFORE) and replica.reason in BROKER_STATES
         directory = replica.directory_id if alone or before else None
@@ -320,13 +324,16 @@ def causes(
             state = "was shut down in order"
         if directory is not None:
             finding, steps = _about_directory(
-                broker, directory, ends.get(directory), state, last, starting=broker in begun
+                broker, directory, ends.get(directory), state, last, starting=broker in begun, first=lake.first
             )
         elif reason == "broker fenced":
             finding, steps = _about_fenced(broker, broker in stopping, last)
         elif reason == "broker missing":
             finding = f"broker {broker} is not registered: it was unregistered, or never joined"
             steps = last.about_missing(broker)
+        elif reason == "directory offline":
+            finding = f"no record says in which directory of broker {broker} these replicas are: offline by the KIP"
+            steps = [wait_for_report(broker)]
         else:
             finding = f"broker {broker} said these replicas were in a directory that failed, not in which"
             steps = last.about_directory(broker, find_failed(broker), running=True)
@@ -389,16 +396,19 @@ class _End(NamedTuple):
 
 
 def _about_directory(
-    broker: int, directory: str, end: _End | None, state: str, last: LastCopies, *, starting: bool
+    broker: int, directory: str, end: _End | None, state: str, last: LastCopies, *, starting: bool, first: int
 ) -> tuple[str, Sequence[Advice]]:
-    """``state``: what the broker does; ``starting``: a process of it reported that has not registered yet."""
+    """``state``: what the broker does; ``starting``: a process of it reported that has not registered yet; ``first``:
+    the lake's first offset."""
     running = state == "runs"
     if end is None and starting:
         finding = f"a new process of broker {broker} reported directory {directory}, and has not registered yet"
         return finding, last.about_directory(broker, wait_for_registration(broker, directory), running=False)
     if end is None:
-        finding = f"broker {broker} never registered directory {directory}"
-        return finding, last.about_directory(broker, compare_ids(broker, directory), running=running)
+        finding = f"no record has directory {directory} online on broker {broker}"
+        if first:
+            finding += f": it may have failed before offset {first}, where the history begins"
+        return finding, last.about_directory(broker, compare_and_mount(broker, directory), running=running)
     if end.ended_by is None:
         finding = f"directory {directory} is now on broker {end.holder}"
         ordinary = put_back(broker, directory, end.holder)

@@ -123,6 +123,7 @@ def _histories(lake: Lake, topic: str, of: str, losses: Iterable[DataLoss]) -> l
     ends = lake.times([loss.until_offset for own in lost.values() for loss in own if loss.until_offset is not None])
     ids = ID_TABLES[lake.published.ids]
     names = {str(ids.unassigned): "unassigned", str(ids.lost): "lost", str(ids.migrating): "migrating"}
+    snapshots = {*lake.snapshots}
     answer = []
     for number, own in states.items():
         # A change of the partition comes before its effects on replicas and data.
@@ -132,6 +133,7 @@ def _histories(lake: Lake, topic: str, of: str, losses: Iterable[DataLoss]) -> l
             *_loss_events(own, lost[number], ends),
         ]
         events.sort(key=lambda event: event.offset)
+        events = [_seen_in(event) if event.offset in snapshots else event for event in events]
         answer.append(PartitionHistory(f"{topic}-{number}", own, spells[number], events))
     return answer
 
@@ -237,15 +239,24 @@ def _state_events(states: Sequence[State], names: _Wording, missed: set[int]) ->
         yield from _removed(before, missed)
 
 
+_FIRST_SEEN, _GONE = "found in a snapshot", "gone by this snapshot"
+
+
+def _seen_in(event: RecordedEvent) -> RecordedEvent:
+    """An event that a snapshot tells: it happened at its offset, or before."""
+    names_it = event.what.startswith((_FIRST_SEEN, _GONE))
+    return event if names_it else event._replace(what=f"{event.what} (at or before this snapshot)")
+
+
 def _removed(last: State, missed: set[int]) -> Iterator[RecordedEvent]:
     if last.to_offset is not None and last.to_time is not None:
         unseen = last.to_offset in missed
-        what = "gone by this snapshot: when it was removed was never read" if unseen else "removed with its topic"
+        what = f"{_GONE}: when it was removed was never read" if unseen else "removed with its topic"
         yield RecordedEvent(last.to_offset, last.to_time, what)
 
 
 def _created(state: State, names: _Wording) -> Iterator[str]:
-    verb = "found in a snapshot" if state.from_snapshot else "created"
+    verb = _FIRST_SEEN if state.from_snapshot else "created"
     where = ", ".join(
         f"{broker} in {names.name(directory)}"
         for broker, directory in zip(state.replicas, state.directories, strict=True)

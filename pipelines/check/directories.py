@@ -24,7 +24,7 @@ UNKNOWN_DIRECTORY = Check(
                CASE WHEN o.owner IS NOT NULL THEN concat('is on broker ', CAST(o.owner AS VARCHAR),
                     CASE WHEN w.ended_by IS NULL THEN ', and no record has it on this one' ELSE '' END)
                     WHEN w.ended_by = 'failed' THEN 'failed while the broker ran'
-                    WHEN w.ended_by IS NULL THEN 'was never registered by the broker'
+                    WHEN w.ended_by IS NULL THEN 'is in no registration of the broker that is known'
                     ELSE 'is gone since the broker registered again' END AS what,
                coalesce(k.keep, concat(coalesce(k.before_restart || '; then ', ''), CASE
                    WHEN o.owner IS NOT NULL AND w.ended_by IS NULL THEN concat('leave the disk of broker ',

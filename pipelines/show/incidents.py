@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from operator import attrgetter
 
 from pipelines.ask.incident_list import Details, Incident
-from pipelines.ask.incidents_effects import LeaderLoss
+from pipelines.ask.incidents_effects import LeaderLoss, Outage
 from pipelines.ask.lost_data import LOST, MAY_LACK
 from pipelines.ask.moves import RECREATED, RETURNED, UNDECIDED, Asking, Move, MoveCounts
 from pipelines.lake.names import Names
@@ -270,13 +270,19 @@ def show_details(out: Screen, answer: Details, chosen: Chosen, time: datetime, e
                 ("PARTITION", partition_name),
                 ("BROKER", "broker_id"),
                 ("DIRECTORY", "directory_id"),
-                ("FROM", lambda outage: f"{outage.from_offset}{' (before, too)' if outage.already else ''}"),
+                ("FROM", lambda outage: _since(answer.incident, outage)),
                 ("TO", lambda outage: "still" if outage.to_offset is None else outage.to_offset),
                 (">OFFLINE FOR", lambda outage: lasted((outage.to_time or time) - outage.from_time)),
             ),
             chosen.rows,
             every or chosen.wanted.orders,
         )
+
+
+def _since(incident: Incident, outage: Outage) -> str:
+    if incident.from_snapshot and outage.from_offset == incident.from_offset:
+        return f"≤ {outage.from_offset}"
+    return f"{outage.from_offset}{' (before, too)' if outage.already else ''}"
 
 
 def _next(loss: LeaderLoss, time: datetime) -> tuple[str, str | None, str | None]:

@@ -335,7 +335,7 @@ def _already(failure: Already) -> str:
         "deregistered": f"its broker came back without it{at}",
         "unregistered": f"its broker was unregistered{at}",
         "moved": f"its disk is in another broker{since}",
-        "unknown": "its broker never registered it",
+        "unknown": "no record has it online on its broker",
     }.get(failure.state, f"it went{at}")
     where = "on" if failure.place.directory_id is None else "in"
     left = (

@@ -470,7 +470,25 @@ def test_replica_whose_directory_changed_in_a_gap_is_not_said_to_have_moved(tmp_
     later = (broker(1, B, epoch=4), TopicRecord(name="orders", topic_id=TOPIC), partition(1, 2, dirs=(B, C)))
     write_lake(tmp_path / "lake", entries(*FAILURE), entries(*later, snapshot_at=19))
     events = [event.what for event in history(Lake.open(tmp_path / "lake"), "orders-0").events if event.offset == 19]
-    assert f"replica on 1 is in {B} (was {A}): moved, or recreated empty, which was never read" in events
+    never_read = "moved, or recreated empty, which was never read (at or before this snapshot)"
+    assert f"replica on 1 is in {B} (was {A}): {never_read}" in events
+
+
+def test_events_that_only_a_snapshot_tells_are_told_as_of_its_offset_or_before(tmp_path: Path) -> None:
+    """Cause: what happened before the history begins, or in a gap of it, was told to be of the snapshot's offset."""
+    known = (broker(1, A, B), broker(2, C), TopicRecord(name="orders", topic_id=TOPIC))
+    fenced = (broker(1, A, B, fenced=True), *known[1:], partition(1, 2, dirs=(A, C)))
+    elected = (*known, partition(2, 1, dirs=(C, A)))
+    write_lake(tmp_path / "lake", entries(*fenced, snapshot_at=9), entries(*elected, snapshot_at=19))
+    first_seen, offline_before, *in_gap = history(Lake.open(tmp_path / "lake"), "orders-0").events
+    assert first_seen.what.startswith("found in a snapshot as topic ") and first_seen.what.endswith("; leader 1")
+    assert offline_before[::2] == (9, "replica on 1 is offline: broker fenced (at or before this snapshot)")
+    assert [event.what for event in in_gap] == [
+        "replicas in another order: [1,2] -> [2,1] (at or before this snapshot)",
+        "leader 1 -> 2 (leader epoch 0) (at or before this snapshot)",
+        "isr [1,2] -> [2,1] (at or before this snapshot)",
+        "replica on 1 is offline no more (at or before this snapshot)",
+    ]
 
 
 def test_partition_that_a_snapshot_has_without_a_leader_has_none_since_then(tmp_path: Path) -> None:

@@ -27,8 +27,10 @@ from jbod_model.formats.records import (
     UnregisterBrokerRecord,
 )
 from jbod_model.ids import KAFKA_IDS, Uuid
+from jbod_model.profiles import PROFILES
 from pipelines.ask.incident_list import Incident, details, incidents
 from pipelines.ask.moves import moves
+from pipelines.ask.offline_replicas import offline
 from pipelines.cli.main import application
 from pipelines.lake.reader import Lake
 from pipelines.show.incidents import show_story
@@ -366,6 +368,7 @@ def test_broker_that_a_snapshot_knows_no_more_is_unregistered_at_or_before(tmp_p
 
 
 def test_directory_that_was_gone_before_the_snapshot_is_told_by_its_replicas(tmp_path: Path) -> None:
+    """Cause: offline told that the broker never registered it, and most logs begin with a snapshot."""
     snapshot = [
         replace(entry, offset=20, snapshot_index=index)
         for index, entry in enumerate(as_entries(register(1, B), register(2, C), *BEGINNING[2:5]))
@@ -373,6 +376,10 @@ def test_directory_that_was_gone_before_the_snapshot_is_told_by_its_replicas(tmp
     write_lake(tmp_path / "lake", snapshot, as_entries(register(1, A, B, epoch=9, process=2), first=21))
     (early,) = incidents(Lake.open(tmp_path / "lake", at_offset=20))
     assert summary(early)[:7] == ("broker 1: directory unknown", str(A)[:4], 20, None, 1, 0, 1)
+    (cause,) = offline(Lake.open(tmp_path / "lake", at_offset=20)).causes
+    failed = f"no record has directory {A} online on broker 1: it may have failed before offset 20"
+    assert cause.finding == f"{failed}, where the history begins"
+    assert cause.advice == early.advice
     assert early.from_snapshot
     assert early.events == ((20, early.from_time, "1 replica offline"),)
     later = incidents(Lake.open(tmp_path / "lake"))[0]
@@ -399,6 +406,19 @@ def test_replica_marked_lost_is_a_story_without_a_directory_that_is_known(tmp_pa
     (incident,) = incidents(lake(tmp_path, moved(0, directories=(lost, C)), beginning=BEGINNING[:5]))
     assert summary(incident)[:5] == ("broker 1: directory unknown", str(lost)[:4], 5, None, 1)
     assert not incident.from_snapshot
+    assert incident.advice.startswith("run jbod disks on that broker to find the failed directory")
+
+
+def test_replica_that_no_record_places_is_told_so_where_the_kip_has_it_offline(tmp_path: Path) -> None:
+    """Cause: the reserved id was told to be of a disk that the broker had not registered."""
+    unassigned = KAFKA_IDS.unassigned
+    placed = as_entries(*BEGINNING[:5], moved(0, directories=(unassigned, C)))
+    write_lake(tmp_path / "lake", placed, profile=PROFILES["kip858"])
+    (cause,) = offline(Lake.open(tmp_path / "lake")).causes
+    assert cause.finding == "no record says in which directory of broker 1 these replicas are: offline by the KIP"
+    (incident,) = incidents(Lake.open(tmp_path / "lake"))
+    assert summary(incident)[:5] == ("broker 1: directory unknown", str(unassigned)[:4], 5, None, 1)
+    assert incident.advice == cause.advice == "wait until the broker reports where they are: jbod assignments"
 
 
 def test_many_incidents_are_a_table_and_the_stories_of_those_that_go_on(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ CASES: dict[str, Case] = {
         .topic("w", {1: "b"}),
         {
             "u-0 on broker 2": ("critical", "failed while the broker ran"),
-            "u-1 on broker 2": ("critical", "was never registered by the broker"),
+            "u-1 on broker 2": ("critical", "is in no registration of the broker that is known"),
             "v-1 on broker 1": ("critical", "is on broker 3, and no record has it on this one"),
             "w-0 on broker 1": ("critical", "is gone since the broker registered again"),
         },
