@@ -149,7 +149,7 @@ def _stories(lake: Lake) -> list[Story]:
     rows = lake.query(
         f"""
         SELECT broker_id, CASE WHEN reason LIKE 'directory%' THEN directory_id END AS directory, min(from_offset),
-               epoch_us(min(from_time)), arg_min(from_snapshot, from_offset)
+               epoch_us(arg_min(from_time, from_offset)), arg_min(from_snapshot, from_offset)
         FROM {lake.until("offline_replicas")}
         WHERE reason LIKE 'directory%' OR (reason = 'broker missing' AND from_snapshot) GROUP BY ALL
         ORDER BY broker_id, directory

@@ -102,7 +102,8 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
     rows = lake.query(
         f"""
         SELECT story, count(*), count(*) FILTER (already), count(*) FILTER (to_offset IS NULL),
-               max(coalesce(epoch_us(to_time), {now}) - epoch_us(from_time)), max(to_offset), epoch_us(max(to_time))
+               greatest(max(coalesce(epoch_us(to_time), {now}) - epoch_us(from_time)), 0), max(to_offset),
+               epoch_us(arg_max(to_time, to_offset))
         FROM incident_outages GROUP BY story
         """
     )
@@ -114,8 +115,9 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
     rows = lake.query(
         f"""
         WITH {_losses(lake, stories)}
-        SELECT story, successor, count(*), min(x), epoch_us(min(x_time)), count(*) FILTER (again IS NULL),
-               max(coalesce(epoch_us(again_time), {now}) - epoch_us(x_time)), max(again), epoch_us(max(again_time))
+        SELECT story, successor, count(*), min(x), epoch_us(arg_min(x_time, x)), count(*) FILTER (again IS NULL),
+               greatest(max(coalesce(epoch_us(again_time), {now}) - epoch_us(x_time)), 0), max(again),
+               epoch_us(arg_max(again_time, again))
         FROM losses GROUP BY story, successor ORDER BY story, successor
         """
     )
@@ -128,7 +130,7 @@ def effects(lake: Lake, stories: Sequence[Story], lost: Sequence[DataLoss] = ())
             counts.led_again = None if leaderless else (again, time_of(again_time))
     rows = lake.query(
         f"""
-        SELECT story, count(*), min(at_offset), epoch_us(min(at_time))
+        SELECT story, count(*), min(at_offset), epoch_us(arg_min(at_time, at_offset))
         FROM {directory_changes(lake)} c JOIN incident_stories t ON t.place = c.broker_id || '/' || c.source
         WHERE c.meaning = '{RECREATED}' AND decided_offset >= t.since AND decided_offset < until GROUP BY story
         """
@@ -242,17 +244,18 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
         counted AS (
             SELECT *, sum(other) OVER (PARTITION BY topic_id, partition, broker_id ORDER BY from_offset) AS stretch,
                    CASE WHEN bool_and(to_offset IS NOT NULL) OVER chain THEN max(to_offset) OVER chain END AS chain_end,
-                   CASE WHEN bool_and(to_offset IS NOT NULL) OVER chain THEN max(to_time) OVER chain END AS chain_time
+                   CASE WHEN bool_and(to_offset IS NOT NULL) OVER chain THEN arg_max(to_time, to_offset) OVER chain
+                        END AS chain_time
             FROM marked WINDOW chain AS (PARTITION BY topic_id, partition, broker_id, chain)
         ),
         stretches AS (
             SELECT topic_id, topic, partition, broker_id, arg_min(directory_id, from_offset) AS directory_id,
                    arg_min(goes_on, from_offset) AS already, min(from_offset) AS from_offset,
-                   min(from_time) AS from_time,
+                   arg_min(from_time, from_offset) AS from_time,
                    CASE WHEN NOT of_broker THEN any_value(chain_end)
                         WHEN bool_and(to_offset IS NOT NULL) THEN max(to_offset) END AS to_offset,
                    CASE WHEN NOT of_broker THEN any_value(chain_time)
-                        WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time, of_broker
+                        WHEN bool_and(to_offset IS NOT NULL) THEN arg_max(to_time, to_offset) END AS to_time, of_broker
             FROM counted GROUP BY topic_id, topic, partition, broker_id, chain, stretch, of_broker
             UNION ALL
             SELECT topic_id, topic, partition, broker_id, directory_id, false, from_offset, from_time, to_offset,
@@ -268,9 +271,9 @@ def _select_outages(lake: Lake, stories: Sequence[Story]) -> None:
         )
         SELECT story, start, leaders_from, topic_id, topic, partition, broker_id,
                arg_min(directory_id, from_offset) AS directory_id, arg_min(already, from_offset) AS already,
-               min(from_offset) AS from_offset, min(from_time) AS from_time,
+               min(from_offset) AS from_offset, arg_min(from_time, from_offset) AS from_time,
                CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_offset) END AS to_offset,
-               CASE WHEN bool_and(to_offset IS NOT NULL) THEN max(to_time) END AS to_time
+               CASE WHEN bool_and(to_offset IS NOT NULL) THEN arg_max(to_time, to_offset) END AS to_time
         FROM placed s JOIN stories t ON s.place = t.place AND s.from_offset >= start AND s.from_offset < next_start
         GROUP BY story, start, leaders_from, topic_id, topic, partition, broker_id
         """

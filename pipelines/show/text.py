@@ -353,7 +353,7 @@ def about(seconds: float | None) -> str:
 
 def lasted(span: timedelta) -> str:
     """``14 ms``, ``6.5 s``, ``3 min 20 s``, ``2 h 5 min``, ``6 d 2 h``: two units, rounded down."""
-    seconds = span.total_seconds()
+    seconds = max(span.total_seconds(), 0)  # another controller's clock may be behind
     if seconds < 1:
         return f"{round(seconds * 1000)} ms"
     if seconds < 60:

@@ -286,6 +286,18 @@ def test_unregistered_broker_is_over_when_its_replicas_are_elsewhere(tmp_path: P
     assert over.ending == "unregistered"
 
 
+def test_times_are_those_of_the_records_where_a_later_controllers_clock_is_behind(tmp_path: Path) -> None:
+    """Cause: the latest time stood beside the newest offset, and a replica was offline for less than nothing."""
+    records = (*BEGINNING[:5], change(1, fenced=1), moved(0, replicas=(2,), isr=(2,), leader=2, directories=(C,)))
+    times = (0, 0, 0, 0, 0, 9_000_000, 8_000_000, 5_000_000)
+    entries = as_entries(*records, change(1, fenced=-1))
+    write_lake(tmp_path / "lake", [replace(entry, time=time) for entry, time in zip(entries, times, strict=True)])
+    (incident,) = incidents(Lake.open(tmp_path / "lake"))
+    time_of = {event.offset: event.time.timestamp() for event in incident.events}
+    assert (time_of[5], time_of[7]) == (9, 5)
+    assert (incident.replicas_taken, incident.longest_offline) == (2, timedelta())
+
+
 def test_topic_that_is_deleted_ends_what_was_missing_of_it(tmp_path: Path) -> None:
     stories = incidents(lake(tmp_path, RemoveTopicRecord(topic_id=TOPIC)))
     assert summary(stories[0])[2:7] == (6, 7, 1, 0, 0)
