@@ -340,7 +340,7 @@ def test_broker_that_was_unregistered_before_the_snapshot_is_told_by_its_replica
 
 def test_times_since_a_snapshot_are_told_as_the_least_that_passed(tmp_path: Path) -> None:
     """Cause: a broker down for hours before the snapshot was told to be over after the seconds since."""
-    stopping = replace(register(1, A, fenced=True), in_controlled_shutdown=True)  # type: ignore[type-var]
+    stopping = replace(register(1, A, fenced=True), in_controlled_shutdown=True)  # type: ignore[call-arg]
     snapshot = _snapshot_at(9, stopping, register(2, C), *BEGINNING[2:4])
     back = as_entries(register(1, A, epoch=9), first=10)
     write_lake(tmp_path / "lake", snapshot, [replace(entry, time=5_000_000) for entry in back])
