@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from jbod_model.formats.codec import decode
 from jbod_model.formats.metadata_version import LEVELS, METADATA_VERSION, directories_supported, level_text
@@ -25,7 +25,9 @@ MIN_ISR = "min.insync.replicas"
 TIERED = "remote.storage.enable"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 _SETTINGS = (MIN_ISR, TIERED, UNCLEAN_ELECTION)
-_TOPIC, _BROKER = 2, 4
+TOPIC, _BROKER = 2, 4
+ALL_BROKERS = _BROKER, ""
+"""The resource with the dynamic default of all brokers."""
 _PRE_MIGRATION = 2
 """The state of a migration from ZooKeeper that waits for its brokers (``ZkMigrationState``)."""
 _Record = TypeVar("_Record", bound=Record)
@@ -91,7 +93,7 @@ def forgotten(lake: Lake, topic: str) -> str:
 def setting(lake: Lake, name: str) -> ConfigValues:
     """The values of one topic configuration of ``_SETTINGS``."""
     values: dict[tuple[int, str], str] = {}
-    for _, scope, value in _changes(lake, name):
+    for _, scope, value in changes(lake, name):
         if scope is None:
             values.clear()
         elif value is None:
@@ -99,8 +101,8 @@ def setting(lake: Lake, name: str) -> ConfigValues:
         else:
             values[scope] = value
     return ConfigValues(
-        {topic: value for (kind, topic), value in values.items() if kind == _TOPIC},
-        values.get((_BROKER, "")),
+        {topic: value for (kind, topic), value in values.items() if kind == TOPIC},
+        values.get(ALL_BROKERS),
         {int(broker): value for (kind, broker), value in values.items() if kind == _BROKER and broker.isdecimal()},
     )
 
@@ -124,36 +126,27 @@ def tiered_topics(lake: Lake) -> frozenset[str]:
     return frozenset(topic for topic, value in setting(lake, TIERED).topics.items() if is_true(value))
 
 
-@dataclass(frozen=True)
-class ConfigChange:
+class ConfigChange(NamedTuple):
     """A change of a topic configuration: it is set or removed, its topic is removed, or a snapshot replaces all."""
 
     offset: int
-    topic: str | None
-    """"" for the dynamic default of all brokers. None if a snapshot begins."""
+    scope: tuple[int, str] | None
+    """Type and name of the resource: a topic, a broker or ALL_BROKERS. None if a snapshot begins."""
     value: str | None
 
 
 def changes(lake: Lake, name: str) -> list[ConfigChange]:
     """Every change of one topic configuration of ``_SETTINGS`` in log order, including snapshots."""
-    return [
-        ConfigChange(offset, None if scope is None else scope[1], value)
-        for offset, scope, value in _changes(lake, name)
-        if scope is None or scope[0] == _TOPIC or not scope[1]
-    ]
-
-
-def _changes(lake: Lake, name: str) -> list[tuple[int, tuple[int, str] | None, str | None]]:
-    """The same, also of single brokers: offset, type and name of the resource (None: a snapshot begins), and value."""
-    listed: list[tuple[int, tuple[int, str] | None, str | None]] = [(offset, None, None) for offset in lake.snapshots]
+    listed = [ConfigChange(offset, None, None) for offset in lake.snapshots]
     for offset, _, value in _records(lake, ConfigRecord):
         if name.encode() in value:
             record = decode(value, file=lake.path, offset=offset).record
-            if isinstance(record, ConfigRecord) and record.name == name and record.resource_type in (_TOPIC, _BROKER):
-                listed.append((offset, (record.resource_type, record.resource_name), _counting(record)))
-    if any(scope is not None and scope[0] == _TOPIC for _, scope, _ in listed):
-        listed += [(offset, (_TOPIC, topic), None) for offset, topic in _removals(lake)]
-    return sorted(listed, key=lambda change: change[0])
+            if isinstance(record, ConfigRecord) and record.name == name and record.resource_type in (TOPIC, _BROKER):
+                scope = record.resource_type, record.resource_name
+                listed.append(ConfigChange(offset, scope, _counting(record)))
+    if any(scope is not None and scope[0] == TOPIC for _, scope, _ in listed):
+        listed += [ConfigChange(offset, (TOPIC, topic), None) for offset, topic in _removals(lake)]
+    return sorted(listed, key=lambda change: change.offset)
 
 
 def features(lake: Lake) -> dict[str, int]:

@@ -20,7 +20,7 @@ from jbod_model.ids import ID_TABLES, IdTable, Uuid
 from jbod_model.loss.copies import BrokerChanged, Copy, Event, Loss, MinIsrChanged, Registration, Removed, Version
 from jbod_model.loss.fate import Fate
 from jbod_model.replay.registrations import Partition
-from pipelines.ask.configs import MIN_ISR, ConfigChange, changes
+from pipelines.ask.configs import ALL_BROKERS, MIN_ISR, TOPIC, ConfigChange, changes
 from pipelines.ask.loss_sql import candidates, select_rests
 from pipelines.ask.starting import Start, starts
 from pipelines.lake.reader import Lake
@@ -236,22 +236,22 @@ def _min_isr(lake: Lake, topics: Collection[str], default: int) -> dict[str, lis
     every: list[ConfigChange] = []
     own: dict[str, list[ConfigChange]] = {topic: [] for topic in topics}
     for change in changes(lake, MIN_ISR):
-        if not change.topic:
+        if change.scope is None or change.scope == ALL_BROKERS:
             every.append(change)
-        elif change.topic in own:
-            own[change.topic].append(change)
+        elif change.scope[0] == TOPIC and change.scope[1] in own:
+            own[change.scope[1]].append(change)
     steps_of = {}
     for topic in topics:
-        values: dict[str, int] = {}
+        values: dict[tuple[int, str], int] = {}
         steps = {-1: default}
-        for change in sorted([*every, *own[topic]], key=lambda change: change.offset):
-            if change.topic is None:
+        for offset, scope, value in sorted([*every, *own[topic]], key=attrgetter("offset")):
+            if scope is None:
                 values.clear()
-            elif change.value is None:
-                values.pop(change.topic, None)
+            elif value is None:
+                values.pop(scope, None)
             else:
-                values[change.topic] = int(change.value)
-            steps[change.offset] = values.get(topic, values.get("", default))
+                values[scope] = int(value)
+            steps[offset] = values.get((TOPIC, topic), values.get(ALL_BROKERS, default))
         steps_of[topic] = [
             step for step, before in zip(steps.items(), [None, *steps.values()], strict=False) if step[1] != before
         ]

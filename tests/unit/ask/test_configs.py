@@ -10,6 +10,7 @@ import pytest
 from jbod_model.formats.codec import encode
 from jbod_model.formats.records import ConfigRecord, VersionedRecord
 from pipelines.ask.configs import (
+    ALL_BROKERS,
     MIN_ISR,
     TIERED,
     UNCLEAN_ELECTION,
@@ -44,12 +45,12 @@ def test_snapshot_replaces_the_configurations_before_it(tmp_path: Path) -> None:
     lake = Lake.open(tmp_path)
     assert setting(lake, MIN_ISR).topics == {"b": "4", "c": "5", "d": "6"}
     assert changes(lake, MIN_ISR) == [
-        ConfigChange(0, "a", "2"),
-        ConfigChange(1, "b", "3"),
+        ConfigChange(0, (2, "a"), "2"),
+        ConfigChange(1, (2, "b"), "3"),
         ConfigChange(5, None, None),
-        ConfigChange(5, "b", "4"),
-        ConfigChange(5, "c", "5"),
-        ConfigChange(6, "d", "6"),
+        ConfigChange(5, (2, "b"), "4"),
+        ConfigChange(5, (2, "c"), "5"),
+        ConfigChange(6, (2, "d"), "6"),
     ]
 
 
@@ -62,7 +63,7 @@ def test_configurations_that_are_read_together_are_told_apart(name: str, tmp_pat
     )
     lake = Lake.open(tmp_path)
     assert setting(lake, name).topics == {"a": "1"}
-    assert changes(lake, name) == [ConfigChange(0, "a", "1")]
+    assert changes(lake, name) == [ConfigChange(0, (2, "a"), "1")]
 
 
 @pytest.mark.parametrize("value", ["many", "true", "", "0", "-1", "2147483648", "1_0", "\u0663"])
@@ -74,7 +75,11 @@ def test_min_isr_that_brokers_ignore_counts_as_none(value: str, tmp_path: Path) 
     values = min_isr(lake, default=4)
     assert (values.of("a", 9), values.of("b", 9)) == (3, 4)
     assert setting(lake, MIN_ISR).brokers == {}
-    assert changes(lake, MIN_ISR)[1:] == [ConfigChange(1, "", "2"), ConfigChange(2, "", None)]
+    assert changes(lake, MIN_ISR)[1:] == [
+        ConfigChange(1, ALL_BROKERS, "2"),
+        ConfigChange(2, ALL_BROKERS, None),
+        ConfigChange(3, (4, "1"), None),
+    ]
 
 
 def of_node(story: Story, node: str, name: str, value: str) -> Story:
