@@ -137,7 +137,9 @@ class DataLoss(NamedTuple):
     @property
     def holding(self) -> list[LastCopy]:
         """The copies that may: a leader's own copy, and one that was truncated to it, holds none."""
-        return [it for it in (*self.copies, *self.older) if it.overwritten_offset is None and it != self._crashed]
+        return [
+            copy for copy in (*self.copies, *self.older) if copy.overwritten_offset is None and copy != self._crashed
+        ]
 
     @property
     def _crashed(self) -> LastCopy | None:

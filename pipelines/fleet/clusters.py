@@ -72,9 +72,10 @@ def read_fleet(path: Path) -> list[FleetCluster]:
             raise UsageError(f"{path}: cluster {_name(raw) or number}: {problem}") from None
     if not clusters:
         raise UsageError(f"{path}: its patterns match no folder")
+    lakes = [local_path(cluster.lake) for cluster in clusters]
     for what, values in (
         ("name", [cluster.name for cluster in clusters]),
-        ("lake", [lake if "://" in (lake := local_path(it.lake)) else realpath(lake) for it in clusters]),
+        ("lake", [lake if "://" in lake else realpath(lake) for lake in lakes]),
     ):
         if twice := next((value for value in values if values.count(value) > 1), None):
             raise UsageError(f"{path}: two clusters have the {what} {twice}")
