@@ -344,8 +344,9 @@ _TROUBLE = {
     "without_leader": "p.leader = -1",
     "led_from_offline": "list_contains(o.down, p.leader)",
     "all_offline": "len(o.down) = len(p.replicas)",
-    "under_min_isr": "len(p.isr) - coalesce(len(list_intersect(p.isr, o.down)), 0) < "
-    "least(coalesce(m.min_isr, $3), len(p.replicas))",
+    "under_min_isr": "CASE WHEN o.down IS NULL THEN len(p.isr) "
+    "ELSE len(list_filter(p.isr, lambda b: NOT list_contains(o.down, b))) END "
+    "< least(coalesce(m.min_isr, $3), len(p.replicas))",
 }
 """The properties of Troubled in SQL."""
 

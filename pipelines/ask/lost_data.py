@@ -137,9 +137,8 @@ class DataLoss(NamedTuple):
     @property
     def holding(self) -> list[LastCopy]:
         """The copies that may: a leader's own copy, and one that was truncated to it, holds none."""
-        return [
-            copy for copy in (*self.copies, *self.older) if copy.overwritten_offset is None and copy != self._crashed
-        ]
+        every = (*self.copies, *self.older)
+        return [copy for copy in every if copy.overwritten_offset is None and copy != self._crashed]
 
     @property
     def _crashed(self) -> LastCopy | None:
@@ -163,8 +162,6 @@ _HOW = {
     "unregistered": "its broker was unregistered",
     None: "another replica leads without it",
 }
-
-
 _MORE = {LOST: "more was lost at", MAY_LACK: "more may be missing since", UNREACHABLE: "unreachable since"}
 
 
