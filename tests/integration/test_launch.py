@@ -96,12 +96,11 @@ def environment_of(process: Path) -> str:
 def test_replay_that_is_refused_while_the_jvm_starts_leaves_no_folder_and_no_jvm(tmp_path: Path) -> None:
     """Cause: each left an empty folder where temporary files are, or one with the port and the secret of its JVM; or,
     without the folder, a JVM that could not write there and stayed for ever."""
-    temporary, file = tmp_path / "temporary", tmp_path / "file"
+    temporary, lake = tmp_path / "temporary", "/proc/lake"
     temporary.mkdir()
-    file.touch()
     environment = os.environ | {"JBOD_REPLAY__LOAD_BYTES": "0", "TMPDIR": str(temporary)}
-    done = subprocess.run([*REPLAY, "-q", "--lake", f"{file}/lake"], env=environment, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, f"jbod: {file}/lake: Not a directory\n")
+    done = subprocess.run([*REPLAY, "-q", "--lake", lake], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (2, f"jbod: {lake}: No such file or directory\n")
     assert [*temporary.glob("jbod-jvm-*")] == []
     end = time.monotonic() + 60  # what Spark's script began before it ended is soon done
     while any(str(temporary) in environment_of(process) for process in Path("/proc").glob("[0-9]*")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from jbod_model.errors import UsageError
 from pipelines.lake.publish import LakeWriter
 from pipelines.lake.tables import BY_NAME, HISTORY, TABLES
 from pipelines.run.options import Replay
@@ -71,6 +73,17 @@ def test_replay_in_a_session_that_goes_on_leaves_no_table_open(spark: SparkSessi
     gc.collect()
     tables = [thing for thing in gc.get_objects() if isinstance(thing, DeltaTable)]
     assert [table.table_uri for table in tables if str(tmp_path) in table.table_uri] == []
+
+
+def test_older_protobuf_than_spark_was_made_for_is_refused_with_what_to_do(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cause: protobuf 5 met the range of the dependency, and the query ended with a plan of Spark and no reason."""
+    runner = Runner(Replay(str(metadata_dir(KAFKA)), str(tmp_path / "lake")))
+    monkeypatch.delitem(sys.modules, "pyspark.sql.streaming.proto.StateMessage_pb2", raising=False)
+    monkeypatch.setattr("google.protobuf.runtime_version.MAJOR", 5)
+    with pytest.raises(UsageError, match=r"^protobuf [\d.]+: Spark [\d.]+ needs a newer one .*: pip install --upgrade"):
+        runner.run(spark)
 
 
 def cut(paths: Sequence[Path]) -> None:

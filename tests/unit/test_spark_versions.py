@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from typer.testing import CliRunner
 
 from jbod_model.errors import UsageError
 from pipelines.cli.main import application
-from pipelines.spark.versions import check_delta, check_protobuf, check_version, has_jars, limits_batches
+from pipelines.spark.versions import check_delta, check_version, has_jars, limits_batches
 from tests.support.paths import metadata_dir
 
 
@@ -23,15 +22,6 @@ def test_spark_that_keeps_state_for_python_can_replay(version: str) -> None:
 def test_older_spark_is_refused_with_the_version_that_a_replay_needs(version: str) -> None:
     with pytest.raises(UsageError, match=rf"^Spark {version}: a replay needs Spark 4\.0\.1 or later"):
         check_version(version)
-
-
-def test_older_protobuf_than_spark_was_made_for_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cause: protobuf 5 met the range of the dependency, and the query ended with a plan of Spark and no reason."""
-    check_protobuf()
-    monkeypatch.delitem(sys.modules, "pyspark.sql.streaming.proto.StateMessage_pb2")
-    monkeypatch.setattr("google.protobuf.runtime_version.MAJOR", 5)
-    with pytest.raises(UsageError, match=r"^protobuf [\d.]+: Spark [\d.]+ needs a newer one .*: pip install --upgrade"):
-        check_protobuf()
 
 
 @pytest.mark.parametrize(("version", "does"), [("4.0.5", False), ("4.1.4", False), ("4.2.0", True), ("4.3.0", True)])
