@@ -131,8 +131,9 @@ def _gaps(
 ) -> str:
     """SQL: the rows ``t`` that ``others`` do not tell, each ``times``, at all their offsets.
 
-    ``on``: which of them, ``o``, tell which ``parts`` of a row; without parts, it is told as a whole. ``before``: the
-    common table expressions that these are made by.
+    ``key``: the columns that identify a row. ``what``: the columns to show. ``on``: which of ``others``, named ``o``,
+    tell which ``parts`` of a row; without parts, it is told as a whole. ``before``: the common table expressions that
+    make them.
     """
     columns = ", ".join(f"t.{name}" for name in key.split())
     return f"""
@@ -209,9 +210,10 @@ _DERIVED = f"""
     ),
 """
 
-_OFFLINE, _SO = key_of(OFFLINE_REPLICAS, "reason"), same(_REPLICA + " reason", "t", "o")
-_OFFLINE_REPLICAS_ARE_DERIVED = _gaps("offline_replicas_history", _SLOT, _OFFLINE, "derived", _SO, before=_DERIVED)
-_WHAT_IS_DERIVED_IS_THERE = _gaps("derived", _SLOT, _OFFLINE, "offline_replicas_history", _SO, before=_DERIVED)
+_OFFLINE = key_of(OFFLINE_REPLICAS, "reason")
+_SAME = same(_REPLICA + " reason", "t", "o")
+_OFFLINE_REPLICAS_ARE_DERIVED = _gaps("offline_replicas_history", _SLOT, _OFFLINE, "derived", _SAME, before=_DERIVED)
+_WHAT_IS_DERIVED_IS_THERE = _gaps("derived", _SLOT, _OFFLINE, "offline_replicas_history", _SAME, before=_DERIVED)
 
 _LEDGER_IS_CONTIGUOUS = f"""
     WITH t AS (
