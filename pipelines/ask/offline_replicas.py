@@ -8,7 +8,6 @@ from datetime import datetime
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from jbod_model.ids import ID_TABLES
 from pipelines.ask.advice import (
     Action,
     Advice,
@@ -303,11 +302,10 @@ def causes(
     """
     groups: dict[tuple[str, int, str | None], list[OfflineReplica]] = {}
     ends = _directory_ends(lake) if replicas else {}
-    ids = ID_TABLES[lake.published.ids]
-    nowhere = {str(ids.unassigned), str(ids.migrating)}
+    unplaced = lake.unplaced
     for replica in replicas:
         end = ends.get(replica.directory_id)
-        alone = replica.reason == "directory offline" and replica.directory_id not in nowhere
+        alone = replica.reason == "directory offline" and replica.directory_id not in unplaced
         elsewhere = end is not None and end.ended_by is None and end.holder != replica.broker_id
         before = end is not None and (elsewhere or end.ended_by in LEFT_BEFORE) and replica.reason in BROKER_STATES
         directory = replica.directory_id if alone or before else None

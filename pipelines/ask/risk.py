@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from jbod_model.formats.metadata_version import ELR_FEATURE, LEVELS, METADATA_VERSION, directories_supported
-from jbod_model.ids import ID_TABLES
 from pipelines.ask.configs import (
     ConfigValues,
     MinIsr,
@@ -205,16 +204,10 @@ def _broker(lake: Lake, broker: int, places: Places) -> Exposure:
     """The exposure of a whole broker, in all its directories."""
     held = {directory: row for (holder, directory), row in places.items() if holder == broker}
     summed = [sum(column) for column in zip(*(row[len(COUNTS) :] for row in held.values()), strict=True)]
-    loose = [sum(column) for column in zip(*(held[where] for where in _nowhere(lake) & held.keys()), strict=True)]
+    loose = [sum(column) for column in zip(*(held[where] for where in lake.unplaced & held.keys()), strict=True)]
     unplaced = Exposure(broker, None, **dict(zip(COUNTS, loose, strict=False)))
     whole = Exposure(broker, None, **dict(zip(COUNTS, summed, strict=False)))
     return replace(whole, unplaced=unplaced.replicas, unplaced_at_risk=max(unplaced.harms))
-
-
-def _nowhere(lake: Lake) -> set[str]:
-    """The directories of replicas that no record has placed."""
-    ids = ID_TABLES[lake.published.ids]
-    return {str(ids.unassigned), str(ids.migrating)}
 
 
 def _directory(
@@ -279,7 +272,7 @@ def by_place(lake: Lake, rules: RiskRules) -> str:
 
     The controller elects nobody for replicas that no record has placed, whichever directory of their broker fails.
     """
-    placed = f"d NOT IN ({', '.join(map(literal, sorted(_nowhere(lake))))})"
+    placed = f"d NOT IN ({', '.join(map(literal, sorted(lake.unplaced)))})"
     return f"""
         WITH {_partitions(lake, rules)},
         slots AS (SELECT *, unnest(replicas) AS b, unnest(directories) AS d, false AS stray FROM ranked),

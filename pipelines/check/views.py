@@ -195,8 +195,18 @@ def _leaderless(lake: Lake) -> int:
 
 
 MADE = frozenset(
-    {"moves", "losses", "last_copies", "tiered", "zookeeper_brokers", "cordons", "disk_sizes", "held_back", "params"}
-    | {"min_isr"}
+    (
+        "moves",
+        "losses",
+        "last_copies",
+        "tiered",
+        "zookeeper_brokers",
+        "cordons",
+        "disk_sizes",
+        "held_back",
+        "params",
+        "min_isr",
+    )
 )
 """The views that are temporary tables, made for an answer."""
 

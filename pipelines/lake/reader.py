@@ -20,6 +20,7 @@ import duckdb
 from jbod_model.errors import JbodError, UsageError
 from jbod_model.formats.records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 from jbod_model.formats.schema import TYPE_NAMES
+from jbod_model.ids import ID_TABLES
 from pipelines.lake.delta import (
     DeltaTables,
     connect,
@@ -330,6 +331,12 @@ class Lake:
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query."""
         return run_query(self.path, self.connection, sql, parameters)
+
+    @property
+    def unplaced(self) -> frozenset[str]:
+        """The reserved ids of the directory of a replica that no record has placed."""
+        ids = ID_TABLES[self.published.ids]
+        return frozenset({str(ids.unassigned), str(ids.migrating)})
 
     def make(self, table: str, columns: str, rows: Iterable[Sequence[object]]) -> None:
         """Makes a temporary table of rows. ``columns`` are names and types: ``topic VARCHAR, partition INT``."""
